@@ -1,0 +1,52 @@
+"""AQUILA: federated learning that hardly talks.
+
+    import aquila
+    method = aquila.create("aquila", alpha=0.1, beta=0.25)
+    run = aquila.simulate(method, theta0, devices, rounds=50, seed=0)
+
+Names are loaded when first used, so that `import aquila` does not wait for torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from aquila.version import __version__
+
+if TYPE_CHECKING:
+    from aquila.core.fleet import Fleet as Fleet
+    from aquila.core.method import Method as Method
+    from aquila.core.packet import WireError as WireError
+    from aquila.methods import METHODS as METHODS
+    from aquila.methods import create as create
+    from aquila.runtime.finite import NonFiniteError as NonFiniteError
+    from aquila.sim.link import Link as Link
+    from aquila.sim.loop import Simulation as Simulation
+    from aquila.sim.module import Problem as Problem
+    from aquila.sim.module import problem as problem
+    from aquila.sim.records import Record as Record
+    from aquila.sim.simulate import Run as Run
+    from aquila.sim.simulate import simulate as simulate
+
+_HOMES = {
+    "METHODS": "aquila.methods",
+    "create": "aquila.methods",
+    "Fleet": "aquila.core.fleet",
+    "Method": "aquila.core.method",
+    "WireError": "aquila.core.packet",
+    "NonFiniteError": "aquila.runtime.finite",
+    "Link": "aquila.sim.link",
+    "Simulation": "aquila.sim.loop",
+    "Problem": "aquila.sim.module",
+    "problem": "aquila.sim.module",
+    "Record": "aquila.sim.records",
+    "Run": "aquila.sim.simulate",
+    "simulate": "aquila.sim.simulate",
+}
+
+__all__ = ["__version__", *_HOMES]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'aquila' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

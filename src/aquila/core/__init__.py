@@ -1,0 +1,1 @@
+"""Vectors, packets, quantizers, frames, fleets and the protocol every method follows."""

@@ -1,0 +1,102 @@
+"""Who takes part, and which coordinates of the model each device holds."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+
+import torch
+
+from aquila.core.vector import Vector, squared_norm
+
+DeviceId = int
+
+
+class Fleet:
+    """Devices 0 to M - 1, in groups that hold the same coordinates of the model.
+
+    `groups` gives the group of each device, `slices` the sorted coordinates each group holds,
+    `None` meaning all. Sums and averages go by coordinate over the devices that hold it, so no
+    method ever sees that a fleet is heterogeneous.
+    """
+
+    def __init__(
+        self,
+        dimension: int,
+        groups: Sequence[int],
+        slices: Sequence[torch.Tensor | None] = (None,),
+    ) -> None:
+        self.dimension = dimension
+        self.groups = tuple(groups)
+        self.slices = tuple(slices)
+
+    @classmethod
+    def uniform(cls, dimension: int, devices: int) -> "Fleet":
+        """Return a fleet in which every device holds the whole model."""
+        return cls(dimension, [0] * devices)
+
+    @property
+    def devices(self) -> range:
+        """All devices."""
+        return range(len(self.groups))
+
+    def dimension_of(self, device: DeviceId) -> int:
+        """Coordinates that a device holds, d_m."""
+        held = self.slices[self.groups[device]]
+        return self.dimension if held is None else held.numel()
+
+    def restrict(self, vector: Vector) -> tuple[Vector, ...]:
+        """Return the vector as each group sees it."""
+        return tuple(vector if held is None else vector[held] for held in self.slices)
+
+    def squared_norms(self, vector: Vector) -> tuple[float, ...]:
+        """Return the squared norm of the vector as each group sees it."""
+        return tuple(squared_norm(part) for part in self.restrict(vector))
+
+    def share(self, vectors: Iterable[tuple[DeviceId, Vector]]) -> Vector:
+        """Return the sum over the given devices divided by all devices that hold a coordinate."""
+        return self._divide(self._sum(vectors), self._holders)
+
+    def mean(
+        self, vectors: Iterable[tuple[DeviceId, Vector]], weights: Mapping[DeviceId, float]
+    ) -> Vector:
+        """Return the weighted average over the devices in `weights`.
+
+        A device that has a weight but no vector counts as zero. A coordinate that none of these
+        devices holds averages to zero.
+        """
+        weighted = ((device, vector * weights[device]) for device, vector in vectors)
+        return self._divide(self._sum(weighted), self._weight_of_holders(weights))
+
+    @cached_property
+    def _holders(self) -> torch.Tensor:
+        return self._weight_of_holders(dict.fromkeys(self.devices, 1.0))
+
+    def _sum(self, vectors: Iterable[tuple[DeviceId, Vector]]) -> Vector:
+        """Sum in float64, so that the order of many small terms does not show in the result."""
+        total = torch.zeros(self.dimension, dtype=torch.float64)
+        for device, vector in vectors:
+            total = total.to(vector.device)
+            held = self.slices[self.groups[device]]
+            if held is None:
+                total += vector
+            else:
+                total.index_add_(0, held, vector.to(torch.float64))
+        return total
+
+    def _weight_of_holders(self, weights: Mapping[DeviceId, float]) -> torch.Tensor:
+        """Total weight of the devices that hold each coordinate; one number if all hold all."""
+        by_group = [0.0] * len(self.slices)
+        for device, weight in weights.items():
+            by_group[self.groups[device]] += weight
+        everywhere = sum(w for w, held in zip(by_group, self.slices, strict=True) if held is None)
+        if all(held is None for held in self.slices):
+            return torch.tensor(everywhere, dtype=torch.float64)
+        total = torch.full((self.dimension,), everywhere, dtype=torch.float64)
+        for weight, held in zip(by_group, self.slices, strict=True):
+            if held is not None:
+                total[held.cpu()] += weight
+        return total
+
+    @staticmethod
+    def _divide(total: Vector, weight: torch.Tensor) -> Vector:
+        weight = weight.to(total.device)
+        return torch.where(weight > 0, total / weight.clamp_min(torch.finfo(weight.dtype).tiny), 0)

@@ -1,0 +1,109 @@
+"""What devices and the server say to each other, before it becomes bytes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from aquila.core.vector import Vector
+
+NEVER = -1
+"""The `ack` of a device none of whose replies has been applied yet."""
+
+
+class WireError(ValueError):
+    """A message that is not what it claims to be, or that may not be used here and now."""
+
+
+@dataclass(frozen=True, eq=False)
+class Dense:
+    """A vector sent as it is."""
+
+    values: Vector
+
+    @property
+    def dimension(self) -> int:
+        """Number of coordinates."""
+        return self.values.numel()
+
+    @property
+    def bits(self) -> int:
+        """Bits a coordinate."""
+        return self.values.element_size() * 8
+
+    def decode(self) -> Vector:
+        """Return the vector both sides agree on."""
+        return self.values
+
+    def to(self, device: torch.device) -> "Dense":
+        """Return the same vector on another torch device."""
+        return Dense(self.values.to(device))
+
+
+@dataclass(frozen=True, eq=False)
+class Codes:
+    """A vector on a uniform grid: coordinate i is `low + step * codes[i]`, 0 <= codes[i] < 2**bits.
+
+    `low` and `step` hold one entry for each run of `bucket` coordinates; one entry in all when
+    the grid spans the whole vector.
+    """
+
+    codes: torch.Tensor
+    bits: int
+    low: Vector
+    step: Vector
+    bucket: int
+
+    @property
+    def dimension(self) -> int:
+        """Number of coordinates."""
+        return self.codes.numel()
+
+    def decode(self) -> Vector:
+        """Return the vector both sides agree on: one rounded product, then one rounded sum."""
+        scaled = self.codes.to(self.low.dtype)
+        if len(self.low) == 1:
+            return scaled.mul_(self.step).add_(self.low)
+        return scaled.mul_(self._spread(self.step)).add_(self._spread(self.low))
+
+    def to(self, device: torch.device) -> "Codes":
+        """Return the same codes on another torch device."""
+        moved = (t.to(device) for t in (self.codes, self.low, self.step))
+        codes, low, step = moved
+        return Codes(codes, self.bits, low, step, self.bucket)
+
+    def _spread(self, grid: Vector) -> Vector:
+        return grid.repeat_interleave(self.bucket)[: self.dimension]
+
+
+@dataclass(frozen=True, eq=False)
+class Packet:
+    """One message: an order from the server, or a device's reply.
+
+    A reply without a vector is a skip. `ack` is set by the server alone: the round of the last
+    reply of this device that it has applied.
+    """
+
+    round: int
+    vector: Dense | Codes | None = None
+    scalars: Mapping[str, float] = field(default_factory=dict)
+    ack: int = NEVER
+    refused: bool = False
+
+    def scalar(self, name: str) -> float:
+        """Return a scalar that must be there."""
+        if name not in self.scalars:
+            raise WireError(f"message of round {self.round} lacks the scalar {name!r}")
+        return self.scalars[name]
+
+    def to(self, device: torch.device) -> "Packet":
+        """Return the same packet with its vector on another torch device."""
+        return self if self.vector is None else replace(self, vector=self.vector.to(device))
+
+
+def code_dtype(bits: int) -> torch.dtype:
+    """Smallest integer type that holds codes of this width."""
+    for limit, dtype in ((8, torch.uint8), (15, torch.int16), (31, torch.int32)):
+        if bits <= limit:
+            return dtype
+    return torch.int64

@@ -1,0 +1,114 @@
+"""Parameters of a method, declared in the signature of its factory and checked in one place."""
+
+import inspect
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+Value = float | int | str
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Annotation of a number: what it is, and the range it must lie in."""
+
+    help: str
+    low: float = -math.inf
+    high: float = math.inf
+    above: float = -math.inf
+
+    def allow(self, value: float) -> bool:
+        """Whether the value is finite and in range."""
+        return math.isfinite(value) and self.low <= value <= self.high and value > self.above
+
+    def __str__(self) -> str:
+        if self.above > -math.inf:
+            return f"> {self.above:g}" + (f" and <= {self.high:g}" if self.high < math.inf else "")
+        if self.high < math.inf:
+            return f"from {self.low:g} to {self.high:g}"
+        return f">= {self.low:g}"
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of a factory."""
+
+    name: str
+    default: Value
+    type: type
+    choices: tuple[str, ...]
+    bounds: Bounds | None
+    help: str
+
+    def __str__(self) -> str:
+        if self.choices:
+            return f"one of {', '.join(self.choices)}"
+        kind = "a whole number" if self.type is int else "a number"
+        return f"{kind} {self.bounds}"
+
+    def check(self, value: object) -> Value:
+        """Return the value as the factory wants it, or raise ValueError that says what is allowed.
+
+        Text is read as a number where a number is wanted, so that command lines go this way too.
+        """
+        if self.choices:
+            if value in self.choices:
+                return str(value)
+        else:
+            number = self._number(value)
+            if number is not None and self.bounds is not None and self.bounds.allow(number):
+                return number
+        raise ValueError(f"{self.name} must be {self}, not {value!r}")
+
+    def _number(self, value: object) -> float | int | None:
+        if isinstance(value, bool) or not isinstance(value, int | float | str):
+            return None
+        try:
+            number = float(value)
+        except ValueError:
+            return None
+        if self.type is not int:
+            return number
+        return int(number) if number.is_integer() else None
+
+
+def parameters(factory: Callable[..., Any]) -> dict[str, Parameter]:
+    """Read the parameters of a factory off its annotated signature."""
+    hints = get_type_hints(factory, include_extras=True)
+    return {
+        name: _parameter(name, hints[name], given.default)
+        for name, given in inspect.signature(factory).parameters.items()
+    }
+
+
+def check_arguments(
+    owner: str, factory: Callable[..., Any], given: dict[str, object]
+) -> dict[str, Value]:
+    """Check keyword arguments against the parameters of a factory; ValueError says what is off."""
+    known = parameters(factory)
+    checked = {}
+    for name, value in given.items():
+        if name not in known:
+            raise ValueError(f"{owner} has no parameter {name!r}{nearest(name, known)}")
+        try:
+            checked[name] = known[name].check(value)
+        except ValueError as error:
+            raise ValueError(f"{owner}: {error}") from None
+    return checked
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return a hint for a misspelt name: the nearest known one, and all of them."""
+    known = list(known)
+    close = get_close_matches(name, known, n=1)
+    guess = f"; did you mean {close[0]!r}?" if close else ";"
+    return f"{guess} it knows {', '.join(known)}"
+
+
+def _parameter(name: str, hint: Any, default: Value) -> Parameter:
+    base, annotation = get_args(hint)
+    if get_origin(base) is Literal:
+        return Parameter(name, default, str, get_args(base), None, annotation)
+    return Parameter(name, default, base, (), annotation, annotation.help)

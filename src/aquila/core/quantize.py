@@ -1,0 +1,90 @@
+"""Lossy half of an upload: vector -> codes. What the codes cost in bytes is the wire's business."""
+
+import math
+from typing import Literal
+
+import torch
+
+from aquila.core.packet import Codes, Dense, code_dtype
+from aquila.core.random import Key
+from aquila.core.vector import Vector, max_norm, squared_norm
+
+Norm = Literal["max", "l2"]
+MAX_BITS = 32
+
+
+def midrise(v: Vector, bits: int) -> Codes | None:
+    """Deterministic range quantizer of LAQ and AQUILA (AQUILA, Definition 2 and Lemma 4).
+
+    psi = floor((v + R) / (2 tau R) + 1/2), dq = 2 tau R psi - R, tau = 1 / (2**bits - 1); every
+    coordinate is off by at most tau R. The paper calls it mid-tread, but its grid has no zero.
+    The zero vector has no grid and gives None.
+    """
+    R = max_norm(v)
+    if R == 0:
+        return None
+    top = 2**bits - 1
+    low, step = v.new_tensor([-R]), v.new_tensor([2 * R / top])
+    if step == 0:  # a subnormal range that the grid cannot divide any further
+        return None
+    psi = ((v + R) / step + 0.5).floor_().clamp_(0, _last_float(top, v.dtype))
+    return Codes(psi.to(code_dtype(bits)), bits, low, step, v.numel())
+
+
+def midrise_or_dense(v: Vector, bits: int) -> Codes | Dense | None:
+    """Range quantizer that sends the vector itself once that costs no more: from 32 bits on."""
+    return midrise(v, bits) if bits < MAX_BITS else Dense(v)
+
+
+def dither(v: Vector, levels: int, key: Key, norm: Norm = "max", bucket: int = 0) -> Codes | None:
+    """Unbiased stochastic quantizer of QSGD (Alistarh et al. 2017, section 3.1).
+
+    |v_i| / norm is rounded to one of the two nearest multiples of 1 / levels, up with the
+    probability that makes it right on average. `bucket` coordinates share one norm (0: all).
+    """
+    bucket = min(bucket, v.numel()) or v.numel()
+    rows = _rows(v, bucket)
+    order = torch.inf if norm == "max" else 2
+    step = torch.linalg.vector_norm(rows, order, dim=1, dtype=torch.float64).to(v.dtype) / levels
+    if not step.any():
+        return None
+    ratio = rows.abs() / step.clamp_min(torch.finfo(v.dtype).tiny)[:, None]
+    magnitude = (ratio + _rows(key.uniform(v), bucket)).floor_().clamp_max_(levels)
+    codes = (magnitude * rows.sign() + levels).reshape(-1)[: v.numel()]
+    bits = width_of_levels(levels)
+    # -(step * levels) and not -norm, so that the middle code decodes to exactly zero
+    return Codes(codes.to(code_dtype(bits)), bits, -(step * levels), step, bucket)
+
+
+def levels_of_width(bits: int) -> int:
+    """Magnitudes above zero that a sign and the rest of `bits` can tell apart (6 bits: 31)."""
+    return int(2 ** (bits - 1)) - 1
+
+
+def width_of_levels(levels: int) -> int:
+    """Bits that hold the 2 * levels + 1 values of a dithered coordinate."""
+    return math.ceil(math.log2(2 * levels + 1))
+
+
+def aquila_level(v: Vector, tightness: float = 1.0) -> int:
+    """AQUILA's level b* = floor(log2(R sqrt(d) / ||v|| + 1)), Theorem 1; 0 for the zero vector.
+
+    `tightness` 7 keeps the term 6 (tau R)^2 d that the paper's proof of its Lemma 1 replaces by a
+    constant; its bound is then least at tau R sqrt(d) = ||v|| / 7.
+    """
+    norm = math.sqrt(squared_norm(v))
+    if norm == 0:
+        return 0
+    level = math.floor(math.log2(tightness * max_norm(v) * math.sqrt(v.numel()) / norm + 1))
+    return max(level, 1)  # the ratio is at least 1, but for a flat v its rounding may not be
+
+
+def _rows(v: Vector, bucket: int) -> torch.Tensor:
+    padding = -v.numel() % bucket
+    return torch.nn.functional.pad(v, (0, padding)).reshape(-1, bucket)
+
+
+def _last_float(top: int, dtype: torch.dtype) -> float:
+    """Largest number of this type that is at most `top`: float32 rounds 2**32 - 1 up to 2**32."""
+    exact = torch.tensor(float(top), dtype=dtype)
+    return float(exact if float(exact) <= top else torch.nextafter(exact, torch.zeros_like(exact)))

@@ -1,0 +1,55 @@
+"""Keys: randomness as an argument, so that any device's round can be replayed alone."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+import torch
+
+from aquila.core.vector import Vector
+
+
+class Purpose(IntEnum):
+    """Last word of a key; keeps the streams of one round apart."""
+
+    DEVICE = 0
+    DATA = 1
+    SERVER = 2
+    LINK = 3
+    SPLIT = 4
+    MODEL = 5
+
+
+@dataclass(frozen=True)
+class Key:
+    """Words that name one stream of random numbers, such as (seed, round, device, purpose)."""
+
+    words: tuple[int, ...]
+
+    def child(self, *words: int) -> "Key":
+        """Return the key of a stream below this one."""
+        return Key(self.words + words)
+
+    def numpy(self) -> np.random.Generator:
+        """Return the stream as a NumPy generator, from its beginning."""
+        return np.random.Generator(np.random.PCG64(np.random.SeedSequence(self.words)))
+
+    def torch(self, device: torch.device | str = "cpu") -> torch.Generator:
+        """Return the stream as a torch generator, from its beginning."""
+        state = np.random.SeedSequence(self.words).generate_state(1, np.uint64)
+        return torch.Generator(device=device).manual_seed(int(state[0] >> np.uint64(1)))
+
+    def uniform(self, like: Vector) -> Vector:
+        """Return numbers uniform in [0, 1), shaped and placed like the given vector."""
+        generator = self.torch(like.device)
+        return torch.rand(like.shape, generator=generator, dtype=like.dtype, device=like.device)
+
+    def coin(self, probability: float) -> bool:
+        """Return True with the given probability."""
+        return bool(self.numpy().random() < probability)
+
+    def sample(self, items: Sequence[int], count: int) -> tuple[int, ...]:
+        """Return `count` distinct items, in their original order."""
+        chosen = self.numpy().choice(len(items), size=count, replace=False)
+        return tuple(items[i] for i in sorted(chosen))

@@ -1,0 +1,51 @@
+"""States as plain arrays: saved and loaded without pickle.
+
+A state is a frozen dataclass whose fields are tensors, numbers, tuples of numbers, or further
+such dataclasses.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+def to_arrays(state: object, prefix: str = "") -> Arrays:
+    """Flatten a state into arrays, named by the path of their fields."""
+    if dataclasses.is_dataclass(state):
+        arrays: Arrays = {}
+        for field in dataclasses.fields(state):
+            arrays |= to_arrays(getattr(state, field.name), f"{prefix}{field.name}.")
+        return arrays
+    if isinstance(state, torch.Tensor):
+        return {prefix: state.detach().cpu().numpy()}
+    if isinstance(state, tuple | bool | int | float):
+        return {prefix: np.asarray(state)}
+    raise TypeError(f"{prefix} is a {type(state).__name__}, which a state may not hold")
+
+
+def from_arrays(template: Any, arrays: Mapping[str, npt.NDArray[Any]], prefix: str = "") -> Any:
+    """Rebuild a state of the template's structure; its values replace the template's."""
+    if dataclasses.is_dataclass(template):
+        values = {
+            f.name: from_arrays(getattr(template, f.name), arrays, f"{prefix}{f.name}.")
+            for f in dataclasses.fields(template)
+        }
+        return dataclasses.replace(template, **values)  # type: ignore[type-var]
+    if prefix not in arrays:
+        raise ValueError(f"the saved state has no {prefix.rstrip('.')}")
+    array = arrays[prefix]
+    if isinstance(template, torch.Tensor):
+        return torch.from_numpy(np.array(array)).to(template.device, template.dtype)
+    if isinstance(template, tuple):
+        return tuple(_nested(array.tolist()))
+    return type(template)(array.item())
+
+
+def _nested(values: list[Any]) -> list[Any]:
+    return [tuple(v) if isinstance(v, list) else v for v in values]

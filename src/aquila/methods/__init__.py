@@ -1,0 +1,40 @@
+"""All methods, one file each. A new one needs its file and its line here."""
+
+from aquila.core.method import Method
+from aquila.core.parameter import nearest
+from aquila.methods.adaquantfl import adaquantfl, adaquantfl_levels
+from aquila.methods.aquila import aquila
+from aquila.methods.catalog import Entry
+from aquila.methods.fedavg import fedavg
+from aquila.methods.fedsgd import fedsgd
+from aquila.methods.ladaq import ladaq
+from aquila.methods.lag import lag
+from aquila.methods.laq import laq
+from aquila.methods.lena import lena, lena_tables
+from aquila.methods.marina import marina
+from aquila.methods.qsgd import qsgd
+
+METHODS: dict[str, Entry] = {
+    entry.name: entry
+    for entry in (
+        aquila,
+        fedsgd,
+        fedavg,
+        qsgd,
+        adaquantfl,
+        adaquantfl_levels,
+        lag,
+        laq,
+        ladaq,
+        lena,
+        lena_tables,
+        marina,
+    )
+}
+
+
+def create(name: str, **parameters: object) -> Method:
+    """Return a method by name; an unknown name or parameter raises ValueError that lists them."""
+    if name not in METHODS:
+        raise ValueError(f"there is no method {name!r}{nearest(name, METHODS)}")
+    return METHODS[name](**parameters)

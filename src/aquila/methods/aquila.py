@@ -1,0 +1,74 @@
+"""AQUILA: adaptive quantization of lazily aggregated gradients (Zhao et al., arXiv 2308.00258).
+
+A device quantizes the innovation v = ∇f_m(θᵏ) - q_m at the level b* that it computes itself, and
+stays silent when what it would send and the error it would leave are both small against the last
+step of the model. Equation names are those of the paper.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import torch
+
+from aquila.core.method import Method, Oracle, Turn, Work, local_work, theta_of
+from aquila.core.packet import Packet
+from aquila.core.parameter import Bounds
+from aquila.core.quantize import aquila_level, midrise
+from aquila.core.random import Key
+from aquila.core.vector import Vector, error_ratio, squared_norm
+from aquila.methods.catalog import Alpha, WorkOption, entry
+from aquila.methods.memory import Memory, MemoryServer
+
+LevelRule = Literal["paper", "tight"]
+TIGHTNESS: dict[LevelRule, float] = {"paper": 1.0, "tight": 7.0}
+
+
+@dataclass(frozen=True)
+class AquilaDevice:
+    """Level rule, quantizer and skip rule of a device."""
+
+    alpha: float
+    beta: float
+    b_min: int
+    level_rule: LevelRule
+    work: Work
+
+    def init(self, like: Vector) -> Memory:
+        """Start with q_m = 0."""
+        return Memory(torch.zeros_like(like))
+
+    def step(self, state: Memory, order: Packet, oracle: Oracle, key: Key) -> Turn[Memory]:
+        """Answer one order by Algorithm 1."""
+        loss, gradient = local_work(oracle, theta_of(order), self.work, self.alpha)
+        v = gradient - state.q
+        level = max(aquila_level(v, TIGHTNESS[self.level_rule]), self.b_min)  # Theorem 1
+        codes = midrise(v, level)  # Definition 2
+        if codes is None:  # R = 0: there is nothing to send
+            return Turn(state, Packet(order.round), {"loss": loss})
+        dq = codes.decode()
+        sent, error = squared_norm(dq), squared_norm(v - dq)
+        notes = {"loss": loss, "error_ratio": error_ratio(v, dq)}
+        threshold = self.beta / self.alpha**2 * order.scalar("drift")
+        if order.round > 0 and sent + error <= threshold:  # Eq. (skip rule)
+            return Turn(state, Packet(order.round), notes)
+        return Turn(Memory(state.q + dq), Packet(order.round, codes), notes)
+
+
+@entry(
+    paper="Zhao et al., AQUILA: Communication Efficient Federated Learning with Adaptive "
+    "Quantization in Device Selection Strategy, 2023, arXiv 2308.00258",
+    lost_reply="counts as a skip: the server reuses q_m, the device takes its innovation back and "
+    "measures the next one from the old q_m",
+)
+def aquila(
+    alpha: Alpha = 0.1,
+    beta: Annotated[float, Bounds("weight of the last step in the skip rule", 0)] = 0.25,
+    b_min: Annotated[int, Bounds("least level; 1 is the paper's, 2 makes it contract", 1, 31)] = 1,
+    level_rule: Annotated[
+        LevelRule, "level of the paper, or its bound without the slack"
+    ] = "paper",
+    work: WorkOption = "gradient",
+) -> Method:
+    """Levels chosen by each device, uploads skipped when the innovation is small."""
+    device = AquilaDevice(alpha, beta, b_min, level_rule, work)
+    return Method("aquila", device, MemoryServer(alpha))

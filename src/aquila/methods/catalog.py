@@ -1,0 +1,52 @@
+"""How a method introduces itself: one decorator above its factory."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated
+
+from aquila.core.method import Method, Work
+from aquila.core.parameter import Bounds, Parameter, check_arguments, parameters
+
+Alpha = Annotated[float, Bounds("step size of the server, and of local steps", above=0)]
+WorkOption = Annotated[Work, "what a device computes: one gradient, or local epochs of descent"]
+UploadBits = Annotated[int, Bounds("bits a coordinate of an upload", 2, 31)]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A method as the catalogue lists it; call it with parameters to get the method itself."""
+
+    name: str
+    factory: Callable[..., Method]
+    paper: str
+    lost_reply: str
+    reconstruction: str
+
+    @property
+    def summary(self) -> str:
+        """One line on what the method does."""
+        return (self.factory.__doc__ or "").strip().partition("\n")[0]
+
+    @property
+    def parameters(self) -> dict[str, Parameter]:
+        """Parameters by name, with defaults and ranges."""
+        return parameters(self.factory)
+
+    def __call__(self, **values: object) -> Method:
+        """Return the method with the given parameters, or raise ValueError that lists them."""
+        return self.factory(**check_arguments(self.name, self.factory, values))
+
+
+def entry(
+    *, paper: str, lost_reply: str, reconstruction: str = ""
+) -> Callable[[Callable[..., Method]], Entry]:
+    """Make a catalogue entry of a factory.
+
+    `lost_reply` says what it means for the method that a reply never arrives; `reconstruction`
+    says what could not be read in the original text and was rebuilt from what is known of it.
+    """
+
+    def decorate(factory: Callable[..., Method]) -> Entry:
+        return Entry(factory.__name__, factory, paper, lost_reply, reconstruction)
+
+    return decorate

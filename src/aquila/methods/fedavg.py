@@ -1,0 +1,85 @@
+"""FedAvg: local epochs, then a weighted average of models (McMahan et al. 2017, arXiv 1602.05629).
+
+Devices send (θ - θ_m) / α, which costs what θ_m would, and from which the server finds the average:
+θ - α Σ (n_m/n) (θ - θ_m) / α = Σ (n_m/n) θ_m.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+from aquila.core.fleet import DeviceId, Fleet
+from aquila.core.method import Method, Oracle, Turn, broadcast, theta_of, uploads
+from aquila.core.packet import Dense, Packet, WireError
+from aquila.core.parameter import Bounds
+from aquila.core.random import Key
+from aquila.core.vector import Vector
+from aquila.methods.catalog import Alpha, entry
+from aquila.methods.mean import MeanState, Nothing
+
+
+@dataclass(frozen=True)
+class FedAvgDevice:
+    """Trains on its own data and sends how far it went."""
+
+    alpha: float
+
+    def init(self, like: Vector) -> Nothing:
+        """Remember nothing."""
+        return Nothing()
+
+    def step(self, state: Nothing, order: Packet, oracle: Oracle, key: Key) -> Turn[Nothing]:
+        """Answer with the way from the model of the order to the locally trained one."""
+        loss, way = oracle.train(theta_of(order), self.alpha)
+        reply = Packet(order.round, Dense(way), {"samples": float(oracle.samples)})
+        return Turn(state, reply, {"loss": loss, "error_ratio": 0.0})
+
+
+@dataclass(frozen=True)
+class FedAvgServer:
+    """Average of the models of a random part of the fleet, weighted by samples."""
+
+    alpha: float
+    fraction: float
+
+    def init(self, theta: Vector, fleet: Fleet) -> MeanState:
+        """Start from the given model."""
+        return MeanState(theta)
+
+    def model(self, state: MeanState) -> Vector:
+        """Return the current model."""
+        return state.theta
+
+    def orders(
+        self, state: MeanState, fleet: Fleet, round: int, key: Key
+    ) -> tuple[MeanState, dict[DeviceId, Packet]]:
+        """Send the model to a random part of the devices, at least one."""
+        count = max(1, int(self.fraction * len(fleet.devices)))
+        chosen = key.sample(fleet.devices, count)
+        return state, broadcast(fleet, state.theta, round, devices=chosen)
+
+    def check(self, reply: Packet) -> None:
+        """Take replies that say how many samples stand behind them."""
+        if reply.scalar("samples") <= 0:
+            raise WireError(f"reply claims {reply.scalars['samples']:g} samples")
+
+    def update(
+        self, state: MeanState, fleet: Fleet, replies: Mapping[DeviceId, Packet]
+    ) -> MeanState:
+        """Average the models that arrived."""
+        weights = {device: reply.scalar("samples") for device, reply in replies.items()}
+        mean = fleet.mean(uploads(replies), weights)
+        return MeanState((state.theta - self.alpha * mean).to(state.theta.dtype))
+
+
+@entry(
+    paper="McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized "
+    "Data, 2017, arXiv 1602.05629",
+    lost_reply="the round's average is taken over the replies that arrived",
+)
+def fedavg(
+    alpha: Alpha = 0.1,
+    fraction: Annotated[float, Bounds("share of the devices in a round", above=0, high=1)] = 1.0,
+) -> Method:
+    """Local epochs on each device, then the average of the models."""
+    return Method("fedavg", FedAvgDevice(alpha), FedAvgServer(alpha, fraction))

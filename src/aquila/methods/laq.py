@@ -1,0 +1,87 @@
+"""LAQ: lazily aggregated quantized gradients (Sun et al. 2019, arXiv 1909.07588).
+
+The innovation is quantized to a fixed width and uploaded when it is large against the last D
+steps and the quantization errors, or when the device has been silent for t_bar rounds. The
+original sums over devices; here, where the server averages, its factor 1 / (α² M²) becomes 1 / α².
+With fewer than 4 bits the error terms can silence every device.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+
+from aquila.core.method import Method, Oracle, Turn, Work, local_work, theta_of
+from aquila.core.packet import Packet
+from aquila.core.parameter import Bounds
+from aquila.core.quantize import midrise_or_dense
+from aquila.core.random import Key
+from aquila.core.vector import Vector, error_ratio, squared_norm
+from aquila.methods.catalog import Alpha, UploadBits, WorkOption, entry
+from aquila.methods.memory import MemoryServer
+
+XiOption = Annotated[float, Bounds("weight of the average past step in the trigger", 0)]
+DepthOption = Annotated[int, Bounds("past steps in the trigger, D", 1)]
+SilenceOption = Annotated[int, Bounds("rounds after which a device uploads in any case", 1)]
+
+
+@dataclass(frozen=True, eq=False)
+class LaqState:
+    """Memory, squared error of the last upload, and rounds since it."""
+
+    q: Vector
+    error: float
+    clock: int
+
+
+@dataclass(frozen=True)
+class LaqDevice:
+    """Quantizer of fixed width and trigger of a device."""
+
+    alpha: float
+    bits: int
+    xi: float
+    t_bar: int
+    work: Work
+
+    def init(self, like: Vector) -> LaqState:
+        """Start with the clock run out, so that the first reply is an upload."""
+        return LaqState(torch.zeros_like(like), 0.0, self.t_bar)
+
+    def step(self, state: LaqState, order: Packet, oracle: Oracle, key: Key) -> Turn[LaqState]:
+        """Upload iff the innovation is significant (LAQ, Eq. 7) or the clock has run out."""
+        loss, gradient = local_work(oracle, theta_of(order), self.work, self.alpha)
+        v = gradient - state.q
+        upload = midrise_or_dense(v, self.bits)
+        waiting = LaqState(state.q, state.error, min(state.clock + 1, self.t_bar))
+        if upload is None:
+            return Turn(waiting, Packet(order.round), {"loss": loss})
+        dq = upload.decode()
+        sent, error = squared_norm(dq), squared_norm(v - dq)
+        notes = {"loss": loss, "error_ratio": error_ratio(v, dq)}
+        threshold = self.xi / self.alpha**2 * order.scalar("drift") + 3 * (error + state.error)
+        if sent < threshold and state.clock < self.t_bar:
+            return Turn(waiting, Packet(order.round), notes)
+        return Turn(LaqState(state.q + dq, error, 0), Packet(order.round, upload), notes)
+
+
+@entry(
+    paper="Sun et al., Communication-Efficient Distributed Learning via Lazily Aggregated "
+    "Quantized Gradients, 2019, arXiv 1909.07588",
+    lost_reply="counts as a round in which the device took no part: memory, error and clock go "
+    "back to what they were",
+)
+def laq(
+    alpha: Alpha = 0.1,
+    bits: UploadBits = 6,
+    xi: XiOption = 0.8,
+    depth: DepthOption = 10,
+    t_bar: SilenceOption = 100,
+    work: WorkOption = "gradient",
+) -> Method:
+    """Innovations at a fixed width, uploaded only when significant."""
+    return Method(
+        "laq",
+        LaqDevice(alpha, bits, xi, t_bar, work),
+        MemoryServer(alpha, depth, average_drift=True),
+    )

@@ -1,0 +1,124 @@
+"""MARINA: compressed gradient differences (Gorbunov et al. 2021, arXiv 2102.07845).
+
+In most rounds devices send the dithered change of their gradient since the last model; in a few,
+by a coin that all share, they send the gradient itself. Both points are evaluated on the same
+minibatches (VR-MARINA), so a device keeps one old model.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+import torch
+
+from aquila.core.fleet import DeviceId, Fleet
+from aquila.core.method import Method, Oracle, Turn, broadcast, theta_of, uploads
+from aquila.core.packet import NEVER, Dense, Packet
+from aquila.core.parameter import Bounds
+from aquila.core.quantize import Norm, dither, levels_of_width
+from aquila.core.random import Key
+from aquila.core.vector import Vector, error_ratio
+from aquila.methods.catalog import Alpha, UploadBits, entry
+from aquila.methods.qsgd import BucketOption, NormOption
+
+
+@dataclass(frozen=True, eq=False)
+class LastModel:
+    """State of a device: the last model it saw, and in which round."""
+
+    theta: Vector
+    round: int
+
+
+@dataclass(frozen=True)
+class MarinaDevice:
+    """Sends its gradient, or how it changed."""
+
+    bits: int
+    norm: Norm
+    bucket: int
+
+    def init(self, like: Vector) -> LastModel:
+        """Start without a model."""
+        return LastModel(torch.zeros_like(like), NEVER)
+
+    def step(self, state: LastModel, order: Packet, oracle: Oracle, key: Key) -> Turn[LastModel]:
+        """Answer with ∇f_m(θᵏ), or with Q(∇f_m(θᵏ) - ∇f_m(θᵏ⁻¹)) (MARINA, Algorithm 1, line 8)."""
+        theta = theta_of(order)
+        loss, gradient = oracle.gradient(theta)
+        seen = LastModel(theta, order.round)
+        if order.scalar("full"):
+            reply, notes = Packet(order.round, Dense(gradient)), {"error_ratio": 0.0}
+        elif state.round != order.round - 1:
+            reply, notes = Packet(order.round, None, {"stale": 1.0}), {}
+        else:
+            change = gradient - oracle.gradient(state.theta)[1]
+            codes = dither(change, levels_of_width(self.bits), key, self.norm, self.bucket)
+            notes = {} if codes is None else {"error_ratio": error_ratio(change, codes.decode())}
+            reply = Packet(order.round, codes)
+        return Turn(seen, reply, {"loss": loss, **notes}, fallback=seen)
+
+
+@dataclass(frozen=True, eq=False)
+class MarinaState:
+    """Model, estimate of the gradient, and whether this round is a full one."""
+
+    theta: Vector
+    g: Vector
+    full: bool
+
+
+@dataclass(frozen=True)
+class MarinaServer:
+    """theta <- theta - alpha g, g being moved by changes or set anew."""
+
+    alpha: float
+    p: float
+
+    def init(self, theta: Vector, fleet: Fleet) -> MarinaState:
+        """Start from the given model; the first round is a full one."""
+        return MarinaState(theta, torch.zeros_like(theta, dtype=torch.float64), True)
+
+    def model(self, state: MarinaState) -> Vector:
+        """Return the current model."""
+        return state.theta
+
+    def orders(
+        self, state: MarinaState, fleet: Fleet, round: int, key: Key
+    ) -> tuple[MarinaState, dict[DeviceId, Packet]]:
+        """Toss the coin and send it with the model."""
+        full = round == 0 or key.coin(self.p)
+        orders = broadcast(fleet, state.theta, round, scalars={"full": float(full)})
+        return replace(state, full=full), orders
+
+    def check(self, reply: Packet) -> None:
+        """Take any vector; a reply without one, if not stale, stands for no change."""
+
+    def update(
+        self, state: MarinaState, fleet: Fleet, replies: Mapping[DeviceId, Packet]
+    ) -> MarinaState:
+        """Set or move the estimate by the mean of the replies and step along it."""
+        fresh = {d: reply for d, reply in replies.items() if "stale" not in reply.scalars}
+        g = state.g
+        if fresh:
+            mean = fleet.mean(uploads(fresh), weights=dict.fromkeys(fresh, 1.0))
+            g = mean if state.full else g + mean
+        theta = (state.theta - self.alpha * g).to(state.theta.dtype)
+        return MarinaState(theta, g, state.full)
+
+
+@entry(
+    paper="Gorbunov et al., MARINA: Faster Non-Convex Distributed Learning with Compression, 2021, "
+    "arXiv 2102.07845",
+    lost_reply="the mean change is taken over the replies that arrived; a device that missed an "
+    "order waits for one round to have two models in a row again",
+)
+def marina(
+    alpha: Alpha = 0.1,
+    bits: UploadBits = 6,
+    p: Annotated[float, Bounds("probability of a round with full gradients", 0, 1)] = 0.01,
+    norm: NormOption = "max",
+    bucket: BucketOption = 0,
+) -> Method:
+    """Dithered changes of the gradient, with rare rounds of full gradients."""
+    return Method("marina", MarinaDevice(bits, norm, bucket), MarinaServer(alpha, p))

@@ -1,0 +1,53 @@
+"""Part: a server that steps along the average of the replies and remembers nothing."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aquila.core.fleet import DeviceId, Fleet
+from aquila.core.method import broadcast, uploads
+from aquila.core.packet import Packet
+from aquila.core.random import Key
+from aquila.core.vector import Vector
+
+
+@dataclass(frozen=True, eq=False)
+class Nothing:
+    """State of a device that remembers nothing."""
+
+
+@dataclass(frozen=True, eq=False)
+class MeanState:
+    """State of a server that keeps only the model."""
+
+    theta: Vector
+
+
+@dataclass(frozen=True)
+class MeanServer:
+    """theta <- theta - alpha * mean of the replies that arrived."""
+
+    alpha: float
+
+    def init(self, theta: Vector, fleet: Fleet) -> MeanState:
+        """Start from the given model."""
+        return MeanState(theta)
+
+    def model(self, state: MeanState) -> Vector:
+        """Return the current model."""
+        return state.theta
+
+    def orders(
+        self, state: MeanState, fleet: Fleet, round: int, key: Key
+    ) -> tuple[MeanState, dict[DeviceId, Packet]]:
+        """Send the model to every device."""
+        return state, broadcast(fleet, state.theta, round)
+
+    def check(self, reply: Packet) -> None:
+        """Take any vector; a reply without one stands for the zero vector."""
+
+    def update(
+        self, state: MeanState, fleet: Fleet, replies: Mapping[DeviceId, Packet]
+    ) -> MeanState:
+        """Step along the average of the replies."""
+        mean = fleet.mean(uploads(replies), weights=dict.fromkeys(replies, 1.0))
+        return MeanState((state.theta - self.alpha * mean).to(state.theta.dtype))

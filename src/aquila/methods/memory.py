@@ -1,0 +1,83 @@
+"""Part: a server that keeps the average q̄ of what each device sent last, and nothing a device.
+
+A device uploads the change Δq of its memory q_m; the server adds its share to q̄. Because the
+runtime lets a device keep a change only once the server has applied it, q̄ = mean(q_m) always.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from aquila.core.fleet import DeviceId, Fleet
+from aquila.core.method import broadcast, uploads
+from aquila.core.packet import Packet
+from aquila.core.random import Key
+from aquila.core.vector import Vector
+
+
+@dataclass(frozen=True, eq=False)
+class Memory:
+    """State of a device: the gradient that the server believes it has."""
+
+    q: Vector
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryState:
+    """State of the server: model, average memory (float64), and how far the last steps went.
+
+    `drifts` holds ||θᵏ - θᵏ⁻¹||² for each group of the fleet, newest step first.
+    """
+
+    theta: Vector
+    q_bar: Vector
+    drifts: tuple[tuple[float, ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class MemoryServer:
+    """q̄ <- q̄ + (1/M) Σ Δq_m; theta <- theta - alpha q̄ (AQUILA, Algorithm 1, line 13).
+
+    Orders carry `drift`: the sum of the last `depth` squared steps, or their average.
+    """
+
+    alpha: float
+    depth: int = 1
+    average_drift: bool = False
+
+    def init(self, theta: Vector, fleet: Fleet) -> MemoryState:
+        """Start from the given model and empty memories."""
+        return MemoryState(theta, torch.zeros_like(theta, dtype=torch.float64))
+
+    def model(self, state: MemoryState) -> Vector:
+        """Return the current model."""
+        return state.theta
+
+    def orders(
+        self, state: MemoryState, fleet: Fleet, round: int, key: Key
+    ) -> tuple[MemoryState, dict[DeviceId, Packet]]:
+        """Send model and drift to every device."""
+        past = state.drifts or ((0.0,) * len(fleet.slices),)
+        total = [sum(steps) for steps in zip(*past, strict=True)]
+        drift = [t / len(past) for t in total] if self.average_drift else total
+        return state, broadcast(fleet, state.theta, round, by_group={"drift": drift})
+
+    def check(self, reply: Packet) -> None:
+        """Take any vector; a reply without one leaves the memory as it is."""
+
+    def update(
+        self, state: MemoryState, fleet: Fleet, replies: Mapping[DeviceId, Packet]
+    ) -> MemoryState:
+        """Add the innovations to the average memory and step along it."""
+        q_bar = state.q_bar + fleet.share(uploads(replies))
+        return descend(state, fleet, self.alpha, self.depth, q_bar, direction=q_bar)
+
+
+def descend(
+    state: MemoryState, fleet: Fleet, alpha: float, depth: int, q_bar: Vector, direction: Vector
+) -> MemoryState:
+    """Step along a direction and remember how far it went."""
+    theta = (state.theta - alpha * direction).to(state.theta.dtype)
+    drift = tuple(alpha**2 * n for n in fleet.squared_norms(direction))
+    return MemoryState(theta, q_bar, (drift, *state.drifts)[:depth])

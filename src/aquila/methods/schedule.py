@@ -1,0 +1,69 @@
+"""Part: a width that grows as the global loss falls, wrapped around any server.
+
+Devices report their loss; the server tells them one width for all. The loss of round k is known
+only after its replies, so a round uses the loss of the round before it.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from aquila.core.fleet import DeviceId, Fleet
+from aquila.core.method import ServerHalf
+from aquila.core.packet import Packet
+from aquila.core.random import Key
+from aquila.core.vector import Vector
+
+
+@dataclass(frozen=True, eq=False)
+class ScheduleState:
+    """The wrapped server's state, and the first and latest global loss (0: not known yet)."""
+
+    inner: Any
+    first: float = 0.0
+    latest: float = 0.0
+
+
+@dataclass(frozen=True)
+class ScheduledServer:
+    """Adds `size` = start * sqrt(f(θ⁰) / f(θᵏ)) to the orders of another server."""
+
+    inner: ServerHalf[Any]
+    start: float
+
+    def init(self, theta: Vector, fleet: Fleet) -> ScheduleState:
+        """Start the wrapped server."""
+        return ScheduleState(self.inner.init(theta, fleet))
+
+    def model(self, state: ScheduleState) -> Vector:
+        """Return the current model."""
+        return self.inner.model(state.inner)
+
+    def orders(
+        self, state: ScheduleState, fleet: Fleet, round: int, key: Key
+    ) -> tuple[ScheduleState, dict[DeviceId, Packet]]:
+        """Add the size to the orders of the wrapped server."""
+        inner, orders = self.inner.orders(state.inner, fleet, round, key)
+        falling = state.first > 0 and state.latest > 0
+        size = self.start * math.sqrt(state.first / state.latest) if falling else self.start
+        scheduled = {
+            device: replace(order, scalars={**order.scalars, "size": size})
+            for device, order in orders.items()
+        }
+        return replace(state, inner=inner), scheduled
+
+    def check(self, reply: Packet) -> None:
+        """Take replies that report a loss."""
+        reply.scalar("loss")
+        self.inner.check(reply)
+
+    def update(
+        self, state: ScheduleState, fleet: Fleet, replies: Mapping[DeviceId, Packet]
+    ) -> ScheduleState:
+        """Let the wrapped server step, and remember the mean loss."""
+        inner = self.inner.update(state.inner, fleet, replies)
+        if not replies:
+            return replace(state, inner=inner)
+        latest = sum(reply.scalar("loss") for reply in replies.values()) / len(replies)
+        return ScheduleState(inner, state.first or latest, latest)

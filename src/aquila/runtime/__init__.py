@@ -1,0 +1,1 @@
+"""Sessions that turn frames into method steps, and the ledger that counts their bytes."""

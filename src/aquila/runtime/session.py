@@ -1,0 +1,174 @@
+"""Both ends of the wire: sessions that exchange only bytes and run a method's halves between them.
+
+A device may keep what a turn did to its state only once the server has applied the reply. The
+server says so in its next order to the device: `ack` is the round of the last reply of this
+device that it applied. On any other `ack` the device takes its last turn back. Lost, late,
+doubled and reordered replies are thus all one case: a turn that never happened.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from aquila.core.fleet import DeviceId, Fleet
+from aquila.core.method import Method, Shard, Turn
+from aquila.core.packet import NEVER, Packet, WireError
+from aquila.core.random import Key, Purpose
+from aquila.core.vector import Vector
+from aquila.core.wire import pack, unpack
+from aquila.runtime.finite import GuardedOracle, NanPolicy, NonFiniteError
+
+
+@dataclass(frozen=True)
+class Order:
+    """What the server sends a device: the model, the same bytes for all, and its own few words."""
+
+    model: bytes
+    words: bytes
+
+
+class DeviceSession:
+    """A device: answers orders, and remembers its state and the turn not yet acknowledged."""
+
+    def __init__(
+        self,
+        method: Method,
+        device: DeviceId,
+        shard: Shard,
+        like: Vector,
+        seed: int,
+        on_nan: NanPolicy = "stop",
+        unpack_model: Callable[[bytes], Packet] = unpack,
+    ) -> None:
+        self.half = method.device
+        self.device = device
+        self.state: Any = self.half.init(like)
+        self.last_round = NEVER
+        self.notes: dict[str, float] = {}
+        self._shard = shard
+        self._like = like
+        self._seed = seed
+        self._on_nan = on_nan
+        self._unpack_model = unpack_model
+        self._pending: Turn[Any] | None = None
+        self._last_reply = b""
+
+    def handle(self, order: Order) -> bytes:
+        """Answer an order with a reply; raise WireError, and change nothing, if it is not sound."""
+        packet = self._read(order)
+        if packet.round == self.last_round:  # an order that came twice gets the same answer
+            return self._last_reply
+        state = self._settled(packet.ack)
+        key = Key((self._seed, packet.round, self.device))
+        oracle = self._shard.oracle(key.child(Purpose.DATA))
+        guarded = GuardedOracle(oracle, self.device, packet.round)
+        try:
+            turn = self.half.step(state, packet, guarded, key.child(Purpose.DEVICE))
+        except NonFiniteError:
+            if self._on_nan == "stop":
+                raise
+            turn = Turn(state, Packet(packet.round, refused=True))
+        reply = pack(turn.reply)
+        self.state, self._pending = state, turn
+        self.last_round, self._last_reply = packet.round, reply
+        self.notes = dict(turn.notes)
+        return reply
+
+    def settle(self, ack: int) -> None:
+        """Keep the last turn if its round was acknowledged, take it back otherwise."""
+        self.state, self._pending = self._settled(ack), None
+
+    def restore(self, state: Any, last_round: int) -> None:
+        """Continue from a saved, settled state."""
+        self.state, self.last_round, self._pending = state, last_round, None
+
+    def _settled(self, ack: int) -> Any:
+        turn = self._pending
+        if turn is None:
+            return self.state
+        if ack == turn.reply.round:
+            return turn.state
+        return self.state if turn.fallback is None else turn.fallback
+
+    def _read(self, order: Order) -> Packet:
+        words, model = unpack(order.words), self._unpack_model(order.model)
+        if words.vector is not None or model.vector is None:
+            raise WireError("an order is a model frame and a frame of words without a vector")
+        if words.round != model.round:
+            raise WireError(f"model of round {model.round} in an order of round {words.round}")
+        if words.round < self.last_round:
+            raise WireError(f"order of round {words.round} after one of round {self.last_round}")
+        if model.vector.dimension != self._like.numel():
+            raise WireError(
+                f"model of {model.vector.dimension} coordinates where device {self.device} "
+                f"has {self._like.numel()}"
+            )
+        return replace(words, vector=model.vector)
+
+
+class ServerSession:
+    """The server: opens a round, takes replies one by one, closes the round."""
+
+    def __init__(self, method: Method, theta: Vector, fleet: Fleet, seed: int) -> None:
+        self.half = method.server
+        self.fleet = fleet
+        self.round = 0
+        self.acks = [NEVER] * len(fleet.devices)
+        self.state: Any = self.half.init(theta, fleet)
+        self._seed = seed
+        self._orders: dict[DeviceId, Order] = {}
+        self._opened: Any = None
+        self._replies: dict[DeviceId, Packet] = {}
+
+    @property
+    def theta(self) -> Vector:
+        """The current model."""
+        return self.half.model(self.state)
+
+    def open_round(self) -> dict[DeviceId, Order]:
+        """Return the orders of the round; asked again, return the same ones."""
+        if not self._orders:
+            key = Key((self._seed, self.round, Purpose.SERVER))
+            self._opened, packets = self.half.orders(self.state, self.fleet, self.round, key)
+            models: dict[int, bytes] = {}
+            for device, packet in packets.items():
+                if id(packet.vector) not in models:
+                    models[id(packet.vector)] = pack(Packet(packet.round, packet.vector))
+                words = pack(replace(packet, vector=None, ack=self.acks[device]))
+                self._orders[device] = Order(models[id(packet.vector)], words)
+        return self._orders
+
+    def receive(self, device: DeviceId, frame: bytes) -> None:
+        """Take a reply to the open round; raise WireError, and change nothing, if it is unsound."""
+        if device not in self._orders:
+            raise WireError(f"device {device} has no order in round {self.round}")
+        if device in self._replies:
+            raise WireError(f"device {device} has already replied in round {self.round}")
+        reply = unpack(frame, self.fleet.dimension_of(device))
+        if reply.round != self.round:
+            raise WireError(f"reply to round {reply.round} in round {self.round}")
+        if not reply.refused:
+            self.half.check(reply)
+        self._replies[device] = reply
+
+    def close_round(self) -> dict[DeviceId, Packet]:
+        """Apply the replies that came, move on to the next round, and return them."""
+        replies = {d: self._replies[d] for d in sorted(self._replies)}
+        applied = {d: r.to(self.theta.device) for d, r in replies.items() if not r.refused}
+        state = self.half.update(self._opened, self.fleet, applied)
+        if not torch.isfinite(self.half.model(state)).all():
+            raise NonFiniteError(
+                f"the model is no longer finite after round {self.round}; a smaller alpha may help"
+            )
+        for device in applied:
+            self.acks[device] = self.round
+        self.state, self.round = state, self.round + 1
+        self._orders, self._replies = {}, {}
+        return replies
+
+    def restore(self, state: Any, round: int, acks: list[int]) -> None:
+        """Continue from a saved round."""
+        self.state, self.round, self.acks = state, round, acks
+        self._orders, self._replies = {}, {}

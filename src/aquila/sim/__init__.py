@@ -1,0 +1,1 @@
+"""The embedded simulator: rounds, oracles, links, records and checkpoints."""

@@ -1,0 +1,54 @@
+"""Checkpoints: a run on disk, written whole or not at all, without pickle."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from aquila.core.state import Arrays, from_arrays, to_arrays
+
+if TYPE_CHECKING:
+    from aquila.sim.loop import Simulation
+
+
+def save_checkpoint(path: Path, simulation: "Simulation") -> None:
+    """Save the simulation after a closed round."""
+    server = simulation.server
+    arrays: Arrays = {
+        "fingerprint": np.asarray(simulation.fingerprint),
+        "round": np.asarray(server.round),
+        "acks": np.asarray(server.acks),
+        **to_arrays(server.state, "server."),
+    }
+    for session in simulation.devices:
+        session.settle(server.acks[session.device])
+        arrays[f"{session.device}.last_round"] = np.asarray(session.last_round)
+        arrays |= to_arrays(session.state, f"{session.device}.state.")
+    temporary = path.with_suffix(".tmp")
+    with temporary.open("wb") as file:
+        np.savez(file, allow_pickle=False, **arrays)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def load_checkpoint(path: Path, simulation: "Simulation") -> None:
+    """Bring a fresh simulation to the saved round; ValueError if it is not the same run."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = dict(file)
+    except (OSError, ValueError, EOFError) as error:
+        raise ValueError(f"{path} is not a checkpoint: {error}") from error
+    saved = str(arrays.get("fingerprint"))
+    if saved != simulation.fingerprint:
+        raise ValueError(
+            f"{path} is of another run and cannot be resumed: saved {saved}; "
+            f"asked for {simulation.fingerprint}"
+        )
+    server = simulation.server
+    state = from_arrays(server.state, arrays, "server.")
+    server.restore(state, int(arrays["round"]), arrays["acks"].tolist())
+    for session in simulation.devices:
+        state = from_arrays(session.state, arrays, f"{session.device}.state.")
+        session.restore(state, int(arrays[f"{session.device}.last_round"]))

@@ -1,0 +1,105 @@
+"""The loop: rounds of a method between a server and devices that share this process."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+
+import torch
+
+from aquila.core.fleet import Fleet
+from aquila.core.method import Method
+from aquila.core.packet import Packet
+from aquila.core.random import Key, Purpose
+from aquila.core.vector import Vector
+from aquila.core.wire import unpack
+from aquila.runtime.finite import NanPolicy
+from aquila.runtime.ledger import Ledger, cost_of
+from aquila.runtime.session import DeviceSession, ServerSession
+from aquila.sim.link import Link
+from aquila.sim.oracle import Device, as_shard
+from aquila.sim.records import Happened, Record, make_record
+
+Evaluate = Callable[[Vector], Mapping[str, float]]
+
+
+class Simulation:
+    """A run that can be advanced round by round and looked into between rounds."""
+
+    def __init__(
+        self,
+        method: Method,
+        theta0: Vector,
+        devices: Sequence[Device],
+        *,
+        seed: int = 0,
+        fleet: Fleet | None = None,
+        link: Link | None = None,
+        on_nan: NanPolicy = "stop",
+    ) -> None:
+        _check_model(theta0)
+        if not devices:
+            raise ValueError("a run needs at least one device")
+        self.fleet = fleet or Fleet.uniform(theta0.numel(), len(devices))
+        self.link = link or Link()
+        self.seed = seed
+        self.server = ServerSession(method, theta0.clone(), self.fleet, seed)
+        self.fingerprint = (
+            f"{method!r}, {len(devices)} devices, {theta0.numel()} coordinates of {theta0.dtype}, "
+            f"seed {seed}, {self.link!r}, on_nan {on_nan}"
+        )
+        # every device of a group is sent the same bytes, so they are decoded once
+        self._unpack_model = lru_cache(maxsize=len(self.fleet.slices))(self._decode_model)
+        self._cost_of_model = lru_cache(maxsize=len(self.fleet.slices))(cost_of)
+        likes = self.fleet.restrict(theta0)
+        self.devices = [
+            DeviceSession(
+                method, device, as_shard(given), likes[self.fleet.groups[device]], seed, on_nan,
+                self._unpack_model,
+            )
+            for device, given in enumerate(devices)
+        ]  # fmt: skip
+
+    @property
+    def theta(self) -> Vector:
+        """The current model."""
+        return self.server.theta
+
+    def advance(self, evaluate: Evaluate | None = None) -> Record:
+        """Run one round and return its record; `evaluate` judges the model after it."""
+        round = self.server.round
+        ledger, asked, lost = Ledger(), [], 0
+        for device, order in self.server.open_round().items():
+            ledger.count_down(device, self._cost_of_model(order.model) + cost_of(order.words))
+            key = Key((self.seed, round, device, Purpose.LINK))
+            if not self.link.order_arrives(key):
+                lost += 1
+                continue
+            reply = self.devices[device].handle(order)
+            asked.append(device)
+            ledger.count_up(device, cost_of(reply))
+            if self.link.reply_arrives(key):
+                self.server.receive(device, reply)
+            else:
+                lost += 1
+        happened = self._close(ledger, lost)
+        metrics = evaluate(self.theta) if evaluate else {}
+        notes = [self.devices[device].notes for device in asked]
+        return make_record(round, happened, notes, metrics)
+
+    def _close(self, ledger: Ledger, lost: int) -> Happened:
+        replies = self.server.close_round()
+        levels = {d: r.vector.bits for d, r in replies.items() if r.vector is not None}
+        refused = sum(r.refused for r in replies.values())
+        return Happened(ledger, levels, len(replies) - len(levels) - refused, lost, refused)
+
+    def _decode_model(self, frame: bytes) -> Packet:
+        return unpack(frame).to(self.theta.device)
+
+
+def _check_model(theta: Vector) -> None:
+    if theta.ndim != 1 or theta.dtype not in (torch.float32, torch.float64) or not len(theta):
+        raise ValueError(
+            "theta0 must be a flat float32 or float64 vector, "
+            f"not {tuple(theta.shape)} {theta.dtype}"
+        )
+    if not torch.isfinite(theta).all():
+        raise ValueError("theta0 holds NaN or infinite numbers")

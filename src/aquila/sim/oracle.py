@@ -1,0 +1,59 @@
+"""Oracles for problems given as plain functions."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from aquila.core.method import Oracle, Shard
+from aquila.core.random import Key
+from aquila.core.vector import Vector
+
+Function = Callable[[Vector], tuple[float, Vector]]
+"""theta -> (loss, gradient)"""
+
+Device = Shard | Oracle | Function
+
+
+@dataclass(frozen=True)
+class FunctionOracle:
+    """A loss given by a function; local training takes `local_steps` steps of descent."""
+
+    function: Function
+    samples: int = 1
+    local_steps: int = 1
+
+    def gradient(self, theta: Vector) -> tuple[float, Vector]:
+        """Return loss and gradient at theta."""
+        return self.function(theta)
+
+    def train(self, theta: Vector, alpha: float) -> tuple[float, Vector]:
+        """Return the first loss and the way of local descent, divided by alpha."""
+        first, gradient = self.function(theta)
+        way = gradient
+        for _ in range(self.local_steps - 1):
+            way = way + self.function(theta - alpha * way)[1]
+        return first, way
+
+
+@dataclass(frozen=True)
+class FixedShard:
+    """Data whose oracle is the same in every round."""
+
+    inner: Oracle
+
+    def oracle(self, key: Key) -> Oracle:
+        """Return the oracle; there is nothing to draw."""
+        return self.inner
+
+
+def as_shard(device: Device) -> Shard:
+    """Accept a shard, an oracle, or a plain function as a device."""
+    if isinstance(device, Shard):
+        return device
+    if isinstance(device, Oracle):
+        return FixedShard(device)
+    if callable(device):
+        return FixedShard(FunctionOracle(device))
+    raise TypeError(
+        f"a device is a function theta -> (loss, gradient), an oracle or a shard, "
+        f"not {type(device).__name__}"
+    )

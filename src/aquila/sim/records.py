@@ -1,0 +1,114 @@
+"""Records: what a run leaves behind, one JSON line a round."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from aquila.core.fleet import DeviceId
+from aquila.runtime.ledger import Ledger, total
+
+
+@dataclass(frozen=True)
+class Record:
+    """One round. Bytes are lengths of frames; `paper_bits` is the papers' count beside them.
+
+    `levels` gives the bits a coordinate of each device that uploaded, `uplink` the bytes of each
+    device that replied. `lost` counts messages that did not arrive, `refused` devices whose
+    gradient was not finite. `notes` are averages over the devices.
+    """
+
+    round: int
+    loss: float | None
+    uplink_bytes: int
+    uplink_header_bytes: int
+    downlink_bytes: int
+    downlink_header_bytes: int
+    paper_bits: int
+    uploads: int
+    skips: int
+    lost: int
+    refused: int
+    levels: Mapping[DeviceId, int]
+    uplink: Mapping[DeviceId, int]
+    error_ratio: float | None = None
+    notes: Mapping[str, float] = field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def mean_level(self) -> float | None:
+        """Average bits a coordinate over the uploads of the round."""
+        return sum(self.levels.values()) / len(self.levels) if self.levels else None
+
+
+@dataclass(frozen=True)
+class Happened:
+    """How the messages of a round fared."""
+
+    ledger: Ledger
+    levels: dict[DeviceId, int]
+    skips: int
+    lost: int
+    refused: int
+
+
+def make_record(
+    round: int,
+    happened: Happened,
+    notes: Iterable[Mapping[str, float]],
+    metrics: Mapping[str, float],
+) -> Record:
+    """Sum up a round."""
+    up, down = total(happened.ledger.uplink), total(happened.ledger.downlink)
+    means = _means(notes)
+    return Record(
+        round=round,
+        loss=means.pop("loss", None),
+        uplink_bytes=up.bytes,
+        uplink_header_bytes=up.header_bytes,
+        downlink_bytes=down.bytes,
+        downlink_header_bytes=down.header_bytes,
+        paper_bits=up.paper_bits,
+        uploads=len(happened.levels),
+        skips=happened.skips,
+        lost=happened.lost,
+        refused=happened.refused,
+        levels=happened.levels,
+        uplink={device: cost.bytes for device, cost in happened.ledger.uplink.items()},
+        error_ratio=means.pop("error_ratio", None),
+        notes=means,
+        metrics=dict(metrics),
+    )
+
+
+def to_line(record: Record) -> str:
+    """Return a record as one line of JSON."""
+    return json.dumps(asdict(record), allow_nan=False) + "\n"
+
+
+def from_line(line: str) -> Record:
+    """Read a record back."""
+    values: dict[str, Any] = json.loads(line)
+    for name in ("levels", "uplink"):
+        values[name] = {int(device): number for device, number in values[name].items()}
+    return Record(**values)
+
+
+def read_records(path: Path) -> list[Record]:
+    """Read all records of a run; a last line that was cut off is left out."""
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    return [from_line(line) for line in lines if line.endswith("\n")]
+
+
+def write_records(path: Path, records: Iterable[Record]) -> None:
+    """Replace the records of a run."""
+    path.write_text("".join(to_line(record) for record in records))
+
+
+def _means(notes: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    gathered: dict[str, list[float]] = {}
+    for note in notes:
+        for name, value in note.items():
+            gathered.setdefault(name, []).append(value)
+    return {name: sum(values) / len(values) for name, values in gathered.items()}

@@ -1,0 +1,1 @@
+"""Data sets, models and partitions to train on."""
