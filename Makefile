@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 .PHONY: demo test clean
 
 demo: $(STAMP)
-	$(BIN)/aquila compare --out runs/demo
+	$(BIN)/aquila compare --out runs/demo --overwrite
 
 test: $(STAMP)
 	$(BIN)/ruff check .

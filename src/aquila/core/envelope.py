@@ -77,11 +77,12 @@ def seal(frame: Frame) -> bytes:
         ("round", frame.round), ("ack", ack), ("dimension", frame.dimension)
     ):  # fmt: skip
         demand(0 <= number < 2**32, f"{name} {number} does not fit the 32 bits a frame has for it")
+    scalars = _seal_scalars(frame.scalars)
     header = _HEADER.pack(
         MAGIC, VERSION, frame.kind, frame.flags, frame.bits,
         frame.round, ack, frame.dimension, frame.bucket, len(frame.scalars),
     )  # fmt: skip
-    content = b"".join((header, _seal_scalars(frame.scalars), frame.body))
+    content = b"".join((header, scalars, frame.body))
     return content + _CHECKSUM.pack(zlib.crc32(content))
 
 

@@ -79,7 +79,7 @@ class Fleet:
             if held is None:
                 total += vector
             else:
-                total.index_add_(0, held, vector.to(torch.float64))
+                total.index_add_(0, held.to(vector.device), vector.to(torch.float64))
         return total
 
     def _weight_of_holders(self, weights: Mapping[DeviceId, float]) -> torch.Tensor:

@@ -67,7 +67,7 @@ class Parameter:
             return None
         try:
             number = float(value)
-        except ValueError:
+        except (ValueError, OverflowError):
             return None
         if self.type is not int:
             return number
@@ -103,8 +103,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """Return a hint for a misspelt name: the nearest known one, and all of them."""
     known = list(known)
     close = get_close_matches(name, known, n=1)
-    guess = f"; did you mean {close[0]!r}?" if close else ";"
-    return f"{guess} it knows {', '.join(known)}"
+    guess = f"; did you mean {close[0]!r}?" if close else "."
+    return f"{guess} Known: {', '.join(known)}"
 
 
 def _parameter(name: str, hint: Any, default: Value) -> Parameter:

@@ -33,7 +33,9 @@ def midrise(v: Vector, bits: int) -> Codes | None:
 
 def midrise_or_dense(v: Vector, bits: int) -> Codes | Dense | None:
     """Range quantizer that sends the vector itself once that costs no more: from 32 bits on."""
-    return midrise(v, bits) if bits < MAX_BITS else Dense(v)
+    if bits < MAX_BITS:
+        return midrise(v, bits)
+    return Dense(v) if v.any() else None
 
 
 def dither(v: Vector, levels: int, key: Key, norm: Norm = "max", bucket: int = 0) -> Codes | None:
@@ -49,9 +51,11 @@ def dither(v: Vector, levels: int, key: Key, norm: Norm = "max", bucket: int = 0
     if not step.any():
         return None
     ratio = rows.abs() / step.clamp_min(torch.finfo(v.dtype).tiny)[:, None]
-    magnitude = (ratio + _rows(key.uniform(v), bucket)).floor_().clamp_max_(levels)
-    codes = (magnitude * rows.sign() + levels).reshape(-1)[: v.numel()]
+    magnitude = (ratio + _rows(key.uniform(v), bucket)).floor_()
+    magnitude.clamp_max_(_last_float(levels, v.dtype))
     bits = width_of_levels(levels)
+    exact = v.dtype if bits <= 24 else torch.float64  # float32 counts up to 2**24 only
+    codes = ((magnitude * rows.sign()).to(exact) + levels).reshape(-1)[: v.numel()]
     # -(step * levels) and not -norm, so that the middle code decodes to exactly zero
     return Codes(codes.to(code_dtype(bits)), bits, -(step * levels), step, bucket)
 

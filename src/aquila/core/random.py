@@ -33,11 +33,11 @@ class Key:
 
     def numpy(self) -> np.random.Generator:
         """Return the stream as a NumPy generator, from its beginning."""
-        return np.random.Generator(np.random.PCG64(np.random.SeedSequence(self.words)))
+        return np.random.Generator(np.random.PCG64(self._seed()))
 
     def torch(self, device: torch.device | str = "cpu") -> torch.Generator:
         """Return the stream as a torch generator, from its beginning."""
-        state = np.random.SeedSequence(self.words).generate_state(1, np.uint64)
+        state = self._seed().generate_state(1, np.uint64)
         return torch.Generator(device=device).manual_seed(int(state[0] >> np.uint64(1)))
 
     def uniform(self, like: Vector) -> Vector:
@@ -53,3 +53,7 @@ class Key:
         """Return `count` distinct items, in their original order."""
         chosen = self.numpy().choice(len(items), size=count, replace=False)
         return tuple(items[i] for i in sorted(chosen))
+
+    def _seed(self) -> np.random.SeedSequence:
+        # as plain entropy, (1, 2) and (1, 2, 0) would name the same stream
+        return np.random.SeedSequence(self.words[0], spawn_key=self.words[1:])

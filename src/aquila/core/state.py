@@ -1,7 +1,7 @@
 """States as plain arrays: saved and loaded without pickle.
 
-A state is a frozen dataclass whose fields are tensors, numbers, tuples of numbers, or further
-such dataclasses.
+A state is a frozen dataclass whose fields are tensors, numbers, tuples of numbers of one
+type (nested if all parts are equally long), or further such dataclasses.
 """
 
 import dataclasses
@@ -43,9 +43,9 @@ def from_arrays(template: Any, arrays: Mapping[str, npt.NDArray[Any]], prefix: s
     if isinstance(template, torch.Tensor):
         return torch.from_numpy(np.array(array)).to(template.device, template.dtype)
     if isinstance(template, tuple):
-        return tuple(_nested(array.tolist()))
+        return _tuples(array.tolist())
     return type(template)(array.item())
 
 
-def _nested(values: list[Any]) -> list[Any]:
-    return [tuple(v) if isinstance(v, list) else v for v in values]
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value

@@ -26,6 +26,7 @@ def pack(packet: Packet) -> bytes:
     elif isinstance(vector, Codes):
         kind, bits, floats, body = Kind.FIXED, vector.bits, vector.low.dtype, _fixed(vector)
         bucket = 0 if vector.bucket >= vector.dimension else vector.bucket
+    demand(floats in (torch.float32, torch.float64), f"a frame cannot hold {floats}")
     flags = (Flag.DOUBLE if floats == torch.float64 else Flag(0)) | (
         Flag.REFUSED if packet.refused else Flag(0)
     )
@@ -59,8 +60,12 @@ def _dense(vector: Dense) -> bytes:
 
 def _fixed(vector: Codes) -> bytes:
     demand(1 <= vector.bits <= MAX_BITS, f"codes of {vector.bits} bits; 1 to 32 are allowed")
+    demand(vector.dimension > 0 and vector.bucket > 0, "codes without coordinates or buckets")
     _demand_grid(vector)
-    packed = pack_fixed(vector.codes.cpu().numpy(), vector.bits)
+    codes = vector.codes.cpu().numpy()
+    fits = int(codes.min()) >= 0 and int(codes.max()) < 2**vector.bits
+    demand(fits, f"codes from {codes.min()} to {codes.max()} do not fit {vector.bits} bits")
+    packed = pack_fixed(codes, vector.bits)
     return b"".join((_float_bytes(vector.low), _float_bytes(vector.step), packed))
 
 
@@ -128,6 +133,8 @@ def _demand_finite(values: Vector) -> None:
 
 def _demand_grid(vector: Codes) -> None:
     """Every code of the grid must stand for a finite number."""
+    grids = -(-vector.dimension // vector.bucket)
+    demand(len(vector.low) == len(vector.step) == grids, f"not one grid a bucket ({grids})")
     top = vector.low + vector.step * (2.0**vector.bits - 1)
     sound = torch.isfinite(vector.low) & torch.isfinite(top) & (vector.step >= 0)
     demand(bool(sound.all()), "grid of the codes is not finite or runs backwards")

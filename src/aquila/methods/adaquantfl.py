@@ -69,7 +69,7 @@ class AdaQuantDevice:
 )
 def adaquantfl(
     alpha: Alpha = 0.1,
-    b_0: StartBits = 4,
+    b_0: StartBits = 6,
     norm: NormOption = "max",
     bucket: BucketOption = 0,
     work: WorkOption = "gradient",

@@ -46,7 +46,7 @@ class LadaqDevice:
 )
 def ladaq(
     alpha: Alpha = 0.1,
-    b_0: StartBits = 4,
+    b_0: StartBits = 6,
     xi: XiOption = 0.8,
     depth: DepthOption = 10,
     t_bar: SilenceOption = 100,

@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -36,9 +37,9 @@ def save_checkpoint(path: Path, simulation: "Simulation") -> None:
 def load_checkpoint(path: Path, simulation: "Simulation") -> None:
     """Bring a fresh simulation to the saved round; ValueError if it is not the same run."""
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = dict(file)
-    except (OSError, ValueError, EOFError) as error:
+        with path.open("rb") as file:
+            arrays = dict(np.load(file, allow_pickle=False))
+    except (OSError, ValueError, TypeError, EOFError, BadZipFile) as error:
         raise ValueError(f"{path} is not a checkpoint: {error}") from error
     saved = str(arrays.get("fingerprint"))
     if saved != simulation.fingerprint:

@@ -1,0 +1,32 @@
+"""The command line, one file a subcommand. Heavy imports wait until a command needs them."""
+
+from typing import Any
+
+import click
+
+from aquila.cli.compare import compare
+from aquila.cli.frame import frame
+from aquila.cli.methods import methods
+from aquila.cli.run import run
+from aquila.version import __version__
+
+
+class PlainErrors(click.Group):
+    """A group whose commands report a user's mistake in one sentence, without a traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except (ValueError, ArithmeticError, OSError) as error:
+            raise click.ClickException(str(error)) from error
+
+
+@click.group(cls=PlainErrors, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="aquila")
+def main() -> None:
+    """Federated learning that hardly talks: AQUILA and its peers, measured in real bytes."""
+
+
+for command in (compare, run, methods, frame):
+    main.add_command(command)

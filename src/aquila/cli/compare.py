@@ -1,0 +1,89 @@
+"""`aquila compare`: several methods on the same problem, a table and a figure."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from aquila.cli.setting import Setting, setting_options
+from aquila.cli.spec import Spec, parse_spec
+
+if TYPE_CHECKING:
+    from aquila.cli.progress import Watch
+    from aquila.report.table import Result
+    from aquila.sim.module import Problem
+
+FIGURE = "loss_against_uplink.png"
+
+
+@click.command()
+@click.option(
+    "-m", "--method", "texts", multiple=True, metavar="METHOD",
+    help="A method, as in `aquila run`; may be given many times. Default: all of them.",
+)  # fmt: skip
+@setting_options
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("runs/compare"),
+    show_default=True,
+    help="Folder for records, checkpoints and the figure.",
+)
+@click.option("--resume", is_flag=True, help="Go on with the runs in the folder.")
+@click.option("--overwrite", is_flag=True, help="Throw away the runs in the folder.")
+def compare(
+    texts: tuple[str, ...], out: Path, resume: bool, overwrite: bool, **options: Any
+) -> None:
+    """Train with several methods on the same digits, devices and seed, and compare them."""
+    from aquila.cli.progress import Watch, make_console
+    from aquila.report.plot import plot_loss_against_uplink
+    from aquila.report.table import results_table
+
+    setting, console = Setting(**options), make_console()
+    specs = [parse_spec(text) for text in texts] or default_specs()
+    for spec in specs:
+        spec.create(setting.method_defaults)  # a misspelt method is reported before any training
+    if overwrite:
+        for spec in specs:
+            shutil.rmtree(folder_of(spec, out), ignore_errors=True)
+    problem = setting.problem()
+    console.print(setting.describe(len(problem.theta0)))
+    with Watch(console, setting.rounds, max(len(spec.label) for spec in specs)) as watch:
+        results = [one(spec, setting, problem, out, resume, watch) for spec in specs]
+    console.print(results_table(results, len(problem.theta0)))
+    figure = plot_loss_against_uplink(results, out / FIGURE)
+    console.print(f"loss against uplink bytes: {figure}")
+
+
+def default_specs() -> list[Spec]:
+    """Return every method, and AQUILA with the least level at which it contracts."""
+    from aquila.methods import METHODS
+
+    others = [Spec(name, {}) for name in METHODS if name != "aquila"]
+    return [Spec("aquila", {}), Spec("aquila", {"b_min": 2}), *others]
+
+
+def folder_of(spec: Spec, out: Path) -> Path:
+    """Return the folder of one method's run."""
+    return out / spec.label.replace(" ", "_")
+
+
+def one(
+    spec: Spec, setting: Setting, problem: Problem, out: Path, resume: bool, watch: Watch
+) -> Result:
+    """Run one method; one that diverges ends early, says so and keeps its records."""
+    from aquila.cli.training import train
+    from aquila.report.table import Result
+    from aquila.runtime.finite import NonFiniteError
+    from aquila.sim.records import read_records
+    from aquila.sim.simulate import RECORDS
+
+    folder = folder_of(spec, out)
+    try:
+        return Result(spec.label, train(spec, setting, problem, folder, resume, watch))
+    except NonFiniteError as error:
+        watch.say(f"stopped: {error}")
+        return Result(spec.label, read_records(folder / RECORDS), stopped=True)

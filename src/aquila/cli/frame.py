@@ -1,0 +1,71 @@
+"""`aquila frame`: what a frame holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from aquila.core.packet import Codes, Dense
+
+
+@click.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+def frame(file: Path) -> None:
+    """Print what the frame in FILE holds, or why it is not a frame."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from aquila.core.envelope import VERSION, parse
+    from aquila.core.packet import NEVER
+    from aquila.core.wire import unpack
+
+    data = file.read_bytes()
+    parsed, packet = parse(data), unpack(data)
+    facts: list[tuple[str, object]] = [
+        ("version", VERSION),
+        ("kind", parsed.kind.name.lower()),
+        ("round", parsed.round),
+        ("acknowledges", "nothing" if parsed.ack == NEVER else f"round {parsed.ack}"),
+        ("refused to upload", "yes" if packet.refused else "no"),
+        *((f"scalar {name}", f"{value:g}") for name, value in parsed.scalars.items()),
+        *(vector_facts(packet.vector) if packet.vector is not None else ()),
+        ("header bytes", len(data) - parsed.body_bytes),
+        ("body bytes", parsed.body_bytes),
+        ("paper's count", f"{parsed.paper_bits} bits"),
+    ]
+    table = Table.grid(padding=(0, 2))
+    for name, value in facts:
+        table.add_row(name, str(value))
+    Console().print(table)
+
+
+def vector_facts(vector: Codes | Dense) -> list[tuple[str, object]]:
+    """Return what is worth knowing of a vector and its codes."""
+    from aquila.core.packet import Codes
+    from aquila.core.vector import max_norm, squared_norm
+
+    values = vector.decode()
+    facts: list[tuple[str, object]] = [
+        ("coordinates", vector.dimension),
+        ("bits a coordinate", vector.bits),
+        ("2-norm", f"{squared_norm(values) ** 0.5:g}"),
+        ("largest coordinate", f"{max_norm(values):g}"),
+    ]
+    if isinstance(vector, Codes):
+        facts += [
+            ("grids", f"{len(vector.low)} of {vector.bucket} coordinates"),
+            ("entropy of the codes", f"{entropy(vector):.3f} bits a coordinate"),
+        ]
+    return facts
+
+
+def entropy(vector: Codes) -> float:
+    """Order-0 entropy of the codes: what a perfect coder would spend on a coordinate."""
+    import torch
+
+    counts = torch.unique(vector.codes, return_counts=True)[1].double()
+    shares = counts / counts.sum()
+    return float(-(shares * shares.log2()).sum().clamp_max(0))

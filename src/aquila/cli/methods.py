@@ -1,0 +1,65 @@
+"""`aquila methods`: what there is, with parameters, papers and what a lost reply means."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from aquila.methods.catalog import Entry
+
+
+@click.command()
+@click.argument("name", required=False)
+def methods(name: str | None) -> None:
+    """List all methods, or tell all about the one NAMEd."""
+    from aquila.cli.progress import make_console
+    from aquila.core.parameter import nearest
+    from aquila.methods import METHODS
+
+    console = make_console()
+    if name is None:
+        console.print(overview(list(METHODS.values())))
+        console.print("* partly a reconstruction; `aquila methods NAME` tells more")
+    elif name in METHODS:
+        tell(METHODS[name], console)
+    else:
+        raise ValueError(f"there is no method {name!r}{nearest(name, METHODS)}")
+
+
+def overview(entries: list[Entry]) -> Table:
+    """Return a table of all methods."""
+    from rich.table import Table
+
+    table = Table(title="Methods", title_justify="left", show_lines=True)
+    for heading in ("method", "what it does", "parameters and defaults", "paper"):
+        table.add_column(heading)
+    for entry in entries:
+        defaults = "\n".join(f"{p.name}={p.default}" for p in entry.parameters.values())
+        mark = " *" if entry.reconstruction else ""
+        table.add_row(f"[bold]{entry.name}[/bold]{mark}", entry.summary, defaults, entry.paper)
+    return table
+
+
+def tell(entry: Entry, console: Console) -> None:
+    """Print everything the catalogue knows of one method."""
+    from rich.table import Table
+
+    console.print(f"[bold]{entry.name}[/bold]: {entry.summary}\n")
+    facts = [("paper", entry.paper), ("a lost reply", entry.lost_reply)]
+    if entry.reconstruction:
+        facts.append(("reconstruction", entry.reconstruction))
+    grid = Table.grid(padding=(0, 2))
+    for heading, text in facts:
+        grid.add_row(f"[bold]{heading}[/bold]", text)
+    console.print(grid)
+    table = Table(title="\nParameters", title_justify="left")
+    for heading in ("parameter", "default", "allowed", "meaning"):
+        table.add_column(heading)
+    for p in entry.parameters.values():
+        table.add_row(p.name, str(p.default), str(p), p.help)
+    console.print(table)

@@ -1,0 +1,43 @@
+"""Methods on the command line: `name` or `name:parameter=value,parameter=value`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from aquila.core.method import Method
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A method as it was asked for."""
+
+    name: str
+    parameters: dict[str, object]
+
+    @property
+    def label(self) -> str:
+        """Name for tables, figures and folders."""
+        settings = (f"{name}={value}" for name, value in self.parameters.items())
+        return " ".join((self.name, *settings))
+
+    def create(self, defaults: dict[str, object]) -> Method:
+        """Make the method; defaults hold where it has the parameter and it was not given."""
+        from aquila.methods import METHODS, create
+
+        known = METHODS[self.name].parameters if self.name in METHODS else {}
+        usable = {name: value for name, value in defaults.items() if name in known}
+        return create(self.name, **{**usable, **self.parameters})
+
+
+def parse_spec(text: str) -> Spec:
+    """Read a method as given on the command line."""
+    name, _, rest = text.partition(":")
+    parameters: dict[str, object] = {}
+    for setting in filter(None, rest.split(",")):
+        key, equals, value = setting.partition("=")
+        if not equals:
+            raise ValueError(f"{text!r}: {setting!r} is not of the form parameter=value")
+        parameters[key.strip()] = value.strip()
+    return Spec(name.strip(), parameters)

@@ -1,0 +1,37 @@
+"""What `run` and `compare` have in common: one method, trained, recorded and watched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from aquila.cli.progress import Watch
+    from aquila.cli.setting import Setting
+    from aquila.cli.spec import Spec
+    from aquila.sim.module import Problem
+    from aquila.sim.records import Record
+
+
+def train(
+    spec: Spec, setting: Setting, problem: Problem, out: Path | None, resume: bool, watch: Watch
+) -> list[Record]:
+    """Run one method to the end and return its records."""
+    from aquila.sim.simulate import simulate
+
+    watch.begin(spec.label)
+    if out is not None:
+        setting.save(out, spec.label)
+    return simulate(
+        spec.create(setting.method_defaults),
+        problem.theta0,
+        problem.devices,
+        setting.rounds,
+        setting.seed,
+        evaluate=problem.evaluate,
+        link=setting.link(),
+        on_nan=setting.on_nan,
+        out=out,
+        resume=resume,
+        on_record=watch.show,
+    ).records

@@ -1,0 +1,97 @@
+"""Tables of results."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from rich import box
+from rich.table import Table
+
+from aquila.core.packet import Dense, Packet
+from aquila.core.wire import pack
+from aquila.sim.records import Record
+
+MIB = 2**20
+HEADINGS = (
+    "accuracy", "loss", "uploads", "skips", "level", "uplink MiB", "paper MiB", "saving"
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Result:
+    """The records of one run under a name; `stopped` if it ended before its last round."""
+
+    label: str
+    records: Sequence[Record]
+    stopped: bool = False
+
+    @cached_property
+    def uplink_bytes(self) -> int:
+        """All bytes that devices sent."""
+        return sum(r.uplink_bytes for r in self.records)
+
+    @cached_property
+    def paper_bits(self) -> int:
+        """The papers' count of the same uploads."""
+        return sum(r.paper_bits for r in self.records)
+
+    @cached_property
+    def uploads(self) -> int:
+        """Replies with a vector."""
+        return sum(r.uploads for r in self.records)
+
+    @cached_property
+    def skips(self) -> int:
+        """Replies without a vector."""
+        return sum(r.skips for r in self.records)
+
+    @property
+    def mean_level(self) -> float | None:
+        """Bits a coordinate, averaged over the uploads."""
+        levels = [level for r in self.records for level in r.levels.values()]
+        return sum(levels) / len(levels) if levels else None
+
+    def last_metric(self, name: str) -> float | None:
+        """Return the latest value of a metric."""
+        return next((r.metrics[name] for r in reversed(self.records) if name in r.metrics), None)
+
+
+def results_table(results: Sequence[Result], dimension: int) -> Table:
+    """Return one row a run: quality, what was sent, and what that saves."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, caption_justify="left")
+    table.add_column("method", no_wrap=True)
+    for heading in HEADINGS:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for result in results:
+        table.add_row(*_row(result, dimension))
+    table.caption = (
+        "level: mean bits a coordinate of the uploads. uplink: real frames. paper: bits x "
+        "coordinates.\nsaving: uplink of dense frames in every reply over this uplink."
+    )
+    return table
+
+
+def dense_bytes(result: Result, dimension: int) -> int:
+    """Bytes the same replies would have taken uncompressed."""
+    frame = len(pack(Packet(0, Dense(torch.zeros(dimension)))))
+    return frame * sum(len(r.uplink) for r in result.records)
+
+
+def _row(result: Result, dimension: int) -> tuple[str, ...]:
+    if not result.records:
+        return (result.label, *["-"] * len(HEADINGS))
+    accuracy = result.last_metric("test_accuracy")
+    loss = result.records[-1].loss
+    ratio = dense_bytes(result, dimension) / result.uplink_bytes
+    return (
+        result.label + (" (stopped)" if result.stopped else ""),
+        "-" if accuracy is None else f"{accuracy:.1%}",
+        "-" if loss is None else f"{loss:.4g}",
+        str(result.uploads),
+        str(result.skips),
+        "-" if result.mean_level is None else f"{result.mean_level:.2f}",
+        f"{result.uplink_bytes / MIB:.3f}",
+        f"{result.paper_bits / 8 / MIB:.3f}",
+        f"{ratio:.1f} x",
+    )

@@ -1,0 +1,9 @@
+"""Lets every test import the shared problems, and keeps small tensors on one thread."""
+
+import sys
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+torch.set_num_threads(1)

@@ -1,0 +1,53 @@
+import torch
+
+import aquila
+from aquila.core.packet import Dense, Packet
+from aquila.core.wire import pack
+from aquila.runtime.ledger import Cost, Ledger, cost_of, total
+from problems import ridge
+
+
+def test_cost_of_a_frame_is_its_length():
+    frame = pack(Packet(3, Dense(torch.ones(100)), {"loss": 1.0}))
+    cost = cost_of(frame)
+    assert cost.bytes == len(frame)
+    assert cost.body_bytes == 400
+    assert cost.paper_bits == 3200
+
+
+def test_a_skip_costs_bytes_but_nothing_on_paper():
+    cost = cost_of(pack(Packet(3)))
+    assert cost.paper_bits == cost.body_bytes == 0
+    assert 0 < cost.bytes <= 64
+
+
+def test_ledger_adds_up_by_device():
+    ledger = Ledger()
+    ledger.count_up(1, Cost(10, 100, 800))
+    ledger.count_up(1, Cost(10, 0, 0))
+    ledger.count_up(2, Cost(10, 50, 400))
+    ledger.count_down(2, Cost(5, 5, 40))
+    assert ledger.uplink[1] == Cost(20, 100, 800)
+    assert total(ledger.uplink) == Cost(30, 150, 1200)
+    assert total(ledger.downlink).bytes == 10
+
+
+def test_records_count_every_frame_sent_lost_ones_too():
+    problem = ridge(devices=4, dimension=10)
+    run = aquila.Simulation(
+        aquila.create("fedsgd", alpha=0.01),
+        torch.zeros(10),
+        problem.devices,
+        link=aquila.Link(uplink_loss=1.0),
+    )
+    sizes = []
+    for session in run.devices:
+        handle = session.handle
+        session.handle = lambda order, handle=handle: sizes.append(handle(order)) or sizes[-1]
+    orders = run.server.open_round()
+    record = run.advance()
+    assert record.uplink_bytes == sum(len(reply) for reply in sizes)
+    assert record.downlink_bytes == sum(len(o.model) + len(o.words) for o in orders.values())
+    assert record.lost == 4
+    assert record.uploads == 0
+    assert record.paper_bits == 4 * 32 * 10

@@ -1,0 +1,226 @@
+"""Devices and server must never disagree about a memory, whatever the link does to messages."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import aquila
+from aquila.core.packet import Dense, Packet, WireError
+from aquila.core.wire import pack, unpack
+from aquila.runtime.session import DeviceSession, Order, ServerSession
+from aquila.sim.oracle import as_shard
+from problems import ridge
+
+PROBLEM = ridge(devices=3, dimension=12)
+METHODS = {
+    "aquila": {"b_min": 2},
+    "lag": {},
+    "laq": {},
+    "ladaq": {},
+    "lena": {"bits": 6},
+}
+FATES = ("delivered", "order lost", "reply lost", "reply late", "reply twice", "order twice")
+
+
+def sessions(name: str) -> tuple[ServerSession, list[DeviceSession]]:
+    method = aquila.create(name, alpha=0.5 / PROBLEM.smoothness(), **METHODS.get(name, {}))
+    theta = torch.zeros(PROBLEM.dimension, dtype=torch.float64)
+    fleet = aquila.Fleet.uniform(PROBLEM.dimension, len(PROBLEM.devices))
+    devices = [
+        DeviceSession(method, m, as_shard(f), theta, seed=0) for m, f in enumerate(PROBLEM.devices)
+    ]
+    return ServerSession(method, theta, fleet, seed=0), devices
+
+
+def play_round(server, devices, fates, late):
+    """Run one round in which each message meets its fate; return the replies held up."""
+    held_up = {}
+    orders = server.open_round()
+    for device, frame in late.items():
+        with pytest.raises(WireError, match="reply to round"):
+            server.receive(device, frame)
+    for device, order in orders.items():
+        fate = fates[device]
+        if fate == "order lost":
+            continue
+        reply = devices[device].handle(order)
+        if fate == "order twice":
+            assert devices[device].handle(order) == reply
+        if fate == "reply late":
+            held_up[device] = reply
+        elif fate != "reply lost":
+            server.receive(device, reply)
+        if fate == "reply twice":
+            with pytest.raises(WireError, match="already replied"):
+                server.receive(device, reply)
+    server.close_round()
+    return held_up
+
+
+def assert_in_step(server, devices):
+    memories = []
+    for session in devices:
+        session.settle(server.acks[session.device])
+        memories.append(session.state.q)
+    state = getattr(server.state, "inner", server.state)
+    torch.testing.assert_close(state.q_bar, sum(memories) / len(memories), rtol=1e-11, atol=1e-12)
+
+
+rounds_of_fates = st.lists(st.tuples(*[st.sampled_from(FATES)] * 3), min_size=1, max_size=12)
+
+
+@pytest.mark.parametrize("name", METHODS)
+@settings(max_examples=60, deadline=None)
+@given(fates=rounds_of_fates)
+def test_average_memory_survives_any_fate_of_messages(name, fates):
+    server, devices = sessions(name)
+    late = {}
+    for round_of_fates in fates:
+        late = play_round(server, devices, round_of_fates, late)
+        assert_in_step(server, devices)
+
+
+def test_a_lost_reply_is_taken_back_and_an_applied_one_kept():
+    server, devices = sessions("aquila")
+    play_round(server, devices, ("delivered", "reply lost", "delivered"), {})
+    assert server.acks == [0, -1, 0]
+    for session in devices:
+        session.settle(server.acks[session.device])
+    assert devices[0].state.q.any()
+    assert not devices[1].state.q.any()
+
+
+def test_opening_a_round_twice_gives_the_same_orders():
+    server, _ = sessions("marina")
+    assert server.open_round() == server.open_round()
+
+
+def test_all_devices_share_one_model_frame():
+    server, _ = sessions("aquila")
+    assert len({id(order.model) for order in server.open_round().values()}) == 1
+
+
+def test_the_model_moves_when_nobody_uploads():
+    server, devices = sessions("aquila")
+    play_round(server, devices, ("delivered",) * 3, {})
+    before = server.theta.clone()
+    play_round(server, devices, ("order lost",) * 3, {})
+    assert not torch.equal(server.theta, before)
+
+
+class TestUnsoundOrders:
+    def handle_in_vain(self, order: Order, match: str) -> None:
+        server, devices = sessions("aquila")
+        play_round(server, devices, ("delivered",) * 3, {})
+        session = devices[0]
+        state = session.state
+        with pytest.raises(WireError, match=match):
+            session.handle(order)
+        assert session.state is state
+        play_round(server, devices, ("delivered",) * 3, {})
+        assert_in_step(server, devices)
+
+    def order(self, round=1, dimension=12, words_round=None, scalars=None, vector=None) -> Order:
+        model = pack(Packet(round, Dense(torch.zeros(dimension, dtype=torch.float64))))
+        words_round = round if words_round is None else words_round
+        return Order(model, pack(Packet(words_round, vector, scalars or {})))
+
+    def test_wrong_dimension(self):
+        self.handle_in_vain(self.order(dimension=13), "model of 13 coordinates")
+
+    def test_rounds_that_differ(self):
+        self.handle_in_vain(self.order(words_round=2), "model of round 1 in an order of round 2")
+
+    def test_missing_scalar(self):
+        self.handle_in_vain(self.order(), "lacks the scalar 'drift'")
+
+    def test_words_with_a_vector(self):
+        self.handle_in_vain(self.order(vector=Dense(torch.zeros(12))), "an order is")
+
+    def test_damaged_model(self):
+        sound = self.order()
+        damaged = sound.model[:-1] + bytes([sound.model[-1] ^ 1])
+        self.handle_in_vain(Order(damaged, sound.words), "damaged")
+
+    def test_replayed_order(self):
+        server, devices = sessions("aquila")
+        old = server.open_round()[0]
+        play_round(server, devices, ("delivered",) * 3, {})
+        play_round(server, devices, ("delivered",) * 3, {})
+        with pytest.raises(WireError, match="order of round 0 after one of round 1"):
+            devices[0].handle(old)
+        assert_in_step(server, devices)
+
+
+class TestUnsoundReplies:
+    def receive_in_vain(self, name: str, device: int, frame: bytes, match: str) -> None:
+        server, _ = sessions(name)
+        server.open_round()
+        with pytest.raises(WireError, match=match):
+            server.receive(device, frame)
+        assert server.close_round() == {}
+        assert server.acks == [-1, -1, -1]
+        assert not server.theta.any()
+
+    def reply(self, round=0, dimension=12, **fields) -> bytes:
+        return pack(Packet(round, Dense(torch.ones(dimension)), **fields))
+
+    def test_unknown_device(self):
+        self.receive_in_vain("aquila", 9, self.reply(), "device 9 has no order")
+
+    def test_wrong_dimension(self):
+        self.receive_in_vain("aquila", 0, self.reply(dimension=13), "holds 13 coordinates")
+
+    def test_wrong_round(self):
+        self.receive_in_vain("aquila", 0, self.reply(round=4), "reply to round 4 in round 0")
+
+    def test_garbage(self):
+        self.receive_in_vain("aquila", 0, b"garbage" * 10, "not a frame")
+
+    def test_missing_or_absurd_scalars(self):
+        self.receive_in_vain("fedavg", 0, self.reply(), "lacks the scalar 'samples'")
+        absurd = self.reply(scalars={"samples": -1.0})
+        self.receive_in_vain("fedavg", 0, absurd, "claims -1 samples")
+        self.receive_in_vain("ladaq", 0, self.reply(), "lacks the scalar 'loss'")
+        self.receive_in_vain("lena", 0, self.reply(scalars={"age": 0.0}), "adds up 0 rounds")
+
+    def test_no_round_open(self):
+        server, _ = sessions("aquila")
+        with pytest.raises(WireError, match="no order"):
+            server.receive(0, self.reply())
+
+
+def test_marina_waits_for_two_models_in_a_row():
+    server, devices = sessions("marina")
+    play_round(server, devices, ("delivered", "delivered", "delivered"), {})
+    play_round(server, devices, ("delivered", "order lost", "reply lost"), {})
+    replies = {d: unpack(devices[d].handle(o)) for d, o in server.open_round().items()}
+    assert "stale" in replies[1].scalars  # it never saw the model of round 1
+    assert "stale" not in replies[2].scalars  # it did, although its reply was lost
+
+
+def test_a_refusal_counts_as_no_reply():
+    method = aquila.create("aquila", alpha=0.1)
+    theta = torch.zeros(2)
+    session = DeviceSession(
+        method, 0, as_shard(lambda t: (0.0, t * float("inf") + float("nan"))), theta, 0, "skip"
+    )
+    server = ServerSession(method, theta, aquila.Fleet.uniform(2, 1), seed=0)
+    reply = session.handle(server.open_round()[0])
+    assert unpack(reply).refused
+    server.receive(0, reply)
+    assert server.close_round()[0].refused
+    assert server.acks == [-1]
+
+
+def test_a_model_that_is_no_longer_finite_stops_the_run():
+    steep = [lambda theta: (1.0, torch.full_like(theta, 1e38))]
+    with pytest.raises(aquila.NonFiniteError, match="no longer finite after round 0"):
+        aquila.simulate(aquila.create("fedsgd", alpha=1e3), torch.zeros(3), steep, rounds=2)
+
+
+def test_a_gradient_of_the_wrong_shape_is_named():
+    wrong = [lambda theta: (1.0, torch.zeros(5))]
+    with pytest.raises(TypeError, match=r"device 0, round 0: the gradient is \(5,\)"):
+        aquila.simulate(aquila.create("fedsgd"), torch.zeros(3), wrong, rounds=1)

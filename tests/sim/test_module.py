@@ -1,0 +1,143 @@
+import pytest
+import torch
+from torch import nn
+
+import aquila
+from aquila.core.random import Key
+from aquila.sim.module import CHUNK
+
+
+def data(samples: int = 30, seed: int = 0):
+    generator = torch.Generator().manual_seed(seed)
+    return (
+        torch.randn(samples, 5, generator=generator),
+        torch.randint(0, 3, (samples,), generator=generator),
+    )
+
+
+def network() -> nn.Module:
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3))
+
+
+def reference(module: nn.Module, x, y) -> tuple[float, torch.Tensor]:
+    loss = nn.functional.cross_entropy(module(x), y)
+    gradients = torch.autograd.grad(loss, list(module.parameters()))
+    return loss.item(), torch.cat([g.reshape(-1) for g in gradients])
+
+
+def test_gradient_is_autograds():
+    module, (x, y) = network(), data()
+    problem = aquila.problem(module, [(x, y)])
+    loss, gradient = problem.devices[0].oracle(Key((0,))).gradient(problem.theta0)
+    expected_loss, expected = reference(module, x, y)
+    assert loss == pytest.approx(expected_loss, rel=1e-6)
+    torch.testing.assert_close(gradient, expected)
+
+
+def test_large_batches_are_cut_without_a_trace():
+    module, (x, y) = network(), data(2 * CHUNK + 100)
+    problem = aquila.problem(module, [(x, y)])
+    loss, gradient = problem.devices[0].oracle(Key((0,))).gradient(problem.theta0)
+    expected_loss, expected = reference(module, x, y)
+    assert loss == pytest.approx(expected_loss, rel=1e-5)
+    torch.testing.assert_close(gradient, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_the_module_itself_is_left_alone():
+    module, batch = network(), data()
+    before = [p.clone() for p in module.parameters()]
+    problem = aquila.problem(module, [batch])
+    aquila.simulate(aquila.create("fedsgd"), problem.theta0, problem.devices, rounds=3)
+    assert all(torch.equal(a, b) for a, b in zip(before, module.parameters(), strict=True))
+    assert all(p.grad is None for p in module.parameters())
+
+
+def test_minibatches_are_drawn_by_the_key_alone():
+    problem = aquila.problem(network(), [data()], batch_size=4)
+    shard = problem.devices[0]
+    once = shard.oracle(Key((1,))).gradient(problem.theta0)[1]
+    other = shard.oracle(Key((2,))).gradient(problem.theta0)[1]
+    again = shard.oracle(Key((1,))).gradient(problem.theta0)[1]
+    assert torch.equal(once, again)
+    assert not torch.equal(once, other)
+
+
+def test_the_minibatch_is_the_same_all_round():
+    problem = aquila.problem(network(), [data()], batch_size=4)
+    oracle = problem.devices[0].oracle(Key((1,)))
+    assert torch.equal(oracle.gradient(problem.theta0)[1], oracle.gradient(problem.theta0)[1])
+
+
+def test_local_epochs_are_sgd():
+    module, (x, y) = network(), data(12)
+    problem = aquila.problem(module, [(x, y)], batch_size=4, epochs=2)
+    oracle, alpha = problem.devices[0].oracle(Key((3,))), 0.1
+    loss, way = oracle.train(problem.theta0, alpha)
+    optimizer = torch.optim.SGD(module.parameters(), lr=alpha)
+    losses = []
+    for epoch in range(2):
+        for batch_x, batch_y in oracle._batches(epoch):
+            optimizer.zero_grad()
+            value = nn.functional.cross_entropy(module(batch_x), batch_y)
+            value.backward()
+            optimizer.step()
+            losses.append(value.item())
+    trained = torch.cat([p.detach().reshape(-1) for p in module.parameters()])
+    torch.testing.assert_close(problem.theta0 - alpha * way, trained, rtol=1e-4, atol=1e-6)
+    assert loss == pytest.approx(sum(losses) / len(losses), rel=1e-5)
+    assert len(losses) == 6
+
+
+def test_an_epoch_sees_every_sample_once():
+    x = torch.arange(10.0)[:, None]
+    problem = aquila.problem(nn.Linear(1, 2), [(x, torch.zeros(10).long())], batch_size=3)
+    batches = list(problem.devices[0].oracle(Key((0,)))._batches(0))
+    assert sorted(torch.cat([b[0] for b in batches]).flatten().tolist()) == list(range(10))
+
+
+def test_dropout_is_drawn_by_the_key_and_leaves_the_global_generator_alone():
+    module = nn.Sequential(nn.Linear(5, 50), nn.Dropout(0.5), nn.Linear(50, 3))
+    problem = aquila.problem(module, [data()])
+    torch.manual_seed(9)
+    expected = torch.rand(1)
+    torch.manual_seed(9)
+    gradients = [
+        problem.devices[0].oracle(Key((k,))).gradient(problem.theta0)[1] for k in (1, 1, 2)
+    ]
+    assert torch.equal(torch.rand(1), expected)
+    assert torch.equal(gradients[0], gradients[1])
+    assert not torch.equal(gradients[0], gradients[2])
+
+
+def test_accuracy_and_loss_of_a_model():
+    module, (x, y) = network(), data()
+    problem = aquila.problem(module, [(x, y)], test=(x, y))
+    metrics = problem.evaluate(problem.theta0)
+    outputs = module(x)
+    assert metrics["test_accuracy"] == pytest.approx(float((outputs.argmax(1) == y).float().mean()))
+    assert metrics["test_loss"] == pytest.approx(
+        float(nn.functional.cross_entropy(outputs, y)), rel=1e-5
+    )
+
+
+def test_regression_has_no_accuracy():
+    x = torch.randn(6, 5)
+    problem = aquila.problem(
+        nn.Linear(5, 1), [(x, x[:, :1])], test=(x, x[:, :1]), loss=nn.functional.mse_loss
+    )
+    assert set(problem.evaluate(problem.theta0)) == {"test_loss"}
+
+
+def test_running_statistics_are_refused():
+    module = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4))
+    with pytest.raises(ValueError, match=r"1 keeps running statistics.*track_running_stats=False"):
+        aquila.problem(module, [data()])
+
+
+def test_shards_that_do_not_fit_are_refused():
+    x, y = data()
+    with pytest.raises(ValueError, match="shard 1 has 30 inputs and 29 targets"):
+        aquila.problem(network(), [(x, y), (x, y[:-1])])
+    with pytest.raises(ValueError, match="shard 0 has 0 inputs"):
+        aquila.problem(network(), [(x[:0], y[:0])])

@@ -1,0 +1,174 @@
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import aquila
+from aquila.sim.records import read_records
+from aquila.sim.simulate import CHECKPOINT, RECORDS
+from problems import ridge
+
+PROBLEM = ridge(devices=3, dimension=8)
+METHOD = aquila.create("aquila", alpha=0.3 / PROBLEM.smoothness(), b_min=2)
+THETA0 = torch.zeros(8)
+
+
+def simulate(**options):
+    return aquila.simulate(METHOD, THETA0, PROBLEM.devices, **{"rounds": 6, **options})
+
+
+def test_records_say_what_happened():
+    run = simulate()
+    assert [r.round for r in run.records] == list(range(6))
+    first = run.records[0]
+    assert first.loss == pytest.approx(PROBLEM.loss(THETA0.double()), rel=1e-6)
+    assert first.uploads == 3
+    assert first.uploads + first.skips + first.lost + first.refused == 3
+    assert set(first.levels) == set(first.uplink) == {0, 1, 2}
+    assert first.uplink_bytes == sum(first.uplink.values())
+    assert first.paper_bits == sum(level * 8 for level in first.levels.values())
+    assert first.mean_level == sum(first.levels.values()) / 3
+    assert 0 < first.error_ratio < 1
+
+
+def test_first_model_is_left_alone():
+    simulate()
+    assert not THETA0.any()
+
+
+def test_records_stream_to_disk_as_json_lines(tmp_path):
+    lines_seen = []
+
+    def count(record):
+        lines_seen.append(len((tmp_path / RECORDS).read_text().splitlines()))
+
+    run = simulate(out=tmp_path, on_record=count)
+    assert lines_seen == [1, 2, 3, 4, 5, 6]
+    assert read_records(tmp_path / RECORDS) == run.records
+    assert json.loads((tmp_path / RECORDS).read_text().splitlines()[0])["round"] == 0
+
+
+@pytest.mark.parametrize("interrupted_after", range(7))
+def test_resumes_from_any_round(tmp_path, interrupted_after):
+    whole = simulate()
+    simulate(rounds=interrupted_after, out=tmp_path, checkpoint_every=2)
+    resumed = simulate(out=tmp_path, resume=True, checkpoint_every=2)
+    assert resumed.records == whole.records
+    assert torch.equal(resumed.theta, whole.theta)
+    assert read_records(tmp_path / RECORDS) == whole.records
+
+
+def test_resumes_after_a_line_was_cut_off(tmp_path):
+    whole = simulate(out=tmp_path, checkpoint_every=4)
+    simulate_path = tmp_path / "second"
+    simulate(rounds=4, out=simulate_path, checkpoint_every=4)
+    with (simulate_path / RECORDS).open("a") as file:
+        file.write('{"round": 4, "lo')
+    resumed = simulate(out=simulate_path, resume=True)
+    assert resumed.records == whole.records
+
+
+def test_a_finished_run_is_not_run_again(tmp_path):
+    whole = simulate(out=tmp_path)
+    again = simulate(out=tmp_path, resume=True, on_record=lambda record: pytest.fail("ran again"))
+    assert again.records == whole.records
+    assert torch.equal(again.theta, whole.theta)
+
+
+def test_a_folder_with_a_run_is_not_written_over(tmp_path):
+    simulate(out=tmp_path)
+    before = (tmp_path / RECORDS).read_bytes()
+    with pytest.raises(ValueError, match="already holds a run"):
+        simulate(out=tmp_path)
+    assert (tmp_path / RECORDS).read_bytes() == before
+
+
+def test_another_run_cannot_be_resumed(tmp_path):
+    simulate(out=tmp_path)
+    with pytest.raises(ValueError, match="of another run"):
+        simulate(out=tmp_path, resume=True, seed=1)
+    other = aquila.create("laq")
+    with pytest.raises(ValueError, match=r"of another run.*LaqDevice"):
+        aquila.simulate(other, THETA0, PROBLEM.devices, out=tmp_path, resume=True)
+
+
+@pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"PK\x03\x04 broken"])
+def test_a_broken_checkpoint_is_named(tmp_path, content):
+    simulate(out=tmp_path)
+    (tmp_path / CHECKPOINT).write_bytes(content)
+    with pytest.raises(ValueError, match=r"checkpoint\.npz is not a checkpoint"):
+        simulate(out=tmp_path, resume=True)
+
+
+def test_a_checkpoint_with_pickles_is_refused(tmp_path):
+    simulate(out=tmp_path)
+    np.savez(tmp_path / CHECKPOINT, fingerprint=np.array([{"a": 1}], dtype=object))
+    with pytest.raises(ValueError, match="is not a checkpoint"):
+        simulate(out=tmp_path, resume=True)
+
+
+def test_records_missing_beside_a_checkpoint_are_named(tmp_path):
+    simulate(out=tmp_path)
+    (tmp_path / RECORDS).write_text("")
+    with pytest.raises(ValueError, match="has 0 records"):
+        simulate(out=tmp_path, resume=True)
+
+
+def test_resume_needs_a_folder():
+    with pytest.raises(ValueError, match="resume needs the folder"):
+        simulate(resume=True)
+
+
+def test_evaluates_when_asked_and_at_the_end():
+    run = simulate(evaluate=lambda theta: {"size": float(theta.norm())}, evaluate_every=4)
+    assert [r.round for r in run.records if r.metrics] == [3, 5]
+    assert run.records[-1].metrics["size"] == pytest.approx(float(run.theta.norm()))
+
+
+def test_lost_replies_and_orders_are_counted():
+    run = simulate(rounds=100, link=aquila.Link(uplink_loss=0.25, downlink_loss=0.25))
+    lost = sum(r.lost for r in run.records)
+    assert 0.35 < lost / 300 < 0.52
+    assert all(r.uploads + r.skips + r.lost == 3 for r in run.records)
+
+
+@pytest.mark.parametrize("rate", [-0.1, 1.1])
+def test_link_refuses_absurd_rates(rate):
+    with pytest.raises(ValueError, match="uplink_loss must be from 0 to 1"):
+        aquila.Link(uplink_loss=rate)
+
+
+@pytest.mark.parametrize(
+    ("theta", "problem"),
+    [
+        (torch.zeros(2, 4), "flat float32 or float64"),
+        (torch.zeros(8, dtype=torch.float16), "flat float32 or float64"),
+        (torch.zeros(0), "flat float32 or float64"),
+        (torch.full((8,), float("nan")), "NaN or infinite"),
+    ],
+)
+def test_absurd_first_models_are_refused(theta, problem):
+    with pytest.raises(ValueError, match=problem):
+        aquila.simulate(METHOD, theta, PROBLEM.devices)
+
+
+def test_absurd_devices_are_refused():
+    with pytest.raises(ValueError, match="at least one device"):
+        aquila.simulate(METHOD, THETA0, [])
+    with pytest.raises(TypeError, match="a device is a function"):
+        aquila.simulate(METHOD, THETA0, [3])
+
+
+def test_accepts_oracles_of_the_user():
+    class Mine:
+        samples = 7
+
+        def gradient(self, theta):
+            return 1.0, theta - 1
+
+        def train(self, theta, alpha):
+            return 1.0, theta - 1
+
+    run = aquila.simulate(aquila.create("fedavg", alpha=0.5), torch.zeros(3), [Mine()], rounds=30)
+    torch.testing.assert_close(run.theta, torch.ones(3))
