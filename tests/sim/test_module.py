@@ -117,7 +117,7 @@ def test_accuracy_and_loss_of_a_model():
     outputs = module(x)
     assert metrics["test_accuracy"] == pytest.approx(float((outputs.argmax(1) == y).float().mean()))
     assert metrics["test_loss"] == pytest.approx(
-        float(nn.functional.cross_entropy(outputs, y)), rel=1e-5
+        nn.functional.cross_entropy(outputs, y).item(), rel=1e-5
     )
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from aquila.sim.records import Record
 
 LINES_A_RUN = 4
-FILE_WIDTH = 100
+FILE_WIDTH = 120
 
 
 def make_console() -> Console:

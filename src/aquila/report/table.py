@@ -59,10 +59,10 @@ class Result:
 
 def results_table(results: Sequence[Result], dimension: int) -> Table:
     """Return one row a run: quality, what was sent, and what that saves."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, caption_justify="left")
-    table.add_column("method", no_wrap=True)
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), caption_justify="left")
+    table.add_column("method", overflow="fold")
     for heading in HEADINGS:
-        table.add_column(heading, justify="right", no_wrap=True)
+        table.add_column(heading, justify="right", no_wrap=True, min_width=len(heading))
     for result in results:
         table.add_row(*_row(result, dimension))
     table.caption = (

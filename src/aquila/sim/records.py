@@ -1,6 +1,7 @@
 """Records: what a run leaves behind, one JSON line a round."""
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -16,7 +17,8 @@ class Record:
 
     `levels` gives the bits a coordinate of each device that uploaded, `uplink` the bytes of each
     device that replied. `lost` counts messages that did not arrive, `refused` devices whose
-    gradient was not finite. `notes` are averages over the devices.
+    gradient was not finite. `notes` are averages over the devices. Metrics that are not finite are
+    left out, since JSON has no word for them.
     """
 
     round: int
@@ -78,7 +80,7 @@ def make_record(
         uplink={device: cost.bytes for device, cost in happened.ledger.uplink.items()},
         error_ratio=means.pop("error_ratio", None),
         notes=means,
-        metrics=dict(metrics),
+        metrics={name: value for name, value in metrics.items() if math.isfinite(value)},
     )
 
 
