@@ -1,0 +1,80 @@
+"""MobileNet-v2 (Sandler et al., CVPR 2018, arXiv 1801.04381) for 32 x 32 images.
+
+The variant common for CIFAR-100: a 3 x 3 stem of stride 1, every convolution with a bias, also the
+first stage with an expansion, and a 1 x 1 convolution as classifier. Narrowed as in HeteroFL (Diao
+et al., ICLR 2021, arXiv 2010.01264); every channel number but the expansion is scaled, and the
+expansion multiplies the scaled number.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from aquila.tasks.widths import Channels, Classes, Norm, NormOption, Width, narrow, scaled_norm
+
+
+class Stage(NamedTuple):
+    """Blocks of one size."""
+
+    blocks: int
+    outputs: int
+    stride: int
+    expansion: int
+
+
+STEM = 32
+STAGES = (
+    Stage(1, 16, 1, 1),
+    Stage(2, 24, 2, 6),
+    Stage(3, 32, 2, 6),
+    Stage(4, 64, 2, 6),
+    Stage(3, 96, 1, 6),
+    Stage(3, 160, 1, 6),
+    Stage(1, 320, 1, 6),
+)
+HEAD = 1280
+
+
+class InvertedResidual(nn.Module):
+    """Expand, filter each channel by itself, project; add the input where nothing changed size."""
+
+    def __init__(self, inputs: int, stage: Stage, first: bool, width: float, norm: Norm) -> None:
+        super().__init__()
+        inner, outputs = inputs * stage.expansion, narrow(stage.outputs, width)
+        self.layers = nn.Sequential(
+            nn.Conv2d(inputs, inner, 1),
+            scaled_norm(inner, width, norm),
+            nn.ReLU6(),
+            nn.Conv2d(inner, inner, 3, stage.stride if first else 1, padding=1, groups=inner),
+            scaled_norm(inner, width, norm),
+            nn.ReLU6(),
+            nn.Conv2d(inner, outputs, 1),
+            scaled_norm(outputs, width, norm),
+        )
+        # by place and not by size, so that a narrow model adds where the full one does
+        self.adds = not first
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return what the layers make of x, plus x where both have one size."""
+        out: torch.Tensor = self.layers(x)
+        return x + out if self.adds else out
+
+
+def mobilenetv2(
+    classes: Classes = 100,
+    channels: Channels = 3,
+    width: Width = 1.0,
+    norm: NormOption = "static",
+) -> nn.Module:
+    """Return a MobileNet-v2; 2,370,148 parameters for 100 classes."""
+    size, head = narrow(STEM, width), narrow(HEAD, width)
+    layers: list[nn.Module] = [nn.Conv2d(channels, size, 3, padding=1)]
+    layers += [scaled_norm(size, width, norm), nn.ReLU6()]
+    for stage in STAGES:
+        for block in range(stage.blocks):
+            layers.append(InvertedResidual(size, stage, block == 0, width, norm))
+            size = narrow(stage.outputs, width)
+    layers += [nn.Conv2d(size, head, 1), scaled_norm(head, width, norm), nn.ReLU6()]
+    layers += [nn.AdaptiveAvgPool2d(1), nn.Conv2d(head, classes, 1), nn.Flatten()]
+    return nn.Sequential(*layers)

@@ -1,0 +1,66 @@
+"""All models by name, and the batch norm they share.
+
+Batch norm here is static, as in HeteroFL (Diao, Ding, Tarokh, ICLR 2021, arXiv 2010.01264): devices
+train on the statistics of their batches and keep none, so none are ever sent; whoever tests a model
+gathers them first.
+"""
+
+import copy
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import nn
+
+from aquila.core.parameter import check_arguments, nearest
+from aquila.tasks.cnn import cnn
+from aquila.tasks.mlp import mlp
+from aquila.tasks.mobilenet import mobilenetv2
+from aquila.tasks.resnet import resnet18
+from aquila.tasks.transformer import transformer, transformer_small
+
+MODELS: dict[str, Callable[..., nn.Module]] = {
+    factory.__name__: factory
+    for factory in (resnet18, mobilenetv2, transformer, transformer_small, cnn, mlp)
+}
+
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+
+
+def build_model(name: str, width: float = 1.0, **options: object) -> nn.Module:
+    """Return a model by name; an unknown name or option raises ValueError that lists them.
+
+    First values come from torch's own generator: seed that to get the same model again.
+    """
+    if name not in MODELS:
+        raise ValueError(f"there is no model {name!r}{nearest(name, MODELS)}")
+    factory = MODELS[name]
+    return factory(**check_arguments(name, factory, {"width": width, **options}))
+
+
+@torch.no_grad()
+def with_statistics(module: nn.Module, batches: Iterable[torch.Tensor]) -> nn.Module:
+    """Return a copy for testing, its batch norms holding the mean statistics of the input batches.
+
+    All but the batch norms runs as in testing while they are gathered: a narrow model that divided
+    by its width here, but not later, would be normalized by statistics of other numbers.
+    """
+    tested = copy.deepcopy(module).eval()
+    norms = [part for part in tested.modules() if isinstance(part, BATCH_NORMS)]
+    if not norms:
+        return tested
+    for norm in norms:
+        _start_statistics(norm)
+    for batch in batches:
+        tested(batch)
+    if int(norms[0].num_batches_tracked or 0) == 0:
+        raise ValueError("statistics need at least one batch of inputs")
+    return tested.eval()
+
+
+def _start_statistics(norm: nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d) -> None:
+    norm.train()
+    norm.track_running_stats = True
+    norm.momentum = None  # every batch counts the same
+    norm.running_mean = norm.weight.new_zeros(norm.num_features)
+    norm.running_var = norm.weight.new_ones(norm.num_features)
+    norm.num_batches_tracked = torch.zeros((), dtype=torch.long, device=norm.weight.device)
