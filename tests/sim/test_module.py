@@ -4,7 +4,7 @@ from torch import nn
 
 import aquila
 from aquila.core.random import Key
-from aquila.sim.module import CHUNK
+from aquila.sim.flat import CHUNK
 
 
 def data(samples: int = 30, seed: int = 0):
@@ -77,7 +77,7 @@ def test_local_epochs_are_sgd():
     optimizer = torch.optim.SGD(module.parameters(), lr=alpha)
     losses = []
     for epoch in range(2):
-        for batch_x, batch_y in oracle._batches(epoch):
+        for batch_x, batch_y in oracle.batches(epoch):
             optimizer.zero_grad()
             value = nn.functional.cross_entropy(module(batch_x), batch_y)
             value.backward()
@@ -92,7 +92,7 @@ def test_local_epochs_are_sgd():
 def test_an_epoch_sees_every_sample_once():
     x = torch.arange(10.0)[:, None]
     problem = aquila.problem(nn.Linear(1, 2), [(x, torch.zeros(10).long())], batch_size=3)
-    batches = list(problem.devices[0].oracle(Key((0,)))._batches(0))
+    batches = list(problem.devices[0].oracle(Key((0,))).batches(0))
     assert sorted(torch.cat([b[0] for b in batches]).flatten().tolist()) == list(range(10))
 
 

@@ -30,6 +30,7 @@ def pack(packet: Packet) -> bytes:
     flags = (Flag.DOUBLE if floats == torch.float64 else Flag(0)) | (
         Flag.REFUSED if packet.refused else Flag(0)
     )
+    demand(not (packet.refused and vector), "packet both refuses to upload and uploads")
     dimension = 0 if vector is None else vector.dimension
     return seal(
         Frame(kind, flags, bits, packet.round, packet.ack, dimension, bucket, packet.scalars, body)

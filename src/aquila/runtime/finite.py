@@ -14,6 +14,10 @@ NanPolicy = Literal["stop", "skip"]
 """What a device does with a gradient that is not finite: stop the run, or refuse to upload."""
 
 
+HEADROOM = 1 / 16
+"""Share of the largest float a coordinate may reach, so that grids over differences stay finite."""
+
+
 class NonFiniteError(ArithmeticError):
     """A loss, gradient or model that holds NaN or infinite numbers."""
 
@@ -46,7 +50,8 @@ class GuardedOracle:
                 f"{where}: the gradient is {tuple(gradient.shape)} {gradient.dtype}, "
                 f"the model {tuple(theta.shape)} {theta.dtype}"
             )
-        bad = int((~torch.isfinite(gradient)).sum())
+        limit = torch.finfo(gradient.dtype).max * HEADROOM
+        bad = int((~(gradient.abs() <= limit)).sum())
         if bad:
             raise NonFiniteError(
                 f"{where}: {bad} of {len(gradient)} coordinates of the gradient are NaN or infinite"

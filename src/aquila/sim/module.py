@@ -1,74 +1,20 @@
 """Any `nn.Module` and any tensors as a federated problem."""
 
-import copy
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
+from aquila.core.fleet import Fleet
 from aquila.core.random import Key
 from aquila.core.vector import Vector
+from aquila.sim.flat import Batch, FlatModule, Loss, Precision
+from aquila.sim.judge import Judge
+from aquila.tasks.widths import held_coordinates
 
-Batch = tuple[torch.Tensor, torch.Tensor]
-"""Inputs and targets."""
-
-Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-"""(outputs, targets) -> mean loss"""
-
-CHUNK = 2048
-"""Samples in one pass through the module; larger batches add up their gradients."""
-
-
-class FlatModule:
-    """A copy of a module whose parameters and gradients are views of two flat vectors."""
-
-    def __init__(self, module: nn.Module, loss: Loss) -> None:
-        _refuse_running_statistics(module)
-        self.module = copy.deepcopy(module)
-        self.loss = loss
-        parameters = [p for p in self.module.parameters() if p.requires_grad]
-        self.theta = torch.cat([p.detach().reshape(-1) for p in parameters])
-        self.grad = torch.zeros_like(self.theta)
-        start = 0
-        for p in parameters:
-            end = start + p.numel()
-            p.data = self.theta[start:end].view_as(p)
-            p.grad = self.grad[start:end].view_as(p)
-            start = end
-
-    def gradient(self, theta: Vector, batch: Batch, key: Key) -> tuple[float, Vector]:
-        """Return the mean loss over a batch and its gradient; the key draws dropout masks."""
-        self._load(theta)
-        self.grad.zero_()
-        self.module.train()
-        x, y = batch
-        loss = 0.0
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(key.torch().initial_seed())
-            for start in range(0, len(x), CHUNK):
-                part = slice(start, start + CHUNK)
-                share = len(x[part]) / len(x)
-                value = self.loss(self.module(x[part]), y[part]) * share
-                value.backward()  # type: ignore[no-untyped-call]
-                loss += float(value.detach())
-        return loss, self.grad.clone()
-
-    @torch.no_grad()
-    def evaluate(self, theta: Vector, batch: Batch) -> dict[str, float]:
-        """Return the loss on a batch, and the accuracy where targets are classes."""
-        self._load(theta)
-        self.module.eval()
-        x, y = batch
-        outputs = torch.cat([self.module(part) for part in torch.split(x, CHUNK)])
-        metrics = {"test_loss": float(self.loss(outputs, y))}
-        if not y.is_floating_point() and outputs.ndim == y.ndim + 1:
-            metrics["test_accuracy"] = float((outputs.argmax(-1) == y).double().mean())
-        return metrics
-
-    def _load(self, theta: Vector) -> None:
-        with torch.no_grad():
-            self.theta.copy_(theta)
+Augment = Callable[[torch.Tensor, Key], torch.Tensor]
+"""(inputs, key) -> inputs, changed at random"""
 
 
 @dataclass(frozen=True)
@@ -79,6 +25,8 @@ class ModuleShard:
     data: Batch
     batch_size: int | None
     epochs: int
+    classes: torch.Tensor | None = None
+    augment: Augment | None = None
 
     def oracle(self, key: Key) -> "ModuleOracle":
         """Draw the round's minibatches."""
@@ -99,39 +47,38 @@ class ModuleOracle:
 
     def gradient(self, theta: Vector) -> tuple[float, Vector]:
         """Return loss and gradient on the round's minibatch, or on all samples."""
-        first = next(iter(self._batches(epoch=0)))
-        return self.shard.model.gradient(theta, first, self.key)
+        first = next(iter(self.batches(epoch=0)))
+        return self.shard.model.gradient(theta, first, self.key, self.shard.classes)
 
     def train(self, theta: Vector, alpha: float) -> tuple[float, Vector]:
         """Run local epochs of SGD; return the mean loss and the way divided by alpha."""
-        local, losses = theta, []
-        for epoch in range(self.shard.epochs):
-            for number, batch in enumerate(self._batches(epoch)):
-                loss, gradient = self.shard.model.gradient(
-                    local, batch, self.key.child(epoch, number)
-                )
-                local = local - alpha * gradient
-                losses.append(loss)
-        return sum(losses) / len(losses), (theta - local) / alpha
+        batches = (batch for epoch in range(self.shard.epochs) for batch in self.batches(epoch))
+        loss, local = self.shard.model.descend(theta, batches, alpha, self.key, self.shard.classes)
+        return loss, (theta - local) / alpha
 
-    def _batches(self, epoch: int) -> Iterable[Batch]:
+    def batches(self, epoch: int) -> Iterable[Batch]:
+        """Yield the minibatches of an epoch."""
         x, y = self.shard.data
-        size = self.shard.batch_size
+        size, key = self.shard.batch_size, self.key.child(epoch)
         if size is None or size >= len(x):
-            yield x, y
+            yield self._augmented(x, key), y
             return
-        order = torch.randperm(len(x), generator=self.key.child(epoch).torch()).to(x.device)
-        for part in torch.split(order, size):
-            yield x[part], y[part]
+        order = torch.randperm(len(x), generator=key.torch()).to(x.device)
+        for number, part in enumerate(torch.split(order, size)):
+            yield self._augmented(x[part], key.child(number)), y[part]
+
+    def _augmented(self, x: torch.Tensor, key: Key) -> torch.Tensor:
+        return x if self.shard.augment is None else self.shard.augment(x, key)
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What `simulate` needs: a first model, devices, and a way to judge a model."""
+    """What `simulate` needs: a first model, devices, the fleet, and a way to judge a model."""
 
     theta0: Vector
     devices: tuple[ModuleShard, ...]
-    evaluate: Callable[[Vector], dict[str, float]] | None
+    fleet: Fleet
+    evaluate: Judge | None
 
 
 def problem(
@@ -142,25 +89,49 @@ def problem(
     loss: Loss = nn.functional.cross_entropy,
     batch_size: int | None = None,
     epochs: int = 1,
+    narrower: Sequence[nn.Module] = (),
+    groups: Sequence[int] | None = None,
+    classes: int | None = None,
+    augment: Augment | None = None,
+    device: torch.device | str = "cpu",
+    precision: Precision = "float32",
 ) -> Problem:
     """Make a federated problem of a module and one (inputs, targets) pair a device.
 
     `batch_size` None gives full gradients; a number gives minibatch gradients, and the minibatches
-    of local epochs.
+    of local epochs. `narrower` are further modules, each a part of the first in every axis of every
+    parameter, and `groups` says which one each device trains (0: the first). With `classes`, the
+    logits of classes a device has no sample of are set to zero while it trains, as in HeteroFL.
     """
+    groups = [0] * len(shards) if groups is None else groups
+    _check(shards, groups, 1 + len(narrower))
+    models = [FlatModule(m, loss, device, precision) for m in (module, *narrower)]
+    seen = [] if classes is None else [_seen(y, classes).to(device) for _, y in shards]
+    placed = [(x.to(device), y.to(device)) for x, y in shards]
+    devices = tuple(
+        ModuleShard(models[group], data, batch_size, epochs, seen[m] if seen else None, augment)
+        for m, (group, data) in enumerate(zip(groups, placed, strict=True))
+    )
+    slices = [None, *(held_coordinates(module, part).to(device) for part in narrower)]
+    fleet = Fleet(models[0].theta.numel(), groups, slices)
+    judge = None
+    if test is not None:
+        inputs = torch.cat([x for x, _ in placed])
+        judge = Judge(models[0], (test[0].to(device), test[1].to(device)), inputs, seen)
+    return Problem(models[0].theta.clone(), devices, fleet, judge)
+
+
+def _check(shards: Sequence[Batch], groups: Sequence[int], modules: int) -> None:
     for number, (x, y) in enumerate(shards):
         if len(x) == 0 or len(x) != len(y):
             raise ValueError(f"shard {number} has {len(x)} inputs and {len(y)} targets")
-    model = FlatModule(module, loss)
-    devices = tuple(ModuleShard(model, data, batch_size, epochs) for data in shards)
-    evaluate = None if test is None else lambda theta: model.evaluate(theta, test)
-    return Problem(model.theta.clone(), devices, evaluate)
+    if len(groups) != len(shards):
+        raise ValueError(f"groups names {len(groups)} devices, but there are {len(shards)} shards")
+    if not all(0 <= group < modules for group in groups):
+        raise ValueError(f"groups must be from 0 to {modules - 1}, one for each module")
 
 
-def _refuse_running_statistics(module: nn.Module) -> None:
-    for name, part in module.named_modules():
-        if getattr(part, "track_running_stats", False):
-            raise ValueError(
-                f"{name or 'the module'} keeps running statistics, which differ from device to "
-                "device and are never sent; build it with track_running_stats=False"
-            )
+def _seen(targets: torch.Tensor, classes: int) -> torch.Tensor:
+    seen = torch.zeros(classes, dtype=torch.bool)
+    seen[targets.flatten()] = True
+    return seen

@@ -1,0 +1,145 @@
+"""A module as one flat vector: gradients and local steps without a copy a parameter."""
+
+import copy
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+import torch
+from torch import nn
+
+from aquila.core.random import Key
+from aquila.core.vector import Vector
+from aquila.sim.graph import StepGraphs
+
+Batch = tuple[torch.Tensor, torch.Tensor]
+"""Inputs and targets."""
+
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""(outputs, targets) -> mean loss"""
+
+Precision = Literal["float32", "tf32", "bf16"]
+"""Arithmetic of the layers: as stored, with short mantissas in a GPU's products, or bfloat16."""
+
+CHUNK = 2048
+"""Samples in one pass through the module; larger batches add up their gradients."""
+
+
+class FlatModule:
+    """A copy of a module whose parameters and gradients are views of two flat vectors."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        loss: Loss,
+        device: torch.device | str = "cpu",
+        precision: Precision = "float32",
+    ) -> None:
+        _refuse_running_statistics(module)
+        self.module = copy.deepcopy(module).to(device)
+        self.loss = loss
+        self.precision = precision
+        parameters = [p for p in self.module.parameters() if p.requires_grad]
+        self.theta = torch.cat([p.detach().reshape(-1) for p in parameters])
+        self.grad = torch.zeros_like(self.theta)
+        start = 0
+        for p in parameters:
+            end = start + p.numel()
+            p.data = self.theta[start:end].view_as(p)
+            p.grad = self.grad[start:end].view_as(p)
+            start = end
+        self.last_accuracy = torch.zeros((), device=device)
+        self._alpha = self.theta.new_zeros(())
+        self._loss_sum = self.theta.new_zeros(())
+        touched = (self.theta, self.grad, self.last_accuracy, self._loss_sum)
+        self._run_step = StepGraphs(self._step, touched).run if self.theta.is_cuda else self._step
+
+    def gradient(
+        self, theta: Vector, batch: Batch, key: Key, mask: torch.Tensor | None = None
+    ) -> tuple[float, Vector]:
+        """Return the mean loss over a batch and its gradient; the key draws dropout masks."""
+        self._begin(theta)
+        self.grad.zero_()
+        x, y = batch
+        with self._randomness(key):
+            for start in range(0, len(x), CHUNK):
+                part = slice(start, start + CHUNK)
+                loss = self._backward(x[part], y[part], mask, share=len(x[part]) / len(x))
+                self._loss_sum += loss
+        return float(self._loss_sum), self.grad.clone()
+
+    def descend(
+        self,
+        theta: Vector,
+        batches: Iterable[Batch],
+        alpha: float,
+        key: Key,
+        mask: torch.Tensor | None = None,
+    ) -> tuple[float, Vector]:
+        """Return the mean loss over the batches, and the model after one SGD step on each."""
+        self._begin(theta)
+        self._alpha.fill_(alpha)
+        steps = 0
+        with self._randomness(key):
+            for x, y in batches:
+                self._run_step(x, y, mask)
+                steps += 1
+        return float(self._loss_sum) / steps, self.theta.clone()
+
+    def outputs(self, x: torch.Tensor, module: nn.Module | None = None) -> torch.Tensor:
+        """Return what the module, or a copy of it, makes of inputs in the precision asked for."""
+        with torch.autocast(
+            x.device.type, torch.bfloat16, enabled=self.precision == "bf16", cache_enabled=False
+        ):
+            out: torch.Tensor = (module or self.module)(x)
+        return out.to(self.theta.dtype)
+
+    def load(self, theta: Vector) -> None:
+        """Set the parameters."""
+        with torch.no_grad():
+            self.theta.copy_(theta)
+
+    def _begin(self, theta: Vector) -> None:
+        self.load(theta)
+        self._loss_sum.zero_()
+        self.module.train()
+
+    def _step(self, x: torch.Tensor, y: torch.Tensor, mask: torch.Tensor | None) -> None:
+        self.grad.zero_()
+        self._loss_sum += self._backward(x, y, mask)
+        with torch.no_grad():
+            self.theta -= self._alpha * self.grad
+
+    def _backward(
+        self, x: torch.Tensor, y: torch.Tensor, mask: torch.Tensor | None, share: float = 1.0
+    ) -> torch.Tensor:
+        outputs = self.outputs(x)
+        if mask is not None:  # HeteroFL: classes that a device has never seen have logit zero
+            outputs = outputs.masked_fill(~mask, 0)
+        loss = self.loss(outputs, y) * share
+        loss.backward()  # type: ignore[no-untyped-call]
+        if is_classification(outputs, y):
+            self.last_accuracy.copy_((outputs.detach().argmax(-1) == y).float().mean())
+        return loss.detach()
+
+    @contextmanager
+    def _randomness(self, key: Key) -> Iterator[None]:
+        """Draw dropout by the key, and leave torch's own generators as they were."""
+        device = self.theta.device
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            torch.manual_seed(key.torch().initial_seed())
+            yield
+
+
+def is_classification(outputs: torch.Tensor, targets: torch.Tensor) -> bool:
+    """Whether targets name one of the classes that the last axis of the outputs stands for."""
+    return not targets.is_floating_point() and outputs.ndim == targets.ndim + 1
+
+
+def _refuse_running_statistics(module: nn.Module) -> None:
+    for name, part in module.named_modules():
+        if getattr(part, "track_running_stats", False):
+            raise ValueError(
+                f"{name or 'the module'} keeps running statistics, which differ from device to "
+                "device and are never sent; build it with track_running_stats=False"
+            )

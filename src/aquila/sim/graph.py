@@ -1,0 +1,61 @@
+"""CUDA graphs of a training step: recorded once for each shape of batch, then replayed."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+WARM_UP = 3
+"""Steps run before recording, as the libraries choose and allocate what they need."""
+
+Step = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], None]
+"""(inputs, targets, mask of classes) -> one step, in place"""
+
+
+@dataclass(frozen=True)
+class _Recorded:
+    graph: torch.cuda.CUDAGraph
+    inputs: torch.Tensor
+    targets: torch.Tensor
+    mask: torch.Tensor | None
+
+
+class StepGraphs:
+    """Runs a step by graphs; `touched` are the tensors that recording must leave as they were."""
+
+    def __init__(self, step: Step, touched: Sequence[torch.Tensor]) -> None:
+        self._step = step
+        self._touched = touched
+        self._recorded: dict[tuple[object, ...], _Recorded] = {}
+
+    def run(self, x: torch.Tensor, y: torch.Tensor, mask: torch.Tensor | None) -> None:
+        """Take one step on a batch."""
+        shape = (x.shape, x.dtype, y.shape, mask is None)
+        if shape not in self._recorded:
+            self._recorded[shape] = self._record(x, y, mask)
+        recorded = self._recorded[shape]
+        recorded.inputs.copy_(x)
+        recorded.targets.copy_(y)
+        if mask is not None and recorded.mask is not None:
+            recorded.mask.copy_(mask)
+        recorded.graph.replay()
+
+    def _record(self, x: torch.Tensor, y: torch.Tensor, mask: torch.Tensor | None) -> _Recorded:
+        layout = torch.channels_last if x.ndim == 4 else torch.contiguous_format
+        inputs = torch.empty_like(x, memory_format=layout).copy_(x)
+        targets, mask = y.clone(), None if mask is None else mask.clone()
+        before = [tensor.clone() for tensor in self._touched]
+        random = torch.cuda.get_rng_state(x.device)
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_UP):
+                self._step(inputs, targets, mask)
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self._step(inputs, targets, mask)
+        for tensor, value in zip(self._touched, before, strict=True):
+            tensor.copy_(value)
+        torch.cuda.set_rng_state(random, x.device)
+        return _Recorded(graph, inputs, targets, mask)

@@ -1,0 +1,145 @@
+"""Averages over a fleet against slow loops over devices and coordinates."""
+
+import numpy as np
+import pytest
+import torch
+
+from aquila.core.fleet import Fleet
+
+DIMENSION = 7
+# coordinates 5 and 6 belong to the last group alone, which no device may be in
+SLICES = (
+    torch.tensor([0, 1, 2, 3, 4]),
+    torch.tensor([0, 2, 4]),
+    torch.tensor([1]),
+    torch.tensor([5, 6]),
+)
+
+
+def small_fleet(last=3):
+    return Fleet(DIMENSION, [0, 1, 1, 2, 0, last], SLICES)
+
+
+def vectors_of(fleet, devices, dtype=torch.float32):
+    generator = torch.Generator().manual_seed(5)
+    return {
+        device: torch.randn(fleet.dimension_of(device), generator=generator, dtype=dtype)
+        for device in devices
+    }
+
+
+def held_by(fleet, device):
+    held = fleet.slices[fleet.groups[device]]
+    return list(range(fleet.dimension)) if held is None else held.tolist()
+
+
+def slow_mean(fleet, vectors, weights):
+    result = []
+    for coordinate in range(fleet.dimension):
+        total = weight = 0.0
+        for device, share in weights.items():
+            held = held_by(fleet, device)
+            if coordinate in held:
+                weight += share
+                if device in vectors:
+                    total += share * float(vectors[device][held.index(coordinate)])
+        result.append(total / weight if weight else 0.0)
+    return np.array(result)
+
+
+FLEETS = {
+    "uniform": Fleet.uniform(DIMENSION, 6),
+    "heterogeneous": small_fleet(),
+    "coordinates nobody holds": small_fleet(last=1),
+    "some hold all": Fleet(DIMENSION, [0, 1, 1, 0, 1, 0], (None, torch.tensor([1, 3]))),
+}
+
+
+@pytest.fixture(params=FLEETS, ids=lambda name: name.replace(" ", "-"))
+def fleet(request):
+    return FLEETS[request.param]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("present", [[0, 1, 2, 3, 4, 5], [1, 3, 4], [2], []])
+def test_share_divides_by_all_holders(fleet, present, dtype):
+    vectors = vectors_of(fleet, present, dtype)
+    expected = slow_mean(fleet, vectors, dict.fromkeys(fleet.devices, 1.0))
+    share = fleet.share(vectors.items())
+    assert share.dtype == torch.float64
+    np.testing.assert_allclose(share.numpy(), expected, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("present", [[0, 1, 2, 3, 4, 5], [1, 3, 4], [2], []])
+def test_mean_divides_by_the_weight_of_holders_asked(fleet, present):
+    vectors = vectors_of(fleet, present, torch.float64)
+    weights = {0: 0.5, 1: 2.0, 2: 3.0, 3: 0.25, 4: 7.0} | dict.fromkeys(present, 1.5)
+    expected = slow_mean(fleet, vectors, weights)
+    mean = fleet.mean(vectors.items(), weights)
+    np.testing.assert_allclose(mean.numpy(), expected, rtol=1e-12, atol=1e-15)
+
+
+def test_a_weight_without_a_vector_counts_as_zero():
+    fleet = Fleet.uniform(2, 3)
+    mean = fleet.mean([(0, torch.tensor([4.0, 8.0]))], {0: 1.0, 2: 3.0})
+    assert mean.tolist() == [1.0, 2.0]
+
+
+def test_coordinates_that_nobody_holds_average_to_zero():
+    fleet = FLEETS["coordinates nobody holds"]
+    vectors = vectors_of(fleet, fleet.devices)
+    assert fleet.share(vectors.items())[5:].tolist() == [0.0, 0.0]
+    assert fleet.mean(vectors.items(), dict.fromkeys(fleet.devices, 2.0))[5:].tolist() == [0, 0]
+
+
+def test_no_devices_average_to_zero():
+    assert Fleet.uniform(3, 2).mean([], {}).tolist() == [0.0, 0.0, 0.0]
+
+
+def test_a_vector_needs_a_weight():
+    with pytest.raises(KeyError):
+        Fleet.uniform(1, 2).mean([(1, torch.ones(1))], {0: 1.0})
+
+
+def test_small_terms_are_not_lost_beside_large_ones():
+    fleet = Fleet.uniform(1, 3)
+    vectors = [torch.tensor([x]) for x in (1e8, 1.0, -1e8)]
+    assert fleet.share(enumerate(vectors)).item() == pytest.approx(1 / 3, rel=1e-12)
+
+
+def test_summing_changes_no_vector():
+    fleet = small_fleet()
+    vectors = vectors_of(fleet, fleet.devices)
+    before = {device: vector.clone() for device, vector in vectors.items()}
+    fleet.share(vectors.items())
+    fleet.mean(vectors.items(), dict.fromkeys(fleet.devices, 2.0))
+    assert all(torch.equal(vectors[device], before[device]) for device in fleet.devices)
+
+
+def test_each_group_sees_its_own_coordinates():
+    vector = torch.arange(10.0, 17.0)
+    parts = small_fleet().restrict(vector)
+    assert [part.tolist() for part in parts] == [
+        [10.0, 11.0, 12.0, 13.0, 14.0],
+        [10.0, 12.0, 14.0],
+        [11.0],
+        [15.0, 16.0],
+    ]
+    assert small_fleet().squared_norms(vector) == pytest.approx((730, 440, 121, 481))
+    assert Fleet.uniform(DIMENSION, 2).restrict(vector)[0] is vector
+
+
+def test_dimensions_and_devices():
+    assert [small_fleet().dimension_of(device) for device in range(6)] == [5, 3, 3, 1, 5, 2]
+    assert Fleet.uniform(9, 4).dimension_of(3) == 9
+    assert list(Fleet.uniform(9, 4).devices) == [0, 1, 2, 3]
+    assert Fleet.uniform(9, 4).groups == (0, 0, 0, 0)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+def test_averages_on_a_gpu_are_those_on_the_cpu():
+    fleet = small_fleet()
+    vectors = vectors_of(fleet, fleet.devices)
+    on_gpu = fleet.share((device, vector.cuda()) for device, vector in vectors.items())
+    assert on_gpu.is_cuda
+    assert torch.equal(on_gpu.cpu(), fleet.share(vectors.items()))

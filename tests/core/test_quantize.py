@@ -1,0 +1,242 @@
+"""Quantizers against transcriptions of their formulas."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from aquila.core.packet import Codes, Dense
+from aquila.core.quantize import (
+    aquila_level,
+    dither,
+    levels_of_width,
+    midrise,
+    midrise_or_dense,
+    width_of_levels,
+)
+from aquila.core.random import Key
+
+EPS64 = np.finfo(np.float64).eps
+EPS32 = float(np.finfo(np.float32).eps)
+WIDTHS = st.integers(1, 32)
+STABLE = settings(deadline=None, derandomize=True, max_examples=300)
+
+
+def vectors(limit, width):
+    return st.lists(st.floats(-limit, limit, width=width), min_size=1, max_size=30)
+
+
+def normal(dimension, seed=0, dtype=torch.float32):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(dimension, generator=generator, dtype=dtype)
+
+
+def definition_2(v, bits):
+    """Return psi before rounding down, and dq, as the paper writes them."""
+    R = np.abs(v).max()
+    tau = 1 / (2.0**bits - 1)
+    unrounded = (v + R) / (2 * tau * R) + 0.5
+    return unrounded, 2 * tau * R * np.floor(unrounded) - R
+
+
+@STABLE
+@given(vectors(1e100, 64), WIDTHS)
+def test_midrise_is_definition_2(numbers, bits):
+    v = np.array(numbers)
+    R = np.abs(v).max()
+    assume(R > 1e-280)
+    unrounded, dq = definition_2(v, bits)
+    codes = midrise(torch.from_numpy(v), bits)
+    # only where the formula stands on the edge between two codes may rounding tip it over
+    edge = np.abs(unrounded - np.round(unrounded)) <= 8 * EPS64 * 2.0**bits
+    psi = codes.codes.numpy().astype(np.float64)
+    assert (edge | (psi == np.floor(unrounded))).all()
+    assert (np.abs(psi - np.floor(unrounded)) <= 1).all()
+    decoded = codes.decode().numpy()
+    np.testing.assert_allclose(decoded[~edge], dq[~edge], rtol=0, atol=8 * EPS64 * R)
+
+
+@STABLE
+@given(vectors(1e100, 64), WIDTHS)
+def test_midrise_in_float64_is_off_by_at_most_tau_R(numbers, bits):
+    v = torch.tensor(numbers, dtype=torch.float64)
+    R = float(v.abs().max())
+    assume(R > 1e-280)
+    error = (midrise(v, bits).decode() - v).abs().max()
+    assert error <= R / (2**bits - 1) + 4 * EPS64 * R
+
+
+@STABLE
+@given(vectors(2.0**100, 32), WIDTHS)
+def test_midrise_in_float32_is_off_by_at_most_tau_R_and_rounding(numbers, bits):
+    v = torch.tensor(numbers, dtype=torch.float32)
+    R = float(v.abs().max())
+    assume(R > 1e-25)
+    codes = midrise(v, bits)
+    assert int(codes.codes.min()) >= 0
+    assert int(codes.codes.max()) < 2**bits
+    error = (codes.decode().double() - v.double()).abs().max()
+    assert error <= R / (2**bits - 1) + 4 * EPS32 * R
+
+
+def test_midrise_by_hand():
+    # R = 1, tau = 1/3, grid -1, -1/3, 1/3, 1
+    codes = midrise(torch.tensor([1.0, -1.0, 0.2, -0.1], dtype=torch.float64), 2)
+    assert codes.codes.tolist() == [3, 0, 2, 1]
+    np.testing.assert_allclose(codes.decode().numpy(), [1, -1, 1 / 3, -1 / 3], rtol=1e-15)
+
+
+@pytest.mark.parametrize("bits", [1, 8, 31, 32])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_midrise_keeps_the_ends_of_the_range(bits, dtype):
+    codes = midrise(torch.tensor([-2.0, 2.0], dtype=dtype), bits)
+    assert codes.low.dtype == codes.step.dtype == dtype
+    np.testing.assert_allclose(codes.decode().numpy(), [-2.0, 2.0], rtol=4 * EPS32)
+
+
+@pytest.mark.parametrize("zero", [[0.0], [0.0, -0.0], []])
+def test_the_zero_vector_has_no_grid(zero):
+    assert midrise(torch.tensor(zero), 4) is None
+
+
+def test_a_range_too_small_to_divide_has_no_grid():
+    assert midrise(torch.tensor([1e-45, 0.0]), 8) is None
+
+
+def test_from_32_bits_on_the_vector_itself_is_sent():
+    v = normal(5)
+    assert isinstance(midrise_or_dense(v, 31), Codes)
+    assert midrise_or_dense(torch.zeros(5), 31) is None
+    dense = midrise_or_dense(v, 32)
+    assert isinstance(dense, Dense)
+    assert dense.decode() is v
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("norm", ["max", "l2"])
+@pytest.mark.parametrize("bucket", [0, 7, 512])
+@pytest.mark.parametrize("levels", [1, 7])
+def test_dither_is_unbiased(levels, bucket, norm, dtype):
+    tile, copies = normal(30, seed=4, dtype=dtype), 10_000
+    v = tile.repeat(copies)
+    codes = dither(v, levels, Key((1, 2)), norm, bucket)
+    mean = codes.decode().double().reshape(copies, -1).mean(0)
+    # a coordinate rounded up with probability p has variance p (1 - p) step^2
+    step = codes.step.double().repeat_interleave(codes.bucket)[: len(v)]
+    p = (v.double().abs() / step).frac()
+    deviation = (p * (1 - p) * step**2).reshape(copies, -1).mean(0).div(copies).sqrt()
+    assert deviation.max() > 0
+    assert ((mean - tile.double()).abs() <= 5 * deviation + 1e-6).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("norm", ["max", "l2"])
+@pytest.mark.parametrize("bits", range(2, 33))
+def test_dithered_codes_are_in_range_and_less_than_a_step_off(bits, norm, dtype):
+    v = normal(100, seed=bits, dtype=dtype)
+    v = torch.cat((v, -v))  # the largest coordinate, with either sign
+    codes = dither(v, levels_of_width(bits), Key((bits,)), norm)
+    assert codes.bits == bits
+    assert int(codes.codes.min()) >= 0
+    assert int(codes.codes.max()) <= 2 * levels_of_width(bits)
+    error = (codes.decode().double() - v.double()).abs().max()
+    assert error <= codes.step.double() + 4 * torch.finfo(dtype).eps * v.norm().double()
+
+
+@pytest.mark.parametrize("norm", ["max", "l2"])
+@pytest.mark.parametrize("bucket", [0, 3, 4])
+def test_the_grid_of_a_bucket_is_its_own_norm_over_levels(bucket, norm):
+    v = torch.tensor([3.0, -4.0, 0.0, 1.0, 0.5, 0.25, 8.0, 0.0, -6.0, 2.0])
+    codes = dither(v, 5, Key((1,)), norm, bucket)
+    parts = v.split(bucket or len(v))
+    sizes = [float(part.abs().max() if norm == "max" else part.norm()) for part in parts]
+    np.testing.assert_allclose(codes.step.numpy(), np.array(sizes) / 5, rtol=1e-6)
+    np.testing.assert_allclose(codes.low.numpy(), -np.array(sizes), rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("bits", [2, 6, 8, 24, 26, 32])
+@pytest.mark.parametrize("bucket", [0, 3])
+def test_dithered_zeros_stay_exactly_zero(bucket, bits, dtype):
+    v = normal(50, dtype=dtype) / 3
+    v[::4] = 0
+    v[3:6] = 0  # a bucket of nothing else
+    decoded = dither(v, levels_of_width(bits), Key((1,)), "l2", bucket).decode()
+    assert (decoded[v == 0] == 0).all()
+
+
+def test_dithering_moves_no_coordinate_across_zero():
+    v = normal(1000)
+    assert (dither(v, 3, Key((1,))).decode() * v >= 0).all()
+
+
+def test_dithering_is_repeated_by_its_key():
+    v = normal(1000)
+    first, again = dither(v, 3, Key((1, 2))), dither(v, 3, Key((1, 2)))
+    other = dither(v, 3, Key((1, 3)))
+    assert torch.equal(first.codes, again.codes)
+    assert not torch.equal(first.codes, other.codes)
+
+
+def test_a_bucket_longer_than_the_vector_changes_nothing():
+    v = normal(20)
+    whole, longer = dither(v, 3, Key((1,))), dither(v, 3, Key((1,)), bucket=64)
+    assert longer.bucket == whole.bucket == 20
+    assert torch.equal(whole.decode(), longer.decode())
+
+
+@pytest.mark.parametrize("bucket", [0, 3])
+def test_dithering_the_zero_vector_gives_nothing(bucket):
+    assert dither(torch.zeros(10), 3, Key((1,)), bucket=bucket) is None
+
+
+def test_levels_and_widths():
+    assert levels_of_width(6) == 31
+    assert [width_of_levels(n) for n in (1, 2, 3, 4, 7, 8, 31, 32)] == [2, 3, 3, 4, 4, 5, 6, 7]
+    for bits in range(2, 33):
+        levels = levels_of_width(bits)
+        assert width_of_levels(levels) == bits
+        assert 2 ** (bits - 1) < 2 * levels + 1 <= 2**bits
+
+
+@STABLE
+@given(vectors(1e100, 64), st.sampled_from([1.0, 7.0]))
+def test_the_level_is_that_of_theorem_1(numbers, tightness):
+    R = max(map(abs, numbers))
+    assume(R > 1e-100)
+    norm = R * math.sqrt(math.fsum((x / R) ** 2 for x in numbers))
+    exact = math.log2(tightness * R * math.sqrt(len(numbers)) / norm + 1)
+    level = aquila_level(torch.tensor(numbers, dtype=torch.float64), tightness)
+    assert level in {max(1, math.floor(exact - 1e-12)), max(1, math.floor(exact + 1e-12))}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dimension", [1, 2, 3, 8, 9, 10, 48, 49, 50, 1000])
+def test_the_level_is_between_1_and_that_of_a_single_spike(dimension, dtype):
+    highest = math.floor(math.log2(math.sqrt(dimension) + 1))
+    spike = torch.zeros(dimension, dtype=dtype)
+    spike[dimension // 2] = -0.5
+    assert aquila_level(spike) == highest
+    for seed in range(20):
+        v = normal(dimension, seed, dtype) ** 5
+        assert 1 <= aquila_level(v) <= highest
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_flat_vectors_have_level_1_despite_rounding(dtype):
+    for dimension in range(1, 200):
+        signs = normal(dimension, dimension).sign().to(dtype)
+        for size in (0.1, 1 / 3, 0.7, 1e-20, 1e20):
+            assert aquila_level(size * signs) == 1
+
+
+def test_the_zero_vector_has_level_0():
+    assert aquila_level(torch.zeros(7)) == 0
+
+
+def test_the_tight_rule_asks_for_more():
+    v = normal(1000)
+    assert aquila_level(v, tightness=7.0) > aquila_level(v)

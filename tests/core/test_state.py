@@ -1,0 +1,116 @@
+"""States through arrays and files without pickle."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+import torch
+
+from aquila.core.state import from_arrays, to_arrays
+
+
+@dataclass(frozen=True)
+class Nothing:
+    pass
+
+
+@dataclass(frozen=True)
+class Inner:
+    q: torch.Tensor
+    history: tuple = ()
+    started: bool = False
+
+
+@dataclass(frozen=True)
+class Outer:
+    theta: torch.Tensor
+    inner: Inner
+    counts: torch.Tensor
+    round: int = 0
+    drift: float = 0.0
+    table: tuple = ()
+    cube: tuple = ()
+    nothing: Nothing = field(default_factory=Nothing)
+
+
+FULL = Outer(
+    theta=torch.tensor([0.1, -0.0, 1e-45, 3.4028234663852886e38]),
+    inner=Inner(torch.tensor([1 / 3, 5e-324], dtype=torch.float64), (0.1, 1 / 3), True),
+    counts=torch.tensor([[1, 2], [3, 2**62]]),
+    round=2**53 + 1,
+    drift=1 / 3,
+    table=((1, 2, 3), (4, 5, 6)),
+    cube=(((0.5,), (1.5,)), ((2.5,), (3.5,))),
+)
+BLANK = Outer(
+    theta=torch.zeros(4),
+    inner=Inner(torch.zeros(2, dtype=torch.float64)),
+    counts=torch.zeros((2, 2), dtype=torch.int64),
+)
+
+
+def through_a_file(state, template, path):
+    np.savez(path, allow_pickle=False, **to_arrays(state))
+    with np.load(path, allow_pickle=False) as arrays:
+        return from_arrays(template, arrays)
+
+
+def assert_same(left, right):
+    assert type(left) is type(right)
+    if isinstance(left, torch.Tensor):
+        assert (left.dtype, left.shape) == (right.dtype, right.shape)
+        assert left.numpy().tobytes() == right.numpy().tobytes()
+    elif isinstance(left, tuple):
+        assert len(left) == len(right)
+        for one, other in zip(left, right, strict=True):
+            assert_same(one, other)
+    elif hasattr(left, "__dataclass_fields__"):
+        for name in left.__dataclass_fields__:
+            assert_same(getattr(left, name), getattr(right, name))
+    else:
+        assert left == right
+
+
+def test_a_nested_state_comes_back_bit_by_bit(tmp_path):
+    assert_same(through_a_file(FULL, BLANK, tmp_path / "state.npz"), FULL)
+
+
+def test_empty_tuples_come_back_empty(tmp_path):
+    assert_same(through_a_file(BLANK, FULL, tmp_path / "state.npz"), BLANK)
+
+
+@pytest.mark.parametrize("table", [(), ((), ()), ((1,),), ((1.5, 2.5), (3.5, 4.5)), (True, False)])
+def test_tuples_of_tuples_come_back_as_such(table, tmp_path):
+    state = Inner(torch.zeros(1), table)
+    assert_same(through_a_file(state, Inner(torch.zeros(1)), tmp_path / "state.npz"), state)
+
+
+def test_a_state_of_nothing_is_no_arrays():
+    assert to_arrays(Nothing()) == {}
+    assert from_arrays(Nothing(), {}) == Nothing()
+
+
+def test_arrays_are_named_by_the_path_of_their_fields():
+    names = {name.rstrip(".") for name in to_arrays(FULL)}
+    assert {"theta", "inner.q", "inner.history", "round", "table"} <= names
+    assert "nothing" not in names
+
+
+def test_the_loaded_state_shares_no_memory_with_the_arrays():
+    arrays = to_arrays(FULL)
+    loaded = from_arrays(BLANK, arrays)
+    loaded.theta.zero_()
+    assert FULL.theta[0] != 0
+
+
+def test_a_missing_field_is_named():
+    arrays = to_arrays(FULL)
+    del arrays["inner.q."]
+    with pytest.raises(ValueError, match=r"no inner\.q$"):
+        from_arrays(BLANK, arrays)
+
+
+@pytest.mark.parametrize("value", [None, "text", [1, 2], {"a": 1}])
+def test_other_fields_are_refused_by_name(value):
+    with pytest.raises(TypeError, match=rf"inner\.history.* is a {type(value).__name__}"):
+        to_arrays(Outer(torch.zeros(1), Inner(torch.zeros(1), value), torch.zeros(1)))

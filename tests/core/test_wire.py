@@ -1,0 +1,245 @@
+"""Packets into frames and back, and the envelope around them."""
+
+import math
+import struct
+
+import numpy as np
+import pytest
+import torch
+
+from aquila.core.envelope import Flag, Frame, Kind, parse, seal
+from aquila.core.packet import Codes, Dense, Packet, WireError, code_dtype
+from aquila.core.quantize import dither, levels_of_width
+from aquila.core.random import Key
+from aquila.core.wire import pack, unpack
+
+FLOATS = [torch.float32, torch.float64]
+WIDTHS = range(1, 33)
+ENVELOPE_BYTES = 29  # header and checksum, without scalars
+
+
+def raw(tensor):
+    return tensor.numpy().tobytes()
+
+
+def random_codes(dimension, bits, dtype=torch.float32, bucket=None):
+    """Return codes that use their whole width, on grids that no two buckets share."""
+    rng = np.random.default_rng((dimension, bits))
+    bucket = bucket or dimension
+    grids = -(-dimension // bucket)
+    codes = torch.from_numpy(rng.integers(0, 2**bits, dimension)).to(code_dtype(bits))
+    codes[0], codes[-1] = 0, 2**bits - 1
+    low = -torch.from_numpy(rng.random(grids)).to(dtype)
+    step = torch.from_numpy(rng.random(grids)).to(dtype)
+    return Codes(codes, bits, low, step, bucket)
+
+
+def assert_same_codes(left, right):
+    assert (left.bits, left.codes.dtype) == (right.bits, right.codes.dtype)
+    for one, other in (
+        (left.codes, right.codes),
+        (left.low, right.low),
+        (left.step, right.step),
+        (left.decode(), right.decode()),
+    ):
+        assert one.dtype == other.dtype
+        assert raw(one) == raw(other)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("bits", WIDTHS)
+def test_codes_of_every_width_decode_to_the_same_bits_on_both_sides(bits, dtype):
+    for dimension in (2, 8, 37):
+        sent = random_codes(dimension, bits, dtype)
+        got = unpack(pack(Packet(3, sent))).vector
+        assert_same_codes(got, sent)
+        assert got.bucket == dimension
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("bits", [1, 6, 13, 32])
+@pytest.mark.parametrize("bucket", [1, 7, 8, 64, 99])
+def test_buckets_survive(bucket, bits, dtype):
+    sent = random_codes(100, bits, dtype, bucket)
+    got = unpack(pack(Packet(3, sent))).vector
+    assert got.bucket == bucket
+    assert_same_codes(got, sent)
+
+
+def test_a_bucket_longer_than_the_vector_is_one_grid():
+    sent = random_codes(10, 4)
+    longer = Codes(sent.codes, sent.bits, sent.low, sent.step, 4096)
+    assert pack(Packet(1, longer)) == pack(Packet(1, sent))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_dense_vectors_survive_bit_by_bit(dtype):
+    limits = torch.finfo(dtype)
+    special = [0.0, -0.0, limits.max, limits.min, limits.tiny, limits.smallest_normal / 4, 1 / 3]
+    values = torch.tensor(special, dtype=dtype)
+    got = unpack(pack(Packet(3, Dense(values)))).vector
+    assert got.values.dtype == dtype
+    assert raw(got.values) == raw(values)
+
+
+def test_a_dense_vector_may_be_empty():
+    assert unpack(pack(Packet(3, Dense(torch.zeros(0))))).vector.dimension == 0
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("bits", WIDTHS)
+def test_an_upload_on_one_grid_costs_at_most_64_bytes_beside_its_codes(bits, dtype):
+    for dimension in (1, 3, 1000):
+        codes = random_codes(dimension, bits, dtype)
+        frame = pack(Packet(2**32 - 1, codes, ack=2**32 - 2))
+        assert len(frame) - math.ceil(bits * dimension / 8) <= 64
+
+
+def test_qsgd_at_6_bits_pays_6_bits_a_coordinate():
+    dimension = 1001
+    v = torch.randn(dimension, generator=torch.Generator().manual_seed(1))
+    codes = dither(v, levels_of_width(6), Key((1,)))
+    frame = parse(pack(Packet(0, codes)))
+    assert frame.paper_bits == 6 * dimension
+    assert frame.body_bytes == 2 * 4 + math.ceil(6 * dimension / 8)
+
+
+def test_a_skip_is_the_envelope_alone():
+    frame = pack(Packet(5))
+    assert len(frame) == ENVELOPE_BYTES
+    packet = unpack(frame)
+    assert (packet.round, packet.vector, packet.ack, packet.refused) == (5, None, -1, False)
+    assert parse(frame).paper_bits == 0
+
+
+def test_a_refusal_is_not_a_skip():
+    assert unpack(pack(Packet(5, refused=True))).refused
+
+
+@pytest.mark.parametrize("ack", [-1, 0, 41, 2**32 - 2])
+@pytest.mark.parametrize("round_", [0, 42, 2**32 - 1])
+def test_round_and_ack_survive(round_, ack):
+    packet = unpack(pack(Packet(round_, ack=ack)))
+    assert (packet.round, packet.ack) == (round_, ack)
+
+
+def test_scalars_survive_bit_by_bit_and_in_order():
+    scalars = {"drift": 1 / 3, "_b2": -0.0, "a" * 32: 5e-324, "big": 1.7976931348623157e308}
+    got = unpack(pack(Packet(1, Dense(torch.ones(3)), scalars))).scalars
+    assert list(got) == list(scalars)
+    for name, value in scalars.items():
+        assert struct.pack("<d", got[name]) == struct.pack("<d", value)
+
+
+def test_a_frame_holds_255_scalars_and_no_more():
+    scalars = {f"s{i}": float(i) for i in range(255)}
+    assert unpack(pack(Packet(1, scalars=scalars))).scalars == scalars
+    with pytest.raises(WireError, match="256 scalars"):
+        pack(Packet(1, scalars={**scalars, "one_more": 1.0}))
+
+
+@pytest.mark.parametrize("name", ["", "a" * 33, "über", "two words", "1st", "a.b", "a\n"])
+def test_names_of_scalars_are_short_ascii_identifiers(name):
+    with pytest.raises(WireError, match="no name for a scalar"):
+        pack(Packet(1, scalars={name: 1.0}))
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_scalars_are_finite(value):
+    with pytest.raises(WireError, match="scalar loss is"):
+        pack(Packet(1, scalars={"loss": value}))
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_dense_vectors_are_finite(value, dtype):
+    with pytest.raises(WireError, match="NaN or infinite"):
+        pack(Packet(1, Dense(torch.tensor([1.0, value], dtype=dtype))))
+
+
+@pytest.mark.parametrize(
+    ("low", "step"),
+    [(math.nan, 1.0), (-math.inf, 1.0), (0.0, math.nan), (0.0, math.inf), (0.0, -1.0), (0.0, 3e38)],
+)
+def test_grids_are_finite_and_run_forwards(low, step):
+    # 3e38 is finite, but the top of its grid, three times as much, is not
+    codes = Codes(torch.tensor([0, 1]), 2, torch.tensor([low]), torch.tensor([step]), 2)
+    with pytest.raises(WireError, match="grid of the codes"):
+        pack(Packet(1, codes))
+
+
+@pytest.mark.parametrize(("code", "bits"), [(-1, 3), (8, 3), (2, 1), (2**32, 32)])
+def test_codes_that_do_not_fit_their_width_are_not_sent(code, bits):
+    codes = Codes(torch.tensor([0, code]), bits, torch.zeros(1), torch.ones(1), 2)
+    with pytest.raises(WireError, match="do not fit"):
+        pack(Packet(1, codes))
+
+
+@pytest.mark.parametrize("bits", [0, 33, 256])
+def test_widths_are_1_to_32(bits):
+    codes = Codes(torch.tensor([0, 0]), bits, torch.zeros(1), torch.ones(1), 2)
+    with pytest.raises(WireError, match="1 to 32"):
+        pack(Packet(1, codes))
+
+
+@pytest.mark.parametrize(("grids", "bucket"), [(1, 2), (3, 2), (2, 4), (2, 0)])
+def test_every_bucket_has_one_grid(grids, bucket):
+    codes = Codes(torch.tensor([0, 1, 0, 1]), 1, torch.zeros(grids), torch.ones(grids), bucket)
+    with pytest.raises(WireError, match="bucket"):
+        pack(Packet(1, codes))
+
+
+def test_codes_without_coordinates_are_not_sent():
+    empty = Codes(torch.tensor([], dtype=torch.uint8), 1, torch.zeros(1), torch.ones(1), 1)
+    with pytest.raises(WireError, match="without coordinates"):
+        pack(Packet(1, empty))
+
+
+def test_other_floats_are_not_sent():
+    with pytest.raises(WireError, match="float16"):
+        pack(Packet(1, Dense(torch.ones(2, dtype=torch.float16))))
+
+
+@pytest.mark.parametrize(
+    "packet", [Packet(-1), Packet(2**32), Packet(1, ack=-2), Packet(1, ack=2**32 - 1)]
+)
+def test_numbers_that_do_not_fit_the_header_are_not_sent(packet):
+    with pytest.raises(WireError, match="does not fit"):
+        pack(packet)
+
+
+@pytest.mark.parametrize("vector", [Dense(torch.ones(5)), random_codes(5, 3)])
+def test_the_expected_dimension_is_demanded(vector):
+    frame = pack(Packet(1, vector))
+    assert unpack(frame, 5).vector.dimension == 5
+    with pytest.raises(WireError, match="5 coordinates where 6 are expected"):
+        unpack(frame, 6)
+
+
+def test_a_skip_has_no_dimension_to_check():
+    assert unpack(pack(Packet(1)), 6).vector is None
+
+
+def test_the_envelope_round_trips_whatever_the_body():
+    frame = Frame(
+        Kind.DENSE, Flag.DOUBLE | Flag.REFUSED, 200, 9, 8, 77, 5, {"loss": 1.0}, b"any bytes"
+    )
+    parsed = parse(seal(frame))
+    assert bytes(parsed.body) == frame.body
+    for name in ("kind", "flags", "bits", "round", "ack", "dimension", "bucket", "scalars"):
+        assert getattr(parsed, name) == getattr(frame, name), name
+    assert (parsed.body_bytes, parsed.paper_bits) == (9, 200 * 77)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("bucket", [None, 1, 512])
+@pytest.mark.parametrize("bits", [1, 6, 8, 13, 16, 25, 32])
+def test_a_frame_decodes_to_the_same_bits_on_cpu_and_gpu(bits, bucket, dtype):
+    codes = random_codes(10_007, bits, dtype, bucket)
+    frame = pack(Packet(1, codes))
+    vector = unpack(frame).vector
+    on_gpu = vector.to(torch.device("cuda"))
+    assert on_gpu.decode().is_cuda
+    assert raw(on_gpu.decode().cpu()) == raw(vector.decode())
+    assert pack(Packet(1, on_gpu)) == frame
