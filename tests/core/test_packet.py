@@ -83,25 +83,6 @@ def test_a_missing_scalar_is_a_wire_error_that_names_it():
         packet.scalar("size")
 
 
-@pytest.mark.parametrize(
-    "vector",
-    [
-        None,
-        Dense(torch.tensor([1.0, 2.0])),
-        codes_of([1, 2, 3], bits=2, low=[0.0, 1.0], step=[1.0, 2.0], bucket=2),
-    ],
-)
-def test_moving_a_packet_keeps_all_it_says(vector):
-    packet = Packet(2, vector, {"loss": 1.0}, ack=1)
-    moved = packet.to(torch.device("cpu"))
-    assert (moved.round, moved.scalars, moved.ack, moved.refused) == (2, {"loss": 1.0}, 1, False)
-    if vector is None:
-        assert moved.vector is None
-    else:
-        assert type(moved.vector) is type(vector)
-        assert torch.equal(moved.vector.decode(), vector.decode())
-
-
 def test_packets_cannot_be_changed():
     with pytest.raises(dataclasses.FrozenInstanceError):
         Packet(1).round = 2

@@ -239,7 +239,7 @@ def test_a_frame_decodes_to_the_same_bits_on_cpu_and_gpu(bits, bucket, dtype):
     codes = random_codes(10_007, bits, dtype, bucket)
     frame = pack(Packet(1, codes))
     vector = unpack(frame).vector
-    on_gpu = vector.to(torch.device("cuda"))
+    on_gpu = unpack(frame, device="cuda").vector
     assert on_gpu.decode().is_cuda
     assert raw(on_gpu.decode().cpu()) == raw(vector.decode())
     assert pack(Packet(1, on_gpu)) == frame

@@ -215,7 +215,7 @@ def test_a_refusal_counts_as_no_reply():
 
 
 def test_a_model_that_is_no_longer_finite_stops_the_run():
-    steep = [lambda theta: (1.0, torch.full_like(theta, 1e38))]
+    steep = [lambda theta: (1.0, torch.full_like(theta, 1e37))]
     with pytest.raises(aquila.NonFiniteError, match="no longer finite after round 0"):
         aquila.simulate(aquila.create("fedsgd", alpha=1e3), torch.zeros(3), steep, rounds=2)
 

@@ -1,10 +1,9 @@
-"""Fixed-width packing: codes of 1 to 32 bits, least significant bit first, no gaps between them."""
+"""Fixed-width packing: codes of 1 to 32 bits, least significant bit first, no gaps between them.
 
-import numpy as np
-import numpy.typing as npt
+It runs where the codes are, so that a GPU hands over packed bytes and not codes.
+"""
 
-Bytes = npt.NDArray[np.uint8]
-Integers = npt.NDArray[np.integer]
+import torch
 
 GROUP = 8
 """Eight codes of b bits fill exactly b bytes, so groups of eight are packed side by side."""
@@ -15,30 +14,30 @@ def packed_size(count: int, bits: int) -> int:
     return (count * bits + 7) // 8
 
 
-def pack_fixed(codes: Integers, bits: int) -> bytes:
-    """Pack codes below 2**bits; the last byte is filled up with zero bits."""
-    lanes = np.zeros((-(-len(codes) // GROUP), GROUP), dtype=_lane_dtype(bits))
-    lanes.reshape(-1)[: len(codes)] = codes
-    packed = np.zeros((len(lanes), bits), dtype=np.uint8)
+def pack_fixed(codes: torch.Tensor, bits: int) -> torch.Tensor:
+    """Pack codes below 2**bits into bytes; the last one is filled up with zero bits."""
+    count = len(codes)
+    lanes = codes.new_zeros((-(-count // GROUP), GROUP), dtype=_lane_dtype(bits))
+    lanes.view(-1)[:count] = codes
+    packed = codes.new_zeros((len(lanes), bits), dtype=torch.uint8)
     for lane, byte, shift in _overlaps(bits):
         column = lanes[:, lane]
         part = column << shift if shift >= 0 else column >> -shift
-        packed[:, byte] |= (part & 0xFF).astype(np.uint8)
-    return packed.tobytes()[: packed_size(len(codes), bits)]
+        packed[:, byte] |= (part & 0xFF).to(torch.uint8)
+    return packed.view(-1)[: packed_size(count, bits)]
 
 
-def unpack_fixed(data: Bytes, count: int, bits: int, dtype: npt.DTypeLike) -> Integers:
+def unpack_fixed(data: torch.Tensor, count: int, bits: int, dtype: torch.dtype) -> torch.Tensor:
     """Read back `count` codes as integers of the given type."""
     groups = -(-count // GROUP)
-    packed = np.zeros((groups, bits), dtype=np.uint8)
-    packed.reshape(-1)[: len(data)] = data
-    lanes = np.zeros((groups, GROUP), dtype=_lane_dtype(bits))
+    packed = data.new_zeros((groups, bits))
+    packed.view(-1)[: len(data)] = data
+    lanes = data.new_zeros((groups, GROUP), dtype=_lane_dtype(bits))
     for lane, byte, shift in _overlaps(bits):
-        column = packed[:, byte].astype(lanes.dtype)
+        column = packed[:, byte].to(lanes.dtype)
         lanes[:, lane] |= column >> shift if shift >= 0 else column << -shift
-    lanes &= lanes.dtype.type(2**bits - 1)
-    codes: Integers = lanes.reshape(-1)[:count].astype(dtype)
-    return codes
+    lanes &= 2**bits - 1
+    return lanes.view(-1)[:count].to(dtype)
 
 
 def _overlaps(bits: int) -> list[tuple[int, int, int]]:
@@ -50,6 +49,6 @@ def _overlaps(bits: int) -> list[tuple[int, int, int]]:
     ]
 
 
-def _lane_dtype(bits: int) -> type[np.unsignedinteger]:
-    # seven bits more than the code, so that shifting it into place drops nothing
-    return np.uint16 if bits <= 9 else np.uint32 if bits <= 25 else np.uint64
+def _lane_dtype(bits: int) -> torch.dtype:
+    # seven bits and a sign more than the code, so that shifting it into place drops nothing
+    return torch.int16 if bits <= 8 else torch.int32 if bits <= 24 else torch.int64

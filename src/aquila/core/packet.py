@@ -1,7 +1,7 @@
 """What devices and the server say to each other, before it becomes bytes."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import torch
 
@@ -35,10 +35,6 @@ class Dense:
         """Return the vector both sides agree on."""
         return self.values
 
-    def to(self, device: torch.device) -> "Dense":
-        """Return the same vector on another torch device."""
-        return Dense(self.values.to(device))
-
 
 @dataclass(frozen=True, eq=False)
 class Codes:
@@ -66,12 +62,6 @@ class Codes:
             return scaled.mul_(self.step).add_(self.low)
         return scaled.mul_(self._spread(self.step)).add_(self._spread(self.low))
 
-    def to(self, device: torch.device) -> "Codes":
-        """Return the same codes on another torch device."""
-        moved = (t.to(device) for t in (self.codes, self.low, self.step))
-        codes, low, step = moved
-        return Codes(codes, self.bits, low, step, self.bucket)
-
     def _spread(self, grid: Vector) -> Vector:
         return grid.repeat_interleave(self.bucket)[: self.dimension]
 
@@ -95,10 +85,6 @@ class Packet:
         if name not in self.scalars:
             raise WireError(f"message of round {self.round} lacks the scalar {name!r}")
         return self.scalars[name]
-
-    def to(self, device: torch.device) -> "Packet":
-        """Return the same packet with its vector on another torch device."""
-        return self if self.vector is None else replace(self, vector=self.vector.to(device))
 
 
 def code_dtype(bits: int) -> torch.dtype:

@@ -37,10 +37,11 @@ def pack(packet: Packet) -> bytes:
     )
 
 
-def unpack(data: bytes, dimension: int | None = None) -> Packet:
+def unpack(data: bytes, dimension: int | None = None, device: torch.device | str = "cpu") -> Packet:
     """Turn a frame back into the packet it was made from, or raise WireError.
 
-    With `dimension`, a vector of any other length is refused before anything is decoded.
+    With `dimension`, a vector of any other length is refused before anything is decoded. The
+    vector is unpacked on, and placed on, the given torch device.
     """
     frame = parse(data)
     if dimension is not None and frame.kind is not Kind.EMPTY:
@@ -48,7 +49,7 @@ def unpack(data: bytes, dimension: int | None = None) -> Packet:
             frame.dimension == dimension,
             f"frame holds {frame.dimension} coordinates where {dimension} are expected",
         )
-    vector = _DECODERS[frame.kind](frame)
+    vector = _DECODERS[frame.kind](frame, device)
     refused = bool(frame.flags & Flag.REFUSED)
     demand(not (refused and vector), "frame both refuses to upload and uploads")
     return Packet(frame.round, vector, frame.scalars, frame.ack, refused)
@@ -63,42 +64,43 @@ def _fixed(vector: Codes) -> bytes:
     demand(1 <= vector.bits <= MAX_BITS, f"codes of {vector.bits} bits; 1 to 32 are allowed")
     demand(vector.dimension > 0 and vector.bucket > 0, "codes without coordinates or buckets")
     _demand_grid(vector)
-    codes = vector.codes.cpu().numpy()
-    fits = int(codes.min()) >= 0 and int(codes.max()) < 2**vector.bits
-    demand(fits, f"codes from {codes.min()} to {codes.max()} do not fit {vector.bits} bits")
-    packed = pack_fixed(codes, vector.bits)
+    least, most = (int(end) for end in vector.codes.aminmax())
+    fits = least >= 0 and most < 2**vector.bits
+    demand(fits, f"codes from {least} to {most} do not fit {vector.bits} bits")
+    packed = pack_fixed(vector.codes, vector.bits).cpu().numpy().tobytes()
     return b"".join((_float_bytes(vector.low), _float_bytes(vector.step), packed))
 
 
-def _decode_empty(frame: Frame) -> None:
+def _decode_empty(frame: Frame, device: torch.device | str) -> None:
     described = frame.bits, frame.dimension, frame.bucket, frame.flags & Flag.DOUBLE, frame.body
     demand(not any(described), "frame without a vector describes one")
 
 
-def _decode_dense(frame: Frame) -> Dense:
+def _decode_dense(frame: Frame, device: torch.device | str) -> Dense:
     width = _float_width(frame)
     demand(frame.bits == 8 * width, f"dense frame claims {frame.bits} bits a coordinate")
     demand(frame.bucket == 0, "dense frame claims buckets")
     _demand_size(frame, frame.dimension * width)
-    values = _floats(frame, 0, frame.dimension)
+    values = _floats(frame, 0, frame.dimension).to(device)
     _demand_finite(values)
     return Dense(values)
 
 
-def _decode_fixed(frame: Frame) -> Codes:
+def _decode_fixed(frame: Frame, device: torch.device | str) -> Codes:
     count, bits = frame.dimension, frame.bits
     demand(1 <= bits <= MAX_BITS, f"codes of {bits} bits; 1 to 32 are allowed")
     demand(frame.bucket < count, f"buckets of {frame.bucket} for {count} coordinates")
     bucket = frame.bucket or count
     grids, width = -(-count // bucket), _float_width(frame)
     _demand_size(frame, 2 * grids * width + packed_size(count, bits))
-    packed = np.frombuffer(frame.body, np.uint8, offset=2 * grids * width)
     spare = -count * bits % 8
-    demand(spare == 0 or packed[-1] >> (8 - spare) == 0, "bits after the last code are not zero")
-    dtype = str(code_dtype(bits)).removeprefix("torch.")
-    codes = torch.from_numpy(unpack_fixed(packed, count, bits, dtype))
+    demand(
+        spare == 0 or frame.body[-1] >> (8 - spare) == 0, "bits after the last code are not zero"
+    )
+    packed = np.frombuffer(frame.body, np.uint8, offset=2 * grids * width).copy()
+    codes = unpack_fixed(torch.from_numpy(packed).to(device), count, bits, code_dtype(bits))
     low, step = _floats(frame, 0, grids), _floats(frame, grids * width, grids)
-    vector = Codes(codes, bits, low, step, bucket)
+    vector = Codes(codes, bits, low.to(device), step.to(device), bucket)
     _demand_grid(vector)
     return vector
 

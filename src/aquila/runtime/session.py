@@ -146,7 +146,7 @@ class ServerSession:
             raise WireError(f"device {device} has no order in round {self.round}")
         if device in self._replies:
             raise WireError(f"device {device} has already replied in round {self.round}")
-        reply = unpack(frame, self.fleet.dimension_of(device))
+        reply = unpack(frame, self.fleet.dimension_of(device), self.theta.device)
         if reply.round != self.round:
             raise WireError(f"reply to round {reply.round} in round {self.round}")
         if not reply.refused:
@@ -156,7 +156,7 @@ class ServerSession:
     def close_round(self) -> dict[DeviceId, Packet]:
         """Apply the replies that came, move on to the next round, and return them."""
         replies = {d: self._replies[d] for d in sorted(self._replies)}
-        applied = {d: r.to(self.theta.device) for d, r in replies.items() if not r.refused}
+        applied = {d: r for d, r in replies.items() if not r.refused}
         state = self.half.update(self._opened, self.fleet, applied)
         if not torch.isfinite(self.half.model(state)).all():
             raise NonFiniteError(

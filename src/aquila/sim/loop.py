@@ -92,7 +92,7 @@ class Simulation:
         return Happened(ledger, levels, len(replies) - len(levels) - refused, lost, refused)
 
     def _decode_model(self, frame: bytes) -> Packet:
-        return unpack(frame).to(self.theta.device)
+        return unpack(frame, device=self.theta.device)
 
 
 def _check_model(theta: Vector) -> None:
