@@ -1,0 +1,127 @@
+"""LAQ against a transcription of its rule, and its convergence."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+import aquila
+from problems import ridge
+
+
+class Reference:
+    """LAQ in numpy, with averages for its sums: upload iff significant or silent for too long."""
+
+    def __init__(self, gradients, theta0, alpha, bits, xi, depth, t_bar):
+        self.gradients, self.alpha, self.bits = gradients, alpha, bits
+        self.xi, self.depth, self.t_bar = xi, depth, t_bar
+        self.models = [theta0]
+        self.q = np.zeros_like(gradients(theta0))
+        self.last_error = np.zeros(len(self.q))
+        self.silence = np.full(len(self.q), t_bar)  # run out, so that everybody starts
+
+    def advance(self):
+        """Run a round; return the devices that uploaded, and those forced to by the clock."""
+        uploaded, forced = set(), set()
+        drift = self.drift()
+        for m, v in enumerate(self.gradients(self.models[-1]) - self.q):
+            dq = self.quantize(v)
+            sent, error = np.sum(dq**2), np.sum((v - dq) ** 2)
+            threshold = self.xi / self.alpha**2 * drift + 3 * (error + self.last_error[m])
+            if sent >= threshold or self.silence[m] == self.t_bar:
+                if sent < threshold:
+                    forced.add(m)
+                uploaded.add(m)
+                self.q[m] += dq
+                self.last_error[m], self.silence[m] = error, 0
+            else:
+                self.silence[m] += 1
+        self.models.append(self.models[-1] - self.alpha * self.q.mean(axis=0))
+        return uploaded, forced
+
+    def drift(self):
+        """Average of the squared steps, over the last `depth` of those that there have been."""
+        steps = [np.sum((b - a) ** 2) for a, b in zip(self.models, self.models[1:], strict=False)]
+        return np.mean(steps[-self.depth :]) if steps else 0.0
+
+    def quantize(self, v):
+        R, tau = np.max(np.abs(v)), 1 / (2**self.bits - 1)
+        return 2 * tau * R * np.floor((v + R) / (2 * tau * R) + 0.5) - R
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return ridge(devices=10, dimension=40, rows=60)
+
+
+def gradients(problem, theta):
+    return np.stack([local(torch.from_numpy(theta))[1].numpy() for local in problem.devices])
+
+
+def start(problem, share, link=None, **parameters):
+    """Return a run from zero with a step size of `share` / L."""
+    method = aquila.create("laq", alpha=share / problem.smoothness(), **parameters)
+    theta0 = torch.zeros(problem.dimension, dtype=torch.float64)
+    return aquila.Simulation(method, theta0, problem.devices, link=link)
+
+
+def distance(problem, simulation):
+    """Way to the optimum that is left, against the whole way."""
+    optimum = problem.optimum()
+    return float(torch.linalg.norm(simulation.theta - optimum) / torch.linalg.norm(optimum))
+
+
+def states(simulation):
+    for m, device in enumerate(simulation.devices):
+        device.settle(simulation.server.acks[m])
+    return [device.state for device in simulation.devices]
+
+
+@pytest.mark.parametrize(
+    ("bits", "xi", "depth", "t_bar"), [(6, 0.8, 10, 100), (4, 0.8, 3, 3), (8, 0.1, 1, 100)]
+)
+def test_laq_follows_its_rule_round_by_round(problem, bits, xi, depth, t_bar):
+    rule = {"bits": bits, "xi": xi, "depth": depth, "t_bar": t_bar}
+    simulation = start(problem, 0.2, **rule)
+    reference = Reference(
+        partial(gradients, problem), np.zeros(40), 0.2 / problem.smoothness(), **rule
+    )
+    uploads = forced = 0
+    for _ in range(50):
+        uploaded, by_clock = reference.advance()
+        assert simulation.advance().levels == dict.fromkeys(uploaded, bits)
+        ours = states(simulation)
+        np.testing.assert_allclose(simulation.theta, reference.models[-1], rtol=1e-9, atol=1e-10)
+        np.testing.assert_allclose([s.q for s in ours], reference.q, rtol=1e-9, atol=1e-10)
+        np.testing.assert_allclose([s.error for s in ours], reference.last_error, rtol=1e-6)
+        assert [s.clock for s in ours] == reference.silence.tolist()
+        uploads, forced = uploads + len(uploaded), forced + len(by_clock)
+    assert 10 < uploads < 500
+    assert (forced > 0) == (t_bar == 3)
+
+
+def test_a_device_is_silent_for_t_bar_rounds_at_most(problem):
+    simulation = start(problem, 0.1, xi=1e6, t_bar=4)  # nothing is ever significant
+    uploads = [simulation.advance().uploads for _ in range(16)]
+    assert uploads == [10, 0, 0, 0, 0] * 3 + [10]
+
+
+def test_laq_converges_and_skips(problem):
+    simulation = start(problem, 0.5)
+    records = [simulation.advance() for _ in range(200)]
+    assert sum(record.skips for record in records) > 200
+    assert distance(problem, simulation) < 1e-6
+
+
+def test_a_quarter_of_the_replies_lost_still_leads_to_the_optimum(problem):
+    simulation = start(problem, 0.5, aquila.Link(uplink_loss=0.25))
+    lost = skips = 0
+    for _ in range(200):
+        record = simulation.advance()
+        lost, skips = lost + record.lost, skips + record.skips
+        mean = np.mean([state.q.numpy() for state in states(simulation)], axis=0)
+        np.testing.assert_allclose(simulation.server.state.q_bar, mean, atol=1e-12)
+    assert lost == pytest.approx(0.25 * 2000, rel=0.1)
+    assert skips > 200
+    assert distance(problem, simulation) < 1e-6
