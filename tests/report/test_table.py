@@ -10,6 +10,7 @@ from aquila.report.table import Result, dense_bytes, results_table
 from problems import ridge
 
 PROBLEM = ridge(devices=4, dimension=25)
+FLEET = aquila.Fleet.uniform(25, 4)
 
 
 def result(name: str, **parameters: object) -> Result:
@@ -20,7 +21,7 @@ def result(name: str, **parameters: object) -> Result:
 
 def render(*results: Result) -> str:
     text = io.StringIO()
-    Console(file=text, width=120).print(results_table(results, 25))
+    Console(file=text, width=120).print(results_table(results, FLEET))
     return text.getvalue()
 
 
@@ -35,7 +36,7 @@ def test_rows_add_up_the_records():
 
 def test_no_compression_saves_nothing():
     fedsgd = result("fedsgd")
-    assert dense_bytes(fedsgd, 25) == fedsgd.uplink_bytes
+    assert dense_bytes(fedsgd, FLEET) == fedsgd.uplink_bytes
     assert "1.0 x" in render(fedsgd)
 
 

@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from aquila.cli.setting import Setting, setting_options
+from aquila.cli.setting import chosen_experiment, save_settings, setting_options
 from aquila.cli.spec import Spec, parse_spec
 
 if TYPE_CHECKING:
     from aquila.cli.progress import Watch
     from aquila.report.table import Result
+    from aquila.sim.experiment import Experiment
     from aquila.sim.module import Problem
 
 FIGURE = "loss_against_uplink.png"
 
 
 @click.command()
+@setting_options
 @click.option(
-    "-m", "--method", "texts", multiple=True, metavar="METHOD",
+    "-m", "--method", "methods", multiple=True, metavar="METHOD",
     help="A method, as in `aquila run`; may be given many times. Default: all of them.",
 )  # fmt: skip
-@setting_options
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
@@ -35,25 +36,35 @@ FIGURE = "loss_against_uplink.png"
 @click.option("--resume", is_flag=True, help="Go on with the runs in the folder.")
 @click.option("--overwrite", is_flag=True, help="Throw away the runs in the folder.")
 def compare(
-    texts: tuple[str, ...], out: Path, resume: bool, overwrite: bool, **options: Any
+    experiment: Path | None,
+    smoke: bool,
+    methods: tuple[str, ...],
+    out: Path,
+    resume: bool,
+    overwrite: bool,
+    **options: str | None,
 ) -> None:
-    """Train with several methods on the same digits, devices and seed, and compare them."""
+    """Train with several methods on the same data, devices and seed, and compare them."""
+    chosen = chosen_experiment(experiment, smoke, options)
+
     from aquila.cli.progress import Watch, make_console
     from aquila.report.plot import plot_loss_against_uplink
     from aquila.report.table import results_table
 
-    setting, console = Setting(**options), make_console()
-    specs = [parse_spec(text) for text in texts] or default_specs()
+    specs = [parse_spec(text) for text in methods] or default_specs()
     for spec in specs:
-        spec.create(setting.method_defaults)  # a misspelt method is reported before any training
-    if overwrite:
-        for spec in specs:
-            shutil.rmtree(folder_of(spec, out), ignore_errors=True)
-    problem = setting.problem()
+        spec.create(chosen)  # a misspelt method is reported before any training
+    console, setting = make_console(), chosen.setting
+    problem, parts = setting.problem()
     console.print(setting.describe(len(problem.theta0)))
+    for spec in specs:
+        folder = folder_of(spec, out)
+        if overwrite:
+            shutil.rmtree(folder, ignore_errors=True)
+        save_settings(folder, setting, spec, parts)
     with Watch(console, setting.rounds, max(len(spec.label) for spec in specs)) as watch:
-        results = [one(spec, setting, problem, out, resume, watch) for spec in specs]
-    console.print(results_table(results, len(problem.theta0)))
+        results = [one(spec, chosen, problem, out, resume, watch) for spec in specs]
+    console.print(results_table(results, problem.fleet))
     figure = plot_loss_against_uplink(results, out / FIGURE)
     console.print(f"loss against uplink bytes: {figure}")
 
@@ -72,7 +83,7 @@ def folder_of(spec: Spec, out: Path) -> Path:
 
 
 def one(
-    spec: Spec, setting: Setting, problem: Problem, out: Path, resume: bool, watch: Watch
+    spec: Spec, experiment: Experiment, problem: Problem, out: Path, resume: bool, watch: Watch
 ) -> Result:
     """Run one method; one that diverges ends early, says so and keeps its records."""
     from aquila.cli.training import train
@@ -83,7 +94,7 @@ def one(
 
     folder = folder_of(spec, out)
     try:
-        return Result(spec.label, train(spec, setting, problem, folder, resume, watch))
+        return Result(spec.label, train(spec, experiment, problem, folder, resume, watch))
     except NonFiniteError as error:
         watch.say(f"stopped: {error}")
         return Result(spec.label, read_records(folder / RECORDS), stopped=True)

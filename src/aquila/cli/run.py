@@ -1,33 +1,45 @@
 """`aquila run`: one method."""
 
 from pathlib import Path
-from typing import Any
 
 import click
 
-from aquila.cli.setting import Setting, setting_options
+from aquila.cli.setting import chosen_experiment, save_settings, setting_options
 from aquila.cli.spec import parse_spec
 
 
 @click.command()
-@click.argument("method", default="aquila")
 @setting_options
+@click.option(
+    "-m",
+    "--method",
+    default="aquila",
+    show_default=True,
+    help="A method that `aquila methods` lists, parameters after a colon: aquila:b_min=2,beta=0.1",
+)
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for records and checkpoints.")
 @click.option("--resume", is_flag=True, help="Go on with the run in the folder.")
-def run(method: str, out: Path | None, resume: bool, **options: Any) -> None:
-    """Train with one METHOD (default: aquila) on the digits.
+def run(
+    experiment: Path | None,
+    smoke: bool,
+    method: str,
+    out: Path | None,
+    resume: bool,
+    **options: str | None,
+) -> None:
+    """Train with one method, on the digits or on the EXPERIMENT of a TOML file."""
+    chosen, spec = chosen_experiment(experiment, smoke, options), parse_spec(method)
 
-    METHOD is a name that `aquila methods` lists, with parameters after a colon if wanted:
-    aquila:b_min=2,beta=0.1
-    """
     from aquila.cli.progress import Watch, make_console
     from aquila.cli.training import train
     from aquila.report.table import Result, results_table
 
-    setting, spec, console = Setting(**options), parse_spec(method), make_console()
-    spec.create(setting.method_defaults)  # a misspelt method is reported before anything else
-    problem = setting.problem()
+    spec.create(chosen)  # a misspelt method is reported before anything else
+    console, setting = make_console(), chosen.setting
+    problem, parts = setting.problem()
+    if out is not None:
+        save_settings(out, setting, spec, parts)
     console.print(setting.describe(len(problem.theta0)))
     with Watch(console, setting.rounds, len(spec.label)) as watch:
-        records = train(spec, setting, problem, out, resume, watch)
-    console.print(results_table([Result(spec.label, records)], len(problem.theta0)))
+        records = train(spec, chosen, problem, out, resume, watch)
+    console.print(results_table([Result(spec.label, records)], problem.fleet))

@@ -1,147 +1,75 @@
-"""What `run` and `compare` train on, and the options they share."""
+"""The options that `run` and `compare` share: an experiment file, and a setting field each."""
 
 from __future__ import annotations
 
 import json
 import platform
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from aquila.core.parameter import parameters
+from aquila.sim.experiment import Experiment, read_experiment
+from aquila.sim.setting import Setting
 from aquila.version import __version__
 
 if TYPE_CHECKING:
-    from aquila.runtime.finite import NanPolicy
-    from aquila.sim.link import Link
-    from aquila.sim.module import Problem
+    from aquila.cli.spec import Spec
+    from aquila.tasks.partition import Partition
 
 SETTINGS = "run.json"
+SPLIT = "split.json"
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True)
-class Setting:
-    """Everything but the method: data, split, local work, link and length of a run."""
-
-    devices: int
-    classes_per_device: int
-    rounds: int
-    seed: int
-    alpha: float
-    work: str
-    batch_size: int | None
-    epochs: int
-    loss_rate: float
-    on_nan: NanPolicy
-
-    @property
-    def method_defaults(self) -> dict[str, object]:
-        """Parameters that every method gets unless it was given its own."""
-        return {"alpha": self.alpha, "work": self.work}
-
-    def problem(self) -> Problem:
-        """Load the digits, share them out and build the model."""
-        import torch
-
-        from aquila.core.random import Key, Purpose
-        from aquila.sim.module import problem
-        from aquila.tasks.digits import load_digits
-        from aquila.tasks.mlp import mlp
-        from aquila.tasks.partition import by_class
-
-        torch.set_num_threads(1)  # a model this small only waits for a second thread
-        data = load_digits(self.seed)
-        x, y = data.train
-        parts = by_class(y, self.devices, self.classes_per_device, Key((self.seed, Purpose.SPLIT)))
-        torch.manual_seed(self.seed)
-        module = mlp(inputs=x.shape[1], hidden=128, classes=data.classes)
-        shards = [(x[part], y[part]) for part in parts]
-        return problem(module, shards, data.test, batch_size=self.batch_size, epochs=self.epochs)
-
-    def describe(self, parameters: int) -> str:
-        """Return one line on what is being trained."""
-        return (
-            f"digits, {self.devices} devices with {self.classes_per_device} classes each, "
-            f"{parameters:,} parameters, {self.rounds} rounds, alpha {self.alpha:g}, "
-            f"seed {self.seed}"
-        )
-
-    def link(self) -> Link:
-        """Return the link with its losses."""
-        from aquila.sim.link import Link
-
-        return Link(uplink_loss=self.loss_rate)
-
-    def save(self, folder: Path, method: str) -> None:
-        """Write down in the run's folder what was run, and on what."""
-        import torch
-
-        folder.mkdir(parents=True, exist_ok=True)
-        facts = {
-            "method": method,
-            "task": "digits",
-            **asdict(self),
-            "aquila": __version__,
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-            "machine": platform.machine(),
-        }
-        (folder / SETTINGS).write_text(json.dumps(facts, indent=2) + "\n")
-
-
-_OPTIONS = (
-    click.option("--devices", default=10, show_default=True, help="Number of devices, M."),
-    click.option(
-        "--classes-per-device", default=2, show_default=True, help="Digits a device has seen."
-    ),
-    click.option(
-        "--rounds", type=click.IntRange(min=1), default=200, show_default=True, help="Rounds, K."
-    ),
-    click.option("--seed", default=0, show_default=True, help="Seed of data, model and methods."),
-    click.option(
-        "--alpha", default=0.5, show_default=True, help="Step size of methods not given their own."
-    ),
-    click.option(
-        "--work",
-        type=click.Choice(["gradient", "epochs"]),
-        default="gradient",
-        show_default=True,
-        help="One gradient a round, or local epochs.",
-    ),
-    click.option(
-        "--batch-size",
-        type=click.IntRange(min=1),
-        help="Samples in a minibatch; default: all of a device's.",
-    ),
-    click.option(
-        "--epochs",
-        type=click.IntRange(min=1),
-        default=5,
-        show_default=True,
-        help="Local epochs a round, for methods that train locally.",
-    ),
-    click.option(
-        "--loss-rate",
-        type=click.FloatRange(0, 1),
-        default=0.0,
-        show_default=True,
-        help="Share of replies lost on the way.",
-    ),
-    click.option(
-        "--on-nan",
-        type=click.Choice(["stop", "skip"]),
-        default="stop",
-        show_default=True,
-        help="On a NaN or infinite gradient: stop the run, or let the device sit out.",
-    ),
-)
-
-
 def setting_options(command: F) -> F:
-    """Add the options of a setting to a command, which receives them as keyword arguments."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+    """Add the experiment file, an option for each field of a setting, and --smoke."""
+    command = click.option(
+        "--smoke", is_flag=True, help="Two rounds on a few made-up samples, to see that it runs."
+    )(command)
+    for parameter in reversed(parameters(Setting).values()):
+        shown = f"{parameter.help[0].upper()}{parameter.help[1:]}.  [default: {parameter.default}]"
+        name = "--" + parameter.name.replace("_", "-")
+        command = click.option(name, parameter.name, metavar="VALUE", help=shown)(command)
+    experiment = click.argument(
+        "experiment", required=False, type=click.Path(dir_okay=False, path_type=Path)
+    )
+    return experiment(command)
+
+
+def chosen_experiment(
+    experiment: Path | None, smoke: bool, options: dict[str, str | None]
+) -> Experiment:
+    """Return the experiment of the file, or the demo's, with the options given on top."""
+    given: dict[str, object] = {n: value for n, value in options.items() if value is not None}
+    if experiment is None:
+        chosen = Experiment(Setting.of(given))
+    elif experiment.exists():
+        chosen = read_experiment(experiment, given)
+    else:
+        raise ValueError(
+            f"there is no experiment file {experiment}; a method is named by --method {experiment}"
+        )
+    return Experiment(chosen.setting.smoke(), chosen.methods) if smoke else chosen
+
+
+def save_settings(folder: Path, setting: Setting, spec: Spec, parts: Partition) -> None:
+    """Write down in a run's folder what was run, on which split, and on what."""
+    import torch
+
+    from aquila.tasks.partition import save_partition
+
+    folder.mkdir(parents=True, exist_ok=True)
+    facts = {
+        "method": spec.label,
+        **setting.to_dict(),
+        "aquila": __version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "gpu": torch.cuda.get_device_name() if setting.device == "cuda" else "none",
+    }
+    (folder / SETTINGS).write_text(json.dumps(facts, indent=2) + "\n")
+    save_partition(folder / SPLIT, parts)

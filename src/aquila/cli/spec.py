@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from aquila.core.method import Method
+    from aquila.sim.experiment import Experiment
 
 
 @dataclass(frozen=True)
@@ -22,13 +23,15 @@ class Spec:
         settings = (f"{name}={value}" for name, value in self.parameters.items())
         return " ".join((self.name, *settings))
 
-    def create(self, defaults: dict[str, object]) -> Method:
-        """Make the method; defaults hold where it has the parameter and it was not given."""
+    def create(self, experiment: Experiment) -> Method:
+        """Make the method; what was asked for goes before the experiment, that before defaults."""
         from aquila.methods import METHODS, create
 
         known = METHODS[self.name].parameters if self.name in METHODS else {}
-        usable = {name: value for name, value in defaults.items() if name in known}
-        return create(self.name, **{**usable, **self.parameters})
+        defaults = experiment.setting.method_defaults.items()
+        usable = {name: value for name, value in defaults if name in known}
+        given = experiment.methods.get(self.name, {})
+        return create(self.name, **{**usable, **given, **self.parameters})
 
 
 def parse_spec(text: str) -> Spec:

@@ -7,28 +7,34 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from aquila.cli.progress import Watch
-    from aquila.cli.setting import Setting
     from aquila.cli.spec import Spec
+    from aquila.sim.experiment import Experiment
     from aquila.sim.module import Problem
     from aquila.sim.records import Record
 
 
 def train(
-    spec: Spec, setting: Setting, problem: Problem, out: Path | None, resume: bool, watch: Watch
+    spec: Spec,
+    experiment: Experiment,
+    problem: Problem,
+    out: Path | None,
+    resume: bool,
+    watch: Watch,
 ) -> list[Record]:
     """Run one method to the end and return its records."""
     from aquila.sim.simulate import simulate
 
+    setting = experiment.setting
     watch.begin(spec.label)
-    if out is not None:
-        setting.save(out, spec.label)
     return simulate(
-        spec.create(setting.method_defaults),
+        spec.create(experiment),
         problem.theta0,
         problem.devices,
         setting.rounds,
         setting.seed,
         evaluate=problem.evaluate,
+        evaluate_every=setting.evaluate_every,
+        fleet=problem.fleet,
         link=setting.link(),
         on_nan=setting.on_nan,
         out=out,

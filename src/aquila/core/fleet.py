@@ -15,7 +15,7 @@ class Fleet:
 
     `groups` gives the group of each device, `slices` the sorted coordinates each group holds,
     `None` meaning all. Sums and averages go by coordinate over the devices that hold it, so no
-    method ever sees that a fleet is heterogeneous.
+    method ever sees that a fleet is heterogeneous. Vectors live on the torch `device`.
     """
 
     def __init__(
@@ -23,15 +23,17 @@ class Fleet:
         dimension: int,
         groups: Sequence[int],
         slices: Sequence[torch.Tensor | None] = (None,),
+        device: torch.device | str = "cpu",
     ) -> None:
         self.dimension = dimension
         self.groups = tuple(groups)
-        self.slices = tuple(slices)
+        self.slices = tuple(None if held is None else held.to(device) for held in slices)
+        self.device = device
 
     @classmethod
-    def uniform(cls, dimension: int, devices: int) -> "Fleet":
+    def uniform(cls, dimension: int, devices: int, device: torch.device | str = "cpu") -> "Fleet":
         """Return a fleet in which every device holds the whole model."""
-        return cls(dimension, [0] * devices)
+        return cls(dimension, [0] * devices, device=device)
 
     @property
     def devices(self) -> range:
@@ -40,7 +42,11 @@ class Fleet:
 
     def dimension_of(self, device: DeviceId) -> int:
         """Coordinates that a device holds, d_m."""
-        held = self.slices[self.groups[device]]
+        return self.dimension_of_group(self.groups[device])
+
+    def dimension_of_group(self, group: int) -> int:
+        """Coordinates that each device of a group holds."""
+        held = self.slices[group]
         return self.dimension if held is None else held.numel()
 
     def restrict(self, vector: Vector) -> tuple[Vector, ...]:
@@ -72,14 +78,13 @@ class Fleet:
 
     def _sum(self, vectors: Iterable[tuple[DeviceId, Vector]]) -> Vector:
         """Sum in float64, so that the order of many small terms does not show in the result."""
-        total = torch.zeros(self.dimension, dtype=torch.float64)
+        total = torch.zeros(self.dimension, dtype=torch.float64, device=self.device)
         for device, vector in vectors:
-            total = total.to(vector.device)
             held = self.slices[self.groups[device]]
             if held is None:
                 total += vector
             else:
-                total.index_add_(0, held.to(vector.device), vector.to(torch.float64))
+                total.index_add_(0, held, vector.to(torch.float64))
         return total
 
     def _weight_of_holders(self, weights: Mapping[DeviceId, float]) -> torch.Tensor:
@@ -89,14 +94,13 @@ class Fleet:
             by_group[self.groups[device]] += weight
         everywhere = sum(w for w, held in zip(by_group, self.slices, strict=True) if held is None)
         if all(held is None for held in self.slices):
-            return torch.tensor(everywhere, dtype=torch.float64)
-        total = torch.full((self.dimension,), everywhere, dtype=torch.float64)
+            return torch.tensor(everywhere, dtype=torch.float64, device=self.device)
+        total = torch.full((self.dimension,), everywhere, dtype=torch.float64, device=self.device)
         for weight, held in zip(by_group, self.slices, strict=True):
             if held is not None:
-                total[held.cpu()] += weight
+                total[held] += weight
         return total
 
     @staticmethod
     def _divide(total: Vector, weight: torch.Tensor) -> Vector:
-        weight = weight.to(total.device)
         return torch.where(weight > 0, total / weight.clamp_min(torch.finfo(weight.dtype).tiny), 0)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-Value = float | int | str
+Value = float | int | str | bool
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,8 @@ class Parameter:
     def __str__(self) -> str:
         if self.choices:
             return f"one of {', '.join(self.choices)}"
+        if self.bounds is None:
+            return "true or false" if self.type is bool else "text"
         kind = "a whole number" if self.type is int else "a number"
         return f"{kind} {self.bounds}"
 
@@ -53,14 +55,18 @@ class Parameter:
 
         Text is read as a number where a number is wanted, so that command lines go this way too.
         """
-        if self.choices:
-            if value in self.choices:
-                return str(value)
+        read: Value | None
+        if self.bounds is not None:
+            read = self._number(value)
+            read = read if read is not None and self.bounds.allow(read) else None
+        elif self.type is bool:
+            read = {"true": True, "false": False}.get(str(value).lower())
         else:
-            number = self._number(value)
-            if number is not None and self.bounds is not None and self.bounds.allow(number):
-                return number
-        raise ValueError(f"{self.name} must be {self}, not {value!r}")
+            read = value if isinstance(value, str) else None
+            read = read if not self.choices or read in self.choices else None
+        if read is None:
+            raise ValueError(f"{self.name} must be {self}, not {value!r}")
+        return read
 
     def _number(self, value: object) -> float | int | None:
         if isinstance(value, bool) or not isinstance(value, int | float | str):
@@ -111,4 +117,6 @@ def _parameter(name: str, hint: Any, default: Value) -> Parameter:
     base, annotation = get_args(hint)
     if get_origin(base) is Literal:
         return Parameter(name, default, str, get_args(base), None, annotation)
+    if base in (str, bool):
+        return Parameter(name, default, base, (), None, annotation)
     return Parameter(name, default, base, (), annotation, annotation.help)

@@ -20,7 +20,8 @@ MAX_BITS = 32
 def pack(packet: Packet) -> bytes:
     """Turn a packet into the bytes of one frame."""
     vector = packet.vector
-    kind, bits, bucket, floats, body = Kind.EMPTY, 0, 0, torch.float32, b""
+    kind, bits, bucket, floats = Kind.EMPTY, 0, 0, torch.float32
+    body: bytes | memoryview = b""
     if isinstance(vector, Dense):
         kind, bits, floats, body = Kind.DENSE, vector.bits, vector.values.dtype, _dense(vector)
     elif isinstance(vector, Codes):
@@ -55,7 +56,7 @@ def unpack(data: bytes, dimension: int | None = None, device: torch.device | str
     return Packet(frame.round, vector, frame.scalars, frame.ack, refused)
 
 
-def _dense(vector: Dense) -> bytes:
+def _dense(vector: Dense) -> memoryview:
     _demand_finite(vector.values)
     return _float_bytes(vector.values)
 
@@ -67,8 +68,8 @@ def _fixed(vector: Codes) -> bytes:
     least, most = (int(end) for end in vector.codes.aminmax())
     fits = least >= 0 and most < 2**vector.bits
     demand(fits, f"codes from {least} to {most} do not fit {vector.bits} bits")
-    packed = pack_fixed(vector.codes, vector.bits).cpu().numpy().tobytes()
-    return b"".join((_float_bytes(vector.low), _float_bytes(vector.step), packed))
+    packed = pack_fixed(vector.codes, vector.bits).cpu().numpy()
+    return b"".join((_float_bytes(vector.low), _float_bytes(vector.step), packed.data))
 
 
 def _decode_empty(frame: Frame, device: torch.device | str) -> None:
@@ -108,9 +109,10 @@ def _decode_fixed(frame: Frame, device: torch.device | str) -> Codes:
 _DECODERS = {Kind.EMPTY: _decode_empty, Kind.DENSE: _decode_dense, Kind.FIXED: _decode_fixed}
 
 
-def _float_bytes(values: Vector) -> bytes:
-    array = values.detach().cpu().numpy()
-    return array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
+def _float_bytes(values: Vector) -> memoryview:
+    array = values.detach().cpu().contiguous().numpy()
+    little = array.astype(array.dtype.newbyteorder("<"), copy=False)
+    return little.view(np.uint8).data
 
 
 def _float_width(frame: Frame) -> int:

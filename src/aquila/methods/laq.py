@@ -3,6 +3,7 @@
 The innovation is quantized to a fixed width and uploaded when it is large against the last D
 steps and the quantization errors, or when the device has been silent for t_bar rounds. The
 original sums over devices; here, where the server averages, its factor 1 / (α² M²) becomes 1 / α².
+The steps are averaged over those there are, at most D, so each weighs more in the first rounds.
 With fewer than 4 bits the error terms can silence every device.
 """
 

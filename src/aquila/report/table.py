@@ -1,5 +1,6 @@
 """Tables of results."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -8,6 +9,7 @@ import torch
 from rich import box
 from rich.table import Table
 
+from aquila.core.fleet import Fleet
 from aquila.core.packet import Dense, Packet
 from aquila.core.wire import pack
 from aquila.sim.records import Record
@@ -57,14 +59,14 @@ class Result:
         return next((r.metrics[name] for r in reversed(self.records) if name in r.metrics), None)
 
 
-def results_table(results: Sequence[Result], dimension: int) -> Table:
+def results_table(results: Sequence[Result], fleet: Fleet) -> Table:
     """Return one row a run: quality, what was sent, and what that saves."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), caption_justify="left")
     table.add_column("method", overflow="fold")
     for heading in HEADINGS:
         table.add_column(heading, justify="right", no_wrap=True, min_width=len(heading))
     for result in results:
-        table.add_row(*_row(result, dimension))
+        table.add_row(*_row(result, fleet))
     table.caption = (
         "level: mean bits a coordinate of the uploads. uplink: real frames. paper: bits x "
         "coordinates.\nsaving: uplink of dense frames in every reply over this uplink."
@@ -72,18 +74,21 @@ def results_table(results: Sequence[Result], dimension: int) -> Table:
     return table
 
 
-def dense_bytes(result: Result, dimension: int) -> int:
+def dense_bytes(result: Result, fleet: Fleet) -> int:
     """Bytes the same replies would have taken uncompressed."""
-    frame = len(pack(Packet(0, Dense(torch.zeros(dimension)))))
-    return frame * sum(len(r.uplink) for r in result.records)
+    replies = Counter(fleet.groups[device] for r in result.records for device in r.uplink)
+    return sum(
+        count * len(pack(Packet(0, Dense(torch.zeros(fleet.dimension_of_group(group))))))
+        for group, count in replies.items()
+    )
 
 
-def _row(result: Result, dimension: int) -> tuple[str, ...]:
+def _row(result: Result, fleet: Fleet) -> tuple[str, ...]:
     if not result.records:
         return (result.label, *["-"] * len(HEADINGS))
     accuracy = result.last_metric("test_accuracy")
     loss = result.records[-1].loss
-    ratio = dense_bytes(result, dimension) / result.uplink_bytes
+    ratio = dense_bytes(result, fleet) / result.uplink_bytes
     return (
         result.label + (" (stopped)" if result.stopped else ""),
         "-" if accuracy is None else f"{accuracy:.1%}",

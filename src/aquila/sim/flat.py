@@ -34,9 +34,11 @@ class FlatModule:
         loss: Loss,
         device: torch.device | str = "cpu",
         precision: Precision = "float32",
+        fuse: bool = False,
     ) -> None:
         _refuse_running_statistics(module)
         self.module = copy.deepcopy(module).to(device)
+        self._forward = torch.compile(self.module) if fuse else self.module
         self.loss = loss
         self.precision = precision
         parameters = [p for p in self.module.parameters() if p.requires_grad]
@@ -87,11 +89,11 @@ class FlatModule:
         return float(self._loss_sum) / steps, self.theta.clone()
 
     def outputs(self, x: torch.Tensor, module: nn.Module | None = None) -> torch.Tensor:
-        """Return what the module, or a copy of it, makes of inputs in the precision asked for."""
+        """Return what the module, or a copy given, makes of inputs in the precision asked for."""
         with torch.autocast(
             x.device.type, torch.bfloat16, enabled=self.precision == "bf16", cache_enabled=False
         ):
-            out: torch.Tensor = (module or self.module)(x)
+            out: torch.Tensor = (module or self._forward)(x)
         return out.to(self.theta.dtype)
 
     def load(self, theta: Vector) -> None:

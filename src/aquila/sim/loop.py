@@ -38,7 +38,7 @@ class Simulation:
         _check_model(theta0)
         if not devices:
             raise ValueError("a run needs at least one device")
-        self.fleet = fleet or Fleet.uniform(theta0.numel(), len(devices))
+        self.fleet = fleet or Fleet.uniform(theta0.numel(), len(devices), theta0.device)
         self.link = link or Link()
         self.seed = seed
         self.server = ServerSession(method, theta0.clone(), self.fleet, seed)

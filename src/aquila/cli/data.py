@@ -1,0 +1,137 @@
+"""`aquila data`: which data sets are here, and how to get, check and share out one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+
+@click.group(invoke_without_command=True)
+@click.pass_context
+def data(context: click.Context) -> None:
+    """List the data sets, and which of them are here; or fetch, verify or split one."""
+    if context.invoked_subcommand is None:
+        from aquila.cli.progress import make_console
+
+        make_console().print(overview())
+
+
+@data.command()
+@click.argument("name")
+def verify(name: str) -> None:
+    """Check the files of the data set NAMEd against the published checksums."""
+    from aquila.tasks import store
+
+    copy = store.need(name)
+    if faulty := store.verify(name):
+        raise ValueError(f"{copy.path} is not as published: {', '.join(faulty)}")
+    click.echo(f"{copy.source.title} in {copy.path} is as published")
+
+
+@data.command()
+@click.argument("name")
+@click.option("--to", type=click.Path(file_okay=False, path_type=Path), help="Folder to fetch to.")
+def fetch(name: str, to: Path | None) -> None:
+    """Download the data set NAMEd from its official address, and check it.
+
+    A download that broke off goes on where it stopped.
+    """
+    from aquila.cli.progress import make_console
+    from aquila.tasks import store
+
+    console = make_console()
+    with _bars(console) as show:
+        copy = store.fetch(name, to, show)
+    click.echo(f"{copy.source.title} is in {copy.path}")
+    if store.find(name) is None:
+        click.echo(f"Set {store.VARIABLE}={to} so that it is found there")
+
+
+@data.command()
+@click.argument("name")
+@click.argument("spec")
+@click.option("--devices", default=10, show_default=True, help="Number of devices, M.")
+@click.option("--seed", default=0, show_default=True, help="Seed of data and split.")
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default="split.png",
+    show_default=True,
+    help="File for the picture.",
+)
+def split(name: str, spec: str, devices: int, seed: int, out: Path) -> None:
+    """Share out the data set NAMEd by SPEC, and draw which device has which classes.
+
+    SPEC is iid, classes:COUNT, dirichlet:ALPHA, unequal:SPREAD or blocks:COUNT.
+    """
+    from statistics import median
+
+    from aquila.core.random import Key, Purpose
+    from aquila.report.split import plot_split
+    from aquila.tasks.datasets import load
+    from aquila.tasks.partition import class_counts
+    from aquila.tasks.partition import split as share_out
+
+    dataset = load(name, seed=seed)
+    labels = dataset.train[1]
+    if labels.ndim > 1:
+        raise ValueError(f"{name} is a text and has no classes to draw")
+    parts = share_out(spec, dataset, devices, Key((seed, Purpose.SPLIT)))
+    sizes = [len(part) for part in parts]
+    click.echo(
+        f"{name} split {spec}: {devices} devices with {min(sizes)} to {max(sizes)} samples, "
+        f"median {median(sizes):g}"
+    )
+    title = f"{name}, {spec}, {devices} devices"
+    click.echo(plot_split(class_counts(labels, parts, dataset.classes), out, title))
+
+
+def overview() -> Table:
+    """Return a table of all data sets: where each was found, and whether its files are right."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    from aquila.tasks.sources import SOURCES
+
+    table = Table(title="Data sets", title_justify="left")
+    for heading in ("set", "found", "state"):
+        table.add_column(heading, overflow="fold")
+    table.add_row("digits", "in the package", "ready")
+    for name in SOURCES:
+        table.add_row(name, *map(escape, _standing(name)))
+    return table
+
+
+def _standing(name: str) -> tuple[str, str]:
+    from aquila.tasks import store
+
+    copy = store.find(name)
+    if copy is None:
+        return "-", f"missing: aquila data fetch {name}"
+    faulty = store.verify(name)
+    return str(copy.path), f"not as published: {', '.join(faulty)}" if faulty else "verified"
+
+
+@contextmanager
+def _bars(console: Console) -> Iterator[Callable[[str, int, int], None]]:
+    """Show a bar for each file; yield the function that moves them."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=console) as progress:
+        tasks = {}
+
+        def show(file: str, done: int, total: int) -> None:
+            if file not in tasks:
+                tasks[file] = progress.add_task(file)
+            progress.update(tasks[file], completed=done, total=total or None)
+
+        yield show

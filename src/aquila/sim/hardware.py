@@ -1,0 +1,22 @@
+"""The machine a run computes on."""
+
+import os
+
+import torch
+
+from aquila.sim.flat import Precision
+
+
+def prepare(device: str, precision: Precision, deterministic: bool) -> None:
+    """Set torch up for a run; ValueError if the machine does not have the device."""
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ValueError("there is no CUDA GPU on this machine; use device = cpu")
+    if device == "cpu":
+        torch.set_num_threads(1)  # devices are small; a second thread only waits for the first
+    short = precision != "float32"
+    torch.backends.cuda.matmul.allow_tf32 = short
+    torch.backends.cudnn.allow_tf32 = short
+    torch.backends.cudnn.benchmark = not deterministic
+    if deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(deterministic)
