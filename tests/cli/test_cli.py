@@ -44,7 +44,7 @@ def test_help_does_not_wait_for_torch():
     assert "compare" in done.stdout
 
 
-@pytest.mark.parametrize("command", ["compare", "run", "methods", "frame"])
+@pytest.mark.parametrize("command", ["compare", "run", "methods", "data", "frame"])
 def test_every_command_explains_itself(command):
     assert "Usage:" in output(command, "--help")
     assert command in output("--help")
@@ -65,13 +65,13 @@ def test_methods_tells_all_about_one(name):
 
 def test_run_trains_records_and_resumes(tmp_path):
     out = str(tmp_path / "run")
-    text = output("run", "laq:bits=5", "--rounds", "8", "--out", out)
+    text = output("run", "-m", "laq:bits=5", "--rounds", "8", "--out", out)
     assert "laq bits=5" in text
     assert "8/8" in text
     settings = json.loads((tmp_path / "run" / "run.json").read_text())
     assert settings["method"] == "laq bits=5"
     assert settings["seed"] == 0
-    output("run", "laq:bits=5", "--rounds", "12", "--out", out, "--resume")
+    output("run", "-m", "laq:bits=5", "--rounds", "12", "--out", out, "--resume")
     assert len((tmp_path / "run" / "records.jsonl").read_text().splitlines()) == 12
 
 
@@ -111,12 +111,38 @@ def test_compare_keeps_old_runs_unless_told(tmp_path):
 
 def test_options_reach_the_run(tmp_path):
     text = output(
-        "run", "aquila", "--rounds", "4", "--work", "epochs", "--batch-size", "16", "--epochs", "2",
+        "run", "--rounds", "4", "--work", "epochs", "--batch-size", "16", "--epochs", "2",
         "--loss-rate", "0.5", "--devices", "5", "--seed", "3", "--out", str(tmp_path),
     )  # fmt: skip
     assert "5 devices" in text
     records = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]
     assert sum(record["lost"] for record in records) > 0
+
+
+def test_experiments_come_from_files(tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text("[setting]\nrounds = 3\nalpha = 0.2\n[methods.laq]\nbits = 4\n")
+    out = tmp_path / "run"
+    text = output("run", str(file), "-m", "laq", "--rounds", "2", "--out", str(out))
+    assert "2/2" in text
+    assert "alpha 0.2" in text
+    assert "4.00" in text  # the level the file asks for
+    assert json.loads((out / "split.json").read_text())["device_of_sample"]
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("[setting]\nround = 3\n", "no parameter 'round'; did you mean 'rounds'"),
+        ("[settings]\nrounds = 3\n", "no use for [settings]; did you mean 'setting'"),
+        ("[setting]\nrounds = 'many'\n", "rounds must be a whole number"),
+        ("rounds = ", "is not a TOML file"),
+    ],
+)
+def test_mistakes_in_files_are_named(tmp_path, content, problem):
+    file = tmp_path / "mine.toml"
+    file.write_text(content)
+    assert problem in mistake("run", str(file))
 
 
 def test_frame_prints_what_a_frame_holds(tmp_path):
@@ -135,20 +161,29 @@ def test_frame_of_a_skip(tmp_path):
 
 
 def test_mistakes_get_one_clear_sentence(tmp_path):
-    assert "did you mean 'aquila'" in mistake("run", "aqila")
-    assert "no parameter 'bitz'; did you mean 'bits'" in mistake("run", "laq:bitz=3")
-    assert "bits must be a whole number from 2 to 31, not '99'" in mistake("run", "laq:bits=99")
-    assert "level_rule must be one of paper, tight" in mistake("run", "aquila:level_rule=best")
-    assert "not of the form parameter=value" in mistake("run", "laq:bits")
+    assert "did you mean 'aquila'" in mistake("run", "-m", "aqila")
+    assert "no parameter 'bitz'; did you mean 'bits'" in mistake("run", "-m", "laq:bitz=3")
+    assert "bits must be a whole number from 2 to 31, not '99'" in mistake(
+        "run", "-m", "laq:bits=99"
+    )
+    assert "level_rule must be one of paper, tight" in mistake(
+        "run", "-m", "aquila:level_rule=best"
+    )
+    assert "not of the form parameter=value" in mistake("run", "-m", "laq:bits")
     assert "do not share out" in mistake("run", "--devices", "7")
     assert "no method 'x'" in mistake("methods", "x")
     assert "no method 'x'" in mistake("compare", "-m", "x")
-    assert "--rounds" in mistake("run", "--rounds", "0")
+    assert "rounds must be a whole number >= 1, not '0'" in mistake("run", "--rounds", "0")
+    assert "on_nan must be one of stop, skip" in mistake("run", "--on-nan", "pray")
+    assert "no data set 'digit'; did you mean 'digits'" in mistake("run", "--data", "digit")
+    assert "no model 'mpl'; did you mean 'mlp'" in mistake("run", "--model", "mpl")
+    assert "no experiment file laq; a method is named by --method laq" in mistake("run", "laq")
+    assert "widths must be numbers" in mistake("run", "--widths", "wide")
     assert "does not exist" in mistake("frame", str(tmp_path / "none"))
     garbage = tmp_path / "garbage"
     garbage.write_bytes(b"hello" * 20)
     assert "not a frame" in mistake("frame", str(garbage))
-    assert "device 0, round" in mistake("run", "fedsgd:alpha=1e30", "--rounds", "9")
+    assert "device 0, round" in mistake("run", "-m", "fedsgd:alpha=1e30", "--rounds", "9")
 
 
 def test_specs():

@@ -40,13 +40,13 @@ def test_records_count_every_frame_sent_lost_ones_too():
         problem.devices,
         link=aquila.Link(uplink_loss=1.0),
     )
-    sizes = []
+    replies = []
     for session in run.devices:
-        handle = session.handle
-        session.handle = lambda order, handle=handle: sizes.append(handle(order)) or sizes[-1]
+        answer = session.answer
+        session.answer = lambda order, answer=answer: replies.append(answer(order)) or replies[-1]
     orders = run.server.open_round()
     record = run.advance()
-    assert record.uplink_bytes == sum(len(reply) for reply in sizes)
+    assert record.uplink_bytes == sum(len(pack(reply)) for reply in replies)
     assert record.downlink_bytes == sum(len(o.model) + len(o.words) for o in orders.values())
     assert record.lost == 4
     assert record.uploads == 0

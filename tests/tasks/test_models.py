@@ -16,7 +16,7 @@ COUNTS = [
     ("transformer", 0.5, 9_107_967),
     ("transformer_small", 1.0, 331_472),
     ("cnn", 1.0, 96_658),
-    ("mlp", 1.0, 64 * 32 + 32 + 32 * 10 + 10),
+    ("mlp", 1.0, 64 * 128 + 128 + 128 * 10 + 10),
 ]
 
 SMALL: dict[str, dict[str, object]] = {

@@ -1,8 +1,18 @@
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from aquila.core.random import Key
-from aquila.tasks.partition import by_class, iid
+from aquila.tasks.partition import (
+    blocks,
+    by_class,
+    by_user,
+    class_counts,
+    dirichlet,
+    iid,
+    unequal,
+)
 
 LABELS = torch.arange(1000) % 10
 
@@ -44,3 +54,98 @@ def test_impossible_splits_are_refused(devices, classes, problem):
 def test_more_devices_than_samples_are_refused():
     with pytest.raises(ValueError, match="3 samples cannot be shared out to 4 devices"):
         iid(3, 4, Key((0,)))
+
+
+def test_a_split_by_class_that_leaves_a_device_empty_is_refused():
+    with pytest.raises(ValueError, match="12 samples leave some of 10 devices without any"):
+        by_class(torch.tensor([0] * 11 + [1]), 10, 1, Key((0,)))
+
+
+def numbers(parts):
+    return [part.tolist() for part in parts]
+
+
+@given(
+    labels=st.lists(st.integers(0, 12), min_size=1, max_size=80),
+    devices=st.integers(1, 80),
+    number=st.floats(0.001, 50),
+    seed=st.integers(0, 2**32),
+)
+def test_every_sample_goes_to_one_device_and_no_device_is_empty(labels, devices, number, seed):
+    devices = min(devices, len(labels))
+    labels, key = torch.tensor(labels), Key((seed,))
+    samples = len(labels)
+    count = devices + seed % (samples - devices + 1)
+    users = torch.arange(samples) % count - 3
+    for parts in (
+        dirichlet(labels, devices, number, key),
+        unequal(samples, devices, key, number),
+        blocks(samples, devices, count, key),
+        by_user(users, devices, key),
+    ):
+        assert together(parts) == list(range(samples))
+        assert len(parts) == devices
+        assert min(map(len, parts)) > 0
+        assert all(torch.equal(part, part.sort().values) for part in parts)
+
+
+def test_alpha_decides_how_uneven_classes_are():
+    def largest_shares(alpha):
+        counts = class_counts(LABELS, dirichlet(LABELS, 10, alpha, Key((0,))), 10)
+        return [max(column) / 100 for column in zip(*counts, strict=True)]
+
+    assert max(largest_shares(1e6)) < 0.12
+    assert min(largest_shares(1e-3)) > 0.9
+    assert sum(largest_shares(0.1)) > sum(largest_shares(1.0)) > sum(largest_shares(100.0))
+
+
+def test_dirichlet_has_the_variance_of_its_distribution():
+    # a share of Dir(alpha, ..., alpha) over M devices has variance (M - 1) / (M^2 (M alpha + 1))
+    labels, devices, alpha = torch.zeros(10_000, dtype=torch.long), 5, 0.5
+    sizes = [
+        [len(part) / 10_000 for part in dirichlet(labels, devices, alpha, Key((seed,)))]
+        for seed in range(400)
+    ]
+    shares = torch.tensor(sizes, dtype=torch.float64)
+    expected = (devices - 1) / (devices**2 * (devices * alpha + 1))
+    assert float(shares.var()) == pytest.approx(expected, rel=0.1)
+    torch.testing.assert_close(shares.mean(0), torch.full((5,), 0.2).double(), atol=0.04, rtol=0)
+
+
+def test_dirichlet_shuffles_a_class_before_it_cuts():
+    first, _ = dirichlet(torch.zeros(1000, dtype=torch.long), 2, 1e6, Key((0,)))
+    assert 200 < int((first < 500).sum()) < 300
+
+
+def test_a_user_is_never_torn_apart():
+    users = torch.tensor([7, -2, 7, 30, 30, 30, -2, 5])
+    parts = by_user(users, 2, Key((0,)))
+    held = [set(users[part].tolist()) for part in parts]
+    assert held[0] | held[1] == {7, -2, 30, 5}
+    assert not held[0] & held[1]
+    assert {len(names) for names in held} == {2}
+    alone = by_user(users, 4, Key((0,)))
+    assert sorted(numbers(alone)) == [[0, 2], [1, 6], [3, 4, 5], [7]]
+
+
+def test_blocks_stay_whole_and_equal():
+    parts = blocks(600, 4, 6, Key((0,)))
+    assert sorted(map(len, parts)) == [100, 100, 200, 200]
+    runs = sorted(run for part in parts for run in part.reshape(-1, 100).tolist())
+    assert runs == torch.arange(600).reshape(6, 100).tolist()
+
+
+def test_spread_decides_how_unequal_devices_are():
+    sizes = {s: [len(p) for p in unequal(10_000, 50, Key((0,)), s)] for s in (0, 0.5, 2, 100)}
+    assert set(sizes[0]) == {200}
+    assert 200 < max(sizes[0.5]) < max(sizes[2])
+    assert max(sizes[100]) > 9000
+    logs = torch.tensor(sizes[0.5], dtype=torch.float64).log()
+    assert float(logs.std()) == pytest.approx(0.5, abs=0.12)
+
+
+def test_class_counts():
+    counts = class_counts(
+        torch.tensor([0, 2, 2, 1]), [torch.tensor([1, 2]), torch.tensor([0, 3])], 4
+    )
+    assert counts == [[0, 0, 2, 0], [1, 1, 0, 0]]

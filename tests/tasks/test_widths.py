@@ -91,7 +91,7 @@ def test_large_models_need_no_values(name: str) -> None:
 
 
 def test_frozen_parameters_do_not_count() -> None:
-    full, part = build_model("mlp"), build_model("mlp", 0.5)
+    full, part = build_model("mlp", hidden=32), build_model("mlp", 0.5, hidden=32)
     for module in (full, part):
         next(module.parameters()).requires_grad_(False)
     row = list(range(16))  # of the second weight, ten rows of 32 after 32 biases

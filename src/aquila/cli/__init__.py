@@ -5,6 +5,7 @@ from typing import Any
 import click
 
 from aquila.cli.compare import compare
+from aquila.cli.data import data
 from aquila.cli.frame import frame
 from aquila.cli.methods import methods
 from aquila.cli.run import run
@@ -28,5 +29,5 @@ def main() -> None:
     """Federated learning that hardly talks: AQUILA and its peers, measured in real bytes."""
 
 
-for command in (compare, run, methods, frame):
+for command in (compare, run, methods, data, frame):
     main.add_command(command)

@@ -38,7 +38,11 @@ def verify(name: str) -> None:
 
 @data.command()
 @click.argument("name")
-@click.option("--to", type=click.Path(file_okay=False, path_type=Path), help="Folder to fetch to.")
+@click.option(
+    "--to",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder to fetch to.  [default: $AQUILA_DATA, or ~/.cache/aquila]",
+)
 def fetch(name: str, to: Path | None) -> None:
     """Download the data set NAMEd from its official address, and check it.
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 SETTINGS = "run.json"
 SPLIT = "split.json"
+METAVARS: dict[type, str] = {int: "COUNT", float: "NUMBER", bool: "true|false", str: "TEXT"}
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -30,9 +31,11 @@ def setting_options(command: F) -> F:
         "--smoke", is_flag=True, help="Two rounds on a few made-up samples, to see that it runs."
     )(command)
     for parameter in reversed(parameters(Setting).values()):
-        shown = f"{parameter.help[0].upper()}{parameter.help[1:]}.  [default: {parameter.default}]"
+        default = parameter.default if parameter.default != "" else "none"
+        shown = f"{parameter.help[0].upper()}{parameter.help[1:]}.  [default: {default}]"
         name = "--" + parameter.name.replace("_", "-")
-        command = click.option(name, parameter.name, metavar="VALUE", help=shown)(command)
+        metavar = "|".join(parameter.choices) or METAVARS[parameter.type]
+        command = click.option(name, parameter.name, metavar=metavar, help=shown)(command)
     experiment = click.argument(
         "experiment", required=False, type=click.Path(dir_okay=False, path_type=Path)
     )

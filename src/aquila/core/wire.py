@@ -38,13 +38,19 @@ def pack(packet: Packet) -> bytes:
     )
 
 
-def unpack(data: bytes, dimension: int | None = None, device: torch.device | str = "cpu") -> Packet:
+def unpack(
+    data: bytes,
+    dimension: int | None = None,
+    device: torch.device | str = "cpu",
+    trusted: bool = False,
+) -> Packet:
     """Turn a frame back into the packet it was made from, or raise WireError.
 
     With `dimension`, a vector of any other length is refused before anything is decoded. The
-    vector is unpacked on, and placed on, the given torch device.
+    vector is unpacked on, and placed on, the given torch device. A frame that was sealed in this
+    process may be `trusted` to match its checksum.
     """
-    frame = parse(data)
+    frame = parse(data, trusted)
     if dimension is not None and frame.kind is not Kind.EMPTY:
         demand(
             frame.dimension == dimension,

@@ -53,13 +53,16 @@ class DeviceSession:
         self._on_nan = on_nan
         self._unpack_model = unpack_model
         self._pending: Turn[Any] | None = None
-        self._last_reply = b""
 
     def handle(self, order: Order) -> bytes:
-        """Answer an order with a reply; raise WireError, and change nothing, if it is not sound."""
+        """Answer an order with a frame; raise WireError, and change nothing, if it is unsound."""
+        return pack(self.answer(order))
+
+    def answer(self, order: Order) -> Packet:
+        """Answer an order with a reply that is still to be packed."""
         packet = self._read(order)
-        if packet.round == self.last_round:  # an order that came twice gets the same answer
-            return self._last_reply
+        if packet.round == self.last_round and self._pending is not None:
+            return self._pending.reply  # an order that came twice gets the same answer
         state = self._settled(packet.ack)
         key = Key((self._seed, packet.round, self.device))
         oracle = self._shard.oracle(key.child(Purpose.DATA))
@@ -70,11 +73,9 @@ class DeviceSession:
             if self._on_nan == "stop":
                 raise
             turn = Turn(state, Packet(packet.round, refused=True))
-        reply = pack(turn.reply)
-        self.state, self._pending = state, turn
-        self.last_round, self._last_reply = packet.round, reply
+        self.state, self._pending, self.last_round = state, turn, packet.round
         self.notes = dict(turn.notes)
-        return reply
+        return turn.reply
 
     def settle(self, ack: int) -> None:
         """Keep the last turn if its round was acknowledged, take it back otherwise."""
@@ -111,13 +112,21 @@ class DeviceSession:
 class ServerSession:
     """The server: opens a round, takes replies one by one, closes the round."""
 
-    def __init__(self, method: Method, theta: Vector, fleet: Fleet, seed: int) -> None:
+    def __init__(
+        self,
+        method: Method,
+        theta: Vector,
+        fleet: Fleet,
+        seed: int,
+        unpack_reply: Callable[..., Packet] = unpack,
+    ) -> None:
         self.half = method.server
         self.fleet = fleet
         self.round = 0
         self.acks = [NEVER] * len(fleet.devices)
         self.state: Any = self.half.init(theta, fleet)
         self._seed = seed
+        self._unpack_reply = unpack_reply
         self._orders: dict[DeviceId, Order] = {}
         self._opened: Any = None
         self._replies: dict[DeviceId, Packet] = {}
@@ -146,7 +155,8 @@ class ServerSession:
             raise WireError(f"device {device} has no order in round {self.round}")
         if device in self._replies:
             raise WireError(f"device {device} has already replied in round {self.round}")
-        reply = unpack(frame, self.fleet.dimension_of(device), self.theta.device)
+        dimension = self.fleet.dimension_of(device)
+        reply = self._unpack_reply(frame, dimension=dimension, device=self.theta.device)
         if reply.round != self.round:
             raise WireError(f"reply to round {reply.round} in round {self.round}")
         if not reply.refused:

@@ -21,8 +21,8 @@ Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 Precision = Literal["float32", "tf32", "bf16"]
 """Arithmetic of the layers: as stored, with short mantissas in a GPU's products, or bfloat16."""
 
-CHUNK = 2048
-"""Samples in one pass through the module; larger batches add up their gradients."""
+CHUNK = 8192
+"""Targets in one pass through the module; larger batches add up their gradients."""
 
 
 class FlatModule:
@@ -63,9 +63,10 @@ class FlatModule:
         self._begin(theta)
         self.grad.zero_()
         x, y = batch
+        size = max(1, CHUNK // y[0].numel())
         with self._randomness(key):
-            for start in range(0, len(x), CHUNK):
-                part = slice(start, start + CHUNK)
+            for start in range(0, len(x), size):
+                part = slice(start, start + size)
                 loss = self._backward(x[part], y[part], mask, share=len(x[part]) / len(x))
                 self._loss_sum += loss
         return float(self._loss_sum), self.grad.clone()
@@ -127,9 +128,11 @@ class FlatModule:
     @contextmanager
     def _randomness(self, key: Key) -> Iterator[None]:
         """Draw dropout by the key, and leave torch's own generators as they were."""
-        device = self.theta.device
+        device, seed = self.theta.device, key.torch().initial_seed()
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
-            torch.manual_seed(key.torch().initial_seed())
+            torch.default_generator.manual_seed(seed)
+            if device.type == "cuda":
+                torch.cuda.manual_seed(seed)
             yield
 
 

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 import torch
 
 from aquila.core.vector import Vector
-from aquila.sim.flat import Batch, FlatModule, is_classification
+from aquila.sim.flat import CHUNK, Batch, FlatModule, is_classification
 from aquila.tasks.models import with_statistics
 
-TARGETS_A_PASS = 8192
-"""Targets judged at once, so that the logits of a large vocabulary fit."""
 STATISTICS_BATCH = 500
 """Training samples in one batch of the statistics of batch norms."""
 
@@ -56,7 +54,7 @@ class Judge:
 
     def _passes(self) -> Iterator[Batch]:
         x, y = self.test
-        size = max(1, TARGETS_A_PASS // y[0].numel())
+        size = max(1, CHUNK // y[0].numel())
         return zip(torch.split(x, size), torch.split(y, size), strict=True)
 
     @staticmethod

@@ -33,7 +33,7 @@ class Setting:
     model: Annotated[str, "model: mlp, cnn, resnet18, mobilenetv2, transformer ..."] = "mlp"
     widths: Annotated[str, "widths of the devices' models, shared out evenly: 1,0.5"] = "1"
     devices: Annotated[int, Bounds("number of devices, M", 1)] = 10
-    split: Annotated[str, "iid, classes:2, dirichlet:0.5 or unequal:1"] = "classes:2"
+    split: Annotated[str, "iid, classes:2, dirichlet:0.5, unequal:1 or blocks:100"] = "classes:2"
     mask_classes: Annotated[bool, "zero the logits of classes a device has not seen"] = False
     rounds: Annotated[int, Bounds("number of rounds, K", 1)] = 200
     seed: Annotated[int, Bounds("seed of data, model and methods", 0)] = 0

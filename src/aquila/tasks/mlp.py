@@ -13,7 +13,7 @@ from aquila.tasks.widths import Classes, Scaler, Width, narrow
 
 def mlp(
     inputs: Annotated[int, Bounds("numbers of a sample", 1)] = 64,
-    hidden: Annotated[int, Bounds("units of the hidden layer", 1)] = 32,
+    hidden: Annotated[int, Bounds("units of the hidden layer", 1)] = 128,
     classes: Classes = 10,
     width: Width = 1.0,
 ) -> nn.Module:

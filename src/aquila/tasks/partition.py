@@ -1,10 +1,22 @@
-"""Partitions: which sample goes to which device. A partition is one index tensor a device."""
+"""Partitions: which sample goes to which device. A partition is one index tensor a device.
+
+Every sample goes to exactly one device, and every device gets at least one.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
 
 import torch
 
+from aquila.core.parameter import nearest
 from aquila.core.random import Key
+from aquila.tasks.dataset import Dataset
 
 Partition = list[torch.Tensor]
+
+LARGEST_ALPHA = 1e6
+LARGEST_SPREAD = 100.0
 
 
 def iid(samples: int, devices: int, key: Key) -> Partition:
@@ -37,7 +49,130 @@ def by_class(labels: torch.Tensor, devices: int, classes_per_device: int, key: K
         shares = torch.tensor_split(shuffled, len(owners[label]))
         for device, share in zip(owners[label], shares, strict=True):
             parts[device].append(share)
-    return [torch.cat(part).sort().values for part in parts]
+    whole = [torch.cat(part).sort().values for part in parts]
+    if not all(map(len, whole)):
+        raise ValueError(f"{len(labels)} samples leave some of {devices} devices without any")
+    return whole
+
+
+def dirichlet(labels: torch.Tensor, devices: int, alpha: float, key: Key) -> Partition:
+    """Share out each class by proportions drawn from a Dirichlet distribution (arXiv 1909.06335).
+
+    The smaller alpha, the fewer devices hold most of a class. A device that would stay empty gets
+    one sample of the device that has the most.
+    """
+    _check_devices(len(labels), devices)
+    if not 0 < alpha <= LARGEST_ALPHA:
+        raise ValueError(f"alpha must be > 0 and <= {LARGEST_ALPHA:g}, not {alpha}")
+    parts: list[list[int]] = [[] for _ in range(devices)]
+    for label in _distinct(labels):
+        lots = key.child(label).numpy()
+        members = lots.permutation((labels == label).nonzero().flatten().numpy())
+        shares = lots.dirichlet([alpha] * devices)
+        cuts = (shares.cumsum()[:-1] * len(members)).round().astype(int)
+        for part, start, end in zip(parts, [0, *cuts], [*cuts, len(members)], strict=True):
+            part.extend(members[start:end].tolist())
+    for part in parts:
+        if not part:
+            part.append(max(parts, key=len).pop())
+    return [torch.tensor(part).sort().values for part in parts]
+
+
+def by_user(users: torch.Tensor, devices: int, key: Key) -> Partition:
+    """Give each device all samples of some users, to each about equally many users.
+
+    `users` says for every sample whose it is; with as many devices as users each has its own.
+    """
+    names = torch.tensor(_distinct(users))
+    if not 1 <= devices <= len(names):
+        raise ValueError(f"{len(names)} users cannot be shared out to {devices} devices")
+    groups = iid(len(names), devices, key)
+    return [torch.isin(users, names[group]).nonzero().flatten() for group in groups]
+
+
+def blocks(samples: int, devices: int, count: int, key: Key) -> Partition:
+    """Cut the samples, in the order they come, into equal blocks and deal these out whole."""
+    if not devices <= count <= samples:
+        raise ValueError(
+            f"blocks must be from {devices} (one a device) to {samples} (one a sample), not {count}"
+        )
+    return by_user(torch.arange(samples) * count // samples, devices, key)
+
+
+def unequal(samples: int, devices: int, key: Key, spread: float = 1.0) -> Partition:
+    """Shuffle the samples and deal them out in shares whose logarithm is normal.
+
+    `spread` is the standard deviation of that logarithm; 0 makes all shares the same.
+    """
+    _check_devices(samples, devices)
+    if not 0 <= spread <= LARGEST_SPREAD:
+        raise ValueError(f"spread must be from 0 to {LARGEST_SPREAD:g}, not {spread}")
+    shares = key.child(0).torch()
+    weights = torch.randn(devices, generator=shares, dtype=torch.float64).mul(spread).exp()
+    # one sample each, and the rest by weight
+    ends = (weights.cumsum(0) / weights.sum() * (samples - devices)).round().long()
+    ends += torch.arange(1, devices + 1)
+    order = torch.randperm(samples, generator=key.child(1).torch())
+    return [part.sort().values for part in torch.tensor_split(order, ends[:-1])]
+
+
+Rule = Callable[[torch.Tensor, int, float, Key], Partition]
+"""(labels, devices, number, key) -> partition"""
+
+RULES: dict[str, tuple[str, Rule]] = {
+    "iid": ("iid", lambda y, devices, _, key: iid(len(y), devices, key)),
+    "classes": ("classes:COUNT", lambda y, devices, n, key: by_class(y, devices, int(n), key)),
+    "dirichlet": ("dirichlet:ALPHA", dirichlet),
+    "unequal": ("unequal:SPREAD", lambda y, devices, n, key: unequal(len(y), devices, key, n)),
+    "blocks": ("blocks:COUNT", lambda y, devices, n, key: blocks(len(y), devices, int(n), key)),
+}
+
+
+def split(spec: str, dataset: Dataset, devices: int, key: Key) -> Partition:
+    """Share out the training samples by a rule such as iid, classes:2 or dirichlet:0.5."""
+    name, _, text = spec.partition(":")
+    forms = [form for form, _ in RULES.values()]
+    if name not in RULES:
+        raise ValueError(f"there is no split {spec!r}{nearest(spec, forms)}")
+    form, rule = RULES[name]
+    try:
+        number = (int if form.endswith("COUNT") else float)(text) if ":" in form else 0
+    except ValueError:
+        number = None
+    if number is None or (":" in spec) != (":" in form):
+        raise ValueError(f"split {spec!r} is not of the form {form}. Known: {', '.join(forms)}")
+    labels = dataset.train[1]
+    if labels.ndim > 1 and name in ("classes", "dirichlet"):
+        raise ValueError(f"split {spec!r} needs samples of one class each, and texts have no class")
+    return rule(labels, devices, number, key)
+
+
+def save_partition(path: Path, parts: Partition) -> None:
+    """Write a partition as JSON: the number of the device that has sample 0, sample 1, ..."""
+    order = torch.cat(parts)
+    if not torch.equal(order.sort().values, torch.arange(len(order))):
+        raise ValueError("only a partition that has every sample exactly once can be saved")
+    owners = torch.empty_like(order)
+    for device, part in enumerate(parts):
+        owners[part] = device
+    path.write_text(json.dumps({"device_of_sample": owners.tolist()}, separators=(",", ":")))
+
+
+def load_partition(path: Path) -> Partition:
+    """Read a partition that `save_partition` wrote; ValueError if the file is anything else."""
+    try:
+        owners = json.loads(path.read_text())["device_of_sample"]
+        devices = sorted(set(owners))
+    except (ValueError, KeyError, TypeError):
+        devices = []
+    if not devices or devices != list(range(len(devices))):
+        raise ValueError(f"{path} does not hold a partition")
+    return [(torch.tensor(owners) == device).nonzero().flatten() for device in devices]
+
+
+def class_counts(labels: torch.Tensor, parts: Partition, classes: int) -> list[list[int]]:
+    """Return how many samples of each class each device has."""
+    return [torch.bincount(labels[part], minlength=classes).tolist() for part in parts]
 
 
 def _owners(classes: int, devices: int, classes_per_device: int, key: Key) -> list[list[int]]:
@@ -49,6 +184,10 @@ def _owners(classes: int, devices: int, classes_per_device: int, key: Key) -> li
         for label in ranked[:classes_per_device]:
             owners[label].append(int(device))
     return owners
+
+
+def _distinct(numbers: torch.Tensor) -> list[int]:
+    return sorted(set(numbers.tolist()))
 
 
 def _check_devices(samples: int, devices: int) -> None:

@@ -1,0 +1,152 @@
+"""Image sets: CIFAR-10, CIFAR-100 (Krizhevsky, 2009) and Fashion-MNIST (Xiao et al., 2017).
+
+Images come as float32 (channel, row, column), less the mean of their channel and over its
+deviation. CIFAR-10's numbers are those HeteroFL takes (Diao et al., ICLR 2021), the other two
+sets' are the statistics of all their training pixels.
+"""
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from aquila.core.random import Key
+from aquila.tasks.dataset import Dataset, Samples
+from aquila.tasks.safe_pickle import read_pickle
+from aquila.tasks.store import need
+
+Bytes = npt.NDArray[np.uint8]
+Labels = npt.NDArray[np.int64]
+
+CIFAR_SHAPE = (3, 32, 32)
+IDX_BYTES = 8
+"""Code of the only kind of idx file read here."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Mean and deviation of each channel, where a pixel is from 0 to 1."""
+
+    mean: tuple[float, ...]
+    deviation: tuple[float, ...]
+
+    @property
+    def black(self) -> tuple[float, ...]:
+        """A black pixel after scaling."""
+        return tuple(-m / d for m, d in zip(self.mean, self.deviation, strict=True))
+
+    def apply(self, images: torch.Tensor) -> torch.Tensor:
+        """Return images of bytes as scaled float32, on the device they are on."""
+        mean, deviation = (
+            torch.tensor(numbers, device=images.device).view(-1, 1, 1)
+            for numbers in (self.mean, self.deviation)
+        )
+        # in place, because all of CIFAR takes 700 MiB in this form
+        return images.float().div_(255).sub_(mean).div_(deviation)
+
+
+CIFAR10_SCALE = Scale((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
+CIFAR100_SCALE = Scale((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762))
+FASHION_MNIST_SCALE = Scale((0.2860,), (0.3530,))
+
+
+def load_cifar10(folder: Path | None = None) -> Dataset:
+    """Load 50,000 + 10,000 images of 3 x 32 x 32 in 10 classes."""
+    files = need("cifar10", folder).read(lambda content: _cifar_batch(content, "labels", 10))
+    test = [files.pop("test_batch")]
+    return _dataset(list(files.values()), test, CIFAR10_SCALE, 10)
+
+
+def load_cifar100(folder: Path | None = None) -> Dataset:
+    """Load 50,000 + 10,000 images of 3 x 32 x 32 in 100 (fine) classes."""
+    files = need("cifar100", folder).read(lambda content: _cifar_batch(content, "fine_labels", 100))
+    return _dataset([files["train"]], [files["test"]], CIFAR100_SCALE, 100)
+
+
+def load_fashion_mnist(folder: Path | None = None) -> Dataset:
+    """Load 60,000 + 10,000 images of 1 x 28 x 28 in 10 classes."""
+    files = need("fashion_mnist", folder).read(read_idx)
+    train, test = (_fashion_batch(files, part) for part in ("train", "t10k"))
+    return _dataset([train], [test], FASHION_MNIST_SCALE, 10)
+
+
+def read_idx(content: bytes) -> Bytes:
+    """Return the array of bytes in an idx file, the format of MNIST."""
+    if len(content) < 4 or content[:3] != bytes([0, 0, IDX_BYTES]):
+        raise ValueError("this is not an idx file of bytes")
+    dimensions = content[3]
+    start = 4 + 4 * dimensions
+    if len(content) >= start:
+        shape = struct.unpack(f">{dimensions}I", content[4:start])
+        values = np.frombuffer(content, np.uint8, offset=start)
+        if len(values) == np.prod(shape, dtype=object):
+            return values.reshape(shape)
+    raise ValueError("this idx file is longer or shorter than it says")
+
+
+def augment(
+    images: torch.Tensor, key: Key, fill: Sequence[float] = (0.0,), padding: int = 4
+) -> torch.Tensor:
+    """Return each image shifted by up to `padding` pixels and, in every other case, mirrored.
+
+    This is a random crop of the padded image and a random flip. What comes in from outside is
+    `fill`, a number a channel; `Scale.black` makes it what HeteroFL pads with. The key alone
+    decides, so that every device draws the same.
+    """
+    count, channels, height, width = images.shape
+    lots = key.numpy()
+    down, right = (
+        torch.from_numpy(lots.integers(-padding, padding, count, endpoint=True)) for _ in range(2)
+    )
+    mirrored = torch.from_numpy(lots.random(count) < 0.5)[:, None]
+    across = torch.arange(width)
+    rows = torch.arange(height) + down[:, None]
+    columns = torch.where(mirrored, across.flip(0), across) + right[:, None]
+    inside = _within(rows, height)[:, :, None] & _within(columns, width)[:, None, :]
+    rows, columns, inside = (
+        index.to(images.device)
+        for index in (rows.clamp(0, height - 1), columns.clamp(0, width - 1), inside)
+    )
+    number = torch.arange(count, device=images.device)[:, None, None]
+    # indices on both sides of the channels put these last
+    moved = images[number, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+    outside = images.new_tensor(fill).view(1, -1, 1, 1).expand(1, channels, 1, 1)
+    return torch.where(inside[:, None], moved, outside)
+
+
+def _within(index: torch.Tensor, size: int) -> torch.Tensor:
+    return (index >= 0) & (index < size)
+
+
+def _cifar_batch(content: bytes, kind: str, classes: int) -> tuple[Bytes, Labels]:
+    entries = read_pickle(content)
+    images, labels = entries.get("data"), entries.get(kind)
+    if not isinstance(images, np.ndarray) or images.shape[1:] != (int(np.prod(CIFAR_SHAPE)),):
+        raise ValueError("there are no images of 3 x 32 x 32 in it")
+    if not isinstance(labels, list) or len(labels) != len(images):
+        raise ValueError(f"it does not hold one of the {kind} for every image")
+    if not all(isinstance(label, int) and 0 <= label < classes for label in labels):
+        raise ValueError(f"its {kind} are not all from 0 to {classes - 1}")
+    return images.reshape(-1, *CIFAR_SHAPE), np.array(labels, np.int64)
+
+
+def _fashion_batch(files: dict[str, Bytes], part: str) -> tuple[Bytes, Labels]:
+    images, labels = files[f"{part}-images-idx3-ubyte"], files[f"{part}-labels-idx1-ubyte"]
+    if images.ndim != 3 or labels.shape != images.shape[:1] or labels.max(initial=0) > 9:
+        raise ValueError(f"{part} images and labels of this Fashion-MNIST do not belong together")
+    return images[:, None], labels.astype(np.int64)
+
+
+def _dataset(
+    train: list[tuple[Bytes, Labels]], test: list[tuple[Bytes, Labels]], scale: Scale, classes: int
+) -> Dataset:
+    return Dataset(_samples(train, scale), _samples(test, scale), classes)
+
+
+def _samples(batches: list[tuple[Bytes, Labels]], scale: Scale) -> Samples:
+    images, labels = (np.concatenate(parts) for parts in zip(*batches, strict=True))
+    return scale.apply(torch.from_numpy(images)), torch.from_numpy(labels)

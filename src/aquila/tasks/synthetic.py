@@ -1,0 +1,46 @@
+"""Made-up data in the shapes of the real sets, so that everything can be tried without them.
+
+Images are a random pattern for each class plus noise; texts repeat short random phrases. Models
+learn both, but the numbers they reach say nothing about the real data.
+"""
+
+import torch
+
+from aquila.core.random import Key, Purpose
+from aquila.tasks.dataset import Dataset, Samples
+
+TRAIN, TEST = 2000, 500
+NOISE = 1.0
+WORDS, PHRASES, LENGTH = 500, 40, 64
+
+IMAGE_SHAPES = {
+    "cifar10": (3, 32, 32, 10),
+    "cifar100": (3, 32, 32, 100),
+    "fashion_mnist": (1, 28, 28, 10),
+}
+
+
+def synthetic_images(name: str, seed: int) -> Dataset:
+    """Return images in the shape of a real set."""
+    *shape, classes = IMAGE_SHAPES[name]
+    generator = Key((seed, Purpose.SPLIT)).torch()
+    patterns = torch.randn(classes, *shape, generator=generator)
+
+    def samples(count: int) -> Samples:
+        y = torch.arange(count) % classes
+        return patterns[y] + NOISE * torch.randn(count, *shape, generator=generator), y
+
+    return Dataset(samples(TRAIN), samples(TEST), classes)
+
+
+def synthetic_texts(seed: int) -> Dataset:
+    """Return sequences of token ids, made of phrases that come again and again."""
+    generator = Key((seed, Purpose.SPLIT)).torch()
+    phrases = torch.randint(0, WORDS, (PHRASES, 8), generator=generator)
+
+    def samples(count: int) -> Samples:
+        chosen = torch.randint(0, PHRASES, (count, LENGTH // 8), generator=generator)
+        rows = phrases[chosen].reshape(count, LENGTH)
+        return rows, rows
+
+    return Dataset(samples(TRAIN), samples(TEST), WORDS)

@@ -1,0 +1,130 @@
+"""What holds on a CUDA GPU: the same answers as the CPU, and the same bits when asked for."""
+
+import pytest
+import torch
+from torch import nn
+
+import aquila
+from aquila.core.random import Key
+from aquila.sim.flat import FlatModule
+from aquila.sim.hardware import prepare
+from aquila.tasks import build_model
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+
+
+@pytest.fixture(autouse=True)
+def plain_hardware():
+    prepare("cuda", "float32", deterministic=False)
+    yield
+    prepare("cuda", "float32", deterministic=False)
+
+
+def images(samples: int = 96, seed: int = 0):
+    generator = torch.Generator().manual_seed(seed)
+    y = torch.randint(0, 10, (samples,), generator=generator)
+    x = torch.randn(samples, 3, 32, 32, generator=generator) + y[:, None, None, None] / 5
+    return x, y
+
+
+def small_resnet(width: float = 0.25) -> nn.Module:
+    torch.manual_seed(0)
+    return build_model("resnet18", width=width)
+
+
+def problem(device: str, precision: str = "float32", **options: object) -> aquila.Problem:
+    x, y = images()
+    shards = [(x[m::4], y[m::4]) for m in range(4)]
+    return aquila.problem(
+        small_resnet(), shards, test=(x, y), batch_size=8, device=device, precision=precision,
+        **options,
+    )  # fmt: skip
+
+
+def train(made: aquila.Problem, rounds: int = 3, name: str = "aquila") -> aquila.Run:
+    method = aquila.create(name, alpha=0.02, work="epochs")
+    return aquila.simulate(
+        method, made.theta0, made.devices, rounds=rounds, fleet=made.fleet, evaluate=made.evaluate
+    )
+
+
+def test_gradients_agree_with_the_cpu():
+    gradients = {}
+    for device in ("cpu", "cuda"):
+        made = problem(device)
+        gradients[device] = made.devices[0].oracle(Key((0,))).gradient(made.theta0)[1]
+    error = (gradients["cuda"].cpu() - gradients["cpu"]).norm() / gradients["cpu"].norm()
+    assert error < 1e-4
+
+
+def test_a_run_agrees_with_the_cpu():
+    on_cpu, on_gpu = train(problem("cpu")), train(problem("cuda"))
+    for mine, theirs in zip(on_cpu.records, on_gpu.records, strict=True):
+        assert theirs.loss == pytest.approx(mine.loss, rel=2e-2)
+    first = on_cpu.records[0]
+    assert on_gpu.records[0].levels == first.levels
+    assert on_gpu.records[0].uplink_bytes == first.uplink_bytes
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+def test_short_arithmetic_stays_near(precision):
+    prepare("cuda", precision, deterministic=False)
+    exact, short = train(problem("cpu")), train(problem("cuda", precision))
+    assert short.records[0].loss == pytest.approx(exact.records[0].loss, rel=5e-2)
+
+
+def test_graphs_take_the_same_steps_as_plain_calls():
+    prepare("cuda", "float32", deterministic=True)
+    x, y = (part.cuda() for part in images(20))
+    batches = [(x[:8], y[:8]), (x[8:16], y[8:16]), (x[16:], y[16:])]  # the last one is smaller
+    graphed, plain = (
+        FlatModule(small_resnet(), nn.functional.cross_entropy, "cuda") for _ in range(2)
+    )
+    plain._run_step = plain._step
+    theta = graphed.theta.clone()
+    for _ in range(2):  # recording must not show
+        results = [model.descend(theta, batches, 0.05, Key((1,))) for model in (graphed, plain)]
+    assert results[0][0] == pytest.approx(results[1][0], rel=1e-5)
+    torch.testing.assert_close(results[0][1], results[1][1], rtol=1e-4, atol=1e-6)
+
+
+def test_dropout_in_graphs_follows_the_key():
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(6, 64), nn.Dropout(0.5), nn.Linear(64, 3))
+    model = FlatModule(module, nn.functional.cross_entropy, "cuda")
+    theta = model.theta.clone()
+    batches = [(torch.randn(8, 6).cuda(), torch.randint(0, 3, (8,)).cuda())] * 3
+    once, again, other = (model.descend(theta, batches, 0.1, Key((k,)))[1] for k in (1, 1, 2))
+    torch.testing.assert_close(once, again)
+    assert not torch.allclose(once, other)
+
+
+def test_deterministic_runs_give_the_same_bits():
+    prepare("cuda", "bf16", deterministic=True)
+    runs = [train(problem("cuda", "bf16")) for _ in range(2)]
+    assert torch.equal(runs[0].theta, runs[1].theta)
+    assert runs[0].records == runs[1].records
+
+
+@pytest.mark.parametrize("name", ["aquila", "laq", "qsgd", "adaquantfl", "ladaq", "lena", "lag"])
+def test_methods_train_heterogeneous_fleets(name):
+    made = problem("cuda", narrower=[small_resnet(0.125)], groups=[0, 0, 1, 1], classes=10)
+    run = train(made, rounds=4, name=name)
+    assert run.theta.is_cuda
+    assert run.records[-1].loss < run.records[0].loss
+
+
+def test_everybody_silent_still_moves_the_model():
+    made = problem("cuda")
+    method = aquila.create("aquila", alpha=0.02, beta=1e6, work="epochs")
+    run = aquila.Simulation(method, made.theta0, made.devices, fleet=made.fleet)
+    run.advance()
+    before = run.theta.clone()
+    record = run.advance()
+    assert record.uploads == 0
+    assert not torch.equal(run.theta, before)
+
+
+def test_fused_models_train_alike():
+    plain, fused = train(problem("cuda")), train(problem("cuda", fuse=True))
+    assert fused.records[-1].loss == pytest.approx(plain.records[-1].loss, rel=5e-2)

@@ -1,0 +1,48 @@
+"""Random crops and flips: `augment` of the images."""
+
+import itertools
+
+import torch
+
+from aquila.core.random import Key
+from aquila.tasks.images import CIFAR10_SCALE, augment
+
+
+def shifted(image: torch.Tensor, down: int, right: int, mirror: bool, fill: float) -> torch.Tensor:
+    """Crop the padded image the slow way."""
+    height, width = image.shape[1:]
+    padded = torch.full((image.shape[0], height + 8, width + 8), fill)
+    padded[:, 4 : 4 + height, 4 : 4 + width] = image
+    crop = padded[:, 4 + down : 4 + down + height, 4 + right : 4 + right + width]
+    return crop.flip(2) if mirror else crop
+
+
+def test_augment_gives_each_image_one_of_its_crops_and_uses_all_of_them() -> None:
+    images = torch.arange(2 * 5 * 6.0).reshape(1, 2, 5, 6).repeat(1500, 1, 1, 1)
+    moves = list(itertools.product(range(-4, 5), range(-4, 5), [False, True]))
+    crops = {shifted(images[0], *move, fill=-1.0).numpy().tobytes() for move in moves}
+    moved = augment(images, Key((0,)), fill=(-1.0, -1.0))
+    assert {image.contiguous().numpy().tobytes() for image in moved} == crops
+
+
+def test_augment_keeps_each_image_apart_and_fills_each_channel() -> None:
+    images = torch.arange(1.0, 9.0).view(8, 1, 1, 1).repeat(1, 3, 16, 16)
+    moved = augment(images, Key((1,)), fill=(-1.0, -2.0, -3.0))
+    for number, image in enumerate(moved):
+        for channel, fill in enumerate((-1, -2, -3)):
+            assert set(image[channel].flatten().tolist()) <= {number + 1, fill}
+    assert (moved < 0).any()
+
+
+def test_augment_follows_the_key_and_leaves_its_input_alone() -> None:
+    images = torch.randn(20, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    before = images.clone()
+    a, b, c = (augment(images, Key((seed,))) for seed in (0, 0, 1))
+    assert torch.equal(a, b)
+    assert not torch.equal(a, c)
+    assert torch.equal(images, before)
+
+
+def test_black_pixels_stay_black() -> None:
+    black = CIFAR10_SCALE.apply(torch.zeros(30, 3, 8, 8, dtype=torch.uint8))
+    torch.testing.assert_close(augment(black, Key((0,)), CIFAR10_SCALE.black), black)

@@ -1,0 +1,185 @@
+"""Downloads, from a web server on this machine."""
+
+import hashlib
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from aquila.tasks import store
+from aquila.tasks.download import ATTEMPTS, download
+from aquila.tasks.sources import SOURCES, Download, Source
+
+CONTENT = bytes(range(256)) * 40
+CHECKSUM = "sha256:" + hashlib.sha256(CONTENT).hexdigest()
+
+
+class Host(HTTPServer):
+    """A web server on this machine that can break off, and can be deaf to ranges."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Answer)
+        self.content = CONTENT
+        self.cuts: list[int] = []
+        self.knows_ranges = True
+        self.always_begins = False
+        self.asked: list[str] = []
+        self.agents: set[str] = set()
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/file"
+
+
+class Answer(BaseHTTPRequestHandler):
+    server: Host
+
+    def do_GET(self) -> None:
+        wanted = self.headers.get("Range", "")
+        self.server.asked.append(wanted)
+        self.server.agents.add(self.headers["User-Agent"])
+        if self.path != "/file":
+            self.send_error(404)
+            return
+        content, start = self.server.content, 0
+        if wanted and self.server.knows_ranges:
+            if not self.server.always_begins:
+                start = int(wanted.removeprefix("bytes=").removesuffix("-"))
+            if start >= len(content):
+                self.send_error(416)
+                return
+            self.send_response(206)
+            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+        else:
+            self.send_response(200)
+        self.send_header("Content-Length", str(len(content) - start))
+        self.end_headers()
+        end = self.server.cuts.pop(0) if self.server.cuts else len(content)
+        self.wfile.write(content[start:end])
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with Host() as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def tiny(host: Host, monkeypatch: pytest.MonkeyPatch) -> Source:
+    """A data set of one file that the host has."""
+    item = Download(host.address, "tiny/file", CHECKSUM)
+    source = Source("tiny", "Tiny", ("tiny",), {"file": CHECKSUM}, (item,))
+    monkeypatch.setitem(SOURCES, "tiny", source)
+    return source
+
+
+def left(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.rglob("*") if path.is_file())
+
+
+def test_a_file_arrives_whole(host: Host, tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    target = tmp_path / "new" / "name"
+    download(host.address, target, CHECKSUM, lambda done, total: seen.append((done, total)))
+    assert target.read_bytes() == CONTENT
+    assert left(tmp_path) == ["name"]
+    assert seen[-1] == (len(CONTENT), len(CONTENT))
+    assert host.asked == [""]
+    assert not any("Python" in agent for agent in host.agents)
+
+
+def test_a_cut_connection_goes_on_where_it_broke(host: Host, tmp_path: Path) -> None:
+    host.cuts = [1000, 4000]
+    download(host.address, tmp_path / "name", CHECKSUM)
+    assert (tmp_path / "name").read_bytes() == CONTENT
+    assert host.asked == ["", "bytes=1000-", "bytes=4000-"]
+
+
+def test_a_later_call_goes_on_too(host: Host, tmp_path: Path) -> None:
+    host.cuts = [700] * ATTEMPTS
+    with pytest.raises(ConnectionError, match="the same command goes on"):
+        download(host.address, tmp_path / "name", CHECKSUM)
+    assert left(tmp_path) == ["name.part"]
+    download(host.address, tmp_path / "name", CHECKSUM)
+    assert left(tmp_path) == ["name"]
+    assert host.asked[-1] == "bytes=700-"
+
+
+@pytest.mark.parametrize("fault", [{"knows_ranges": False}, {"always_begins": True}])
+def test_a_server_that_cannot_go_on_begins_anew(
+    host: Host, tmp_path: Path, fault: dict[str, bool]
+) -> None:
+    host.cuts = [1000]
+    vars(host).update(fault)
+    download(host.address, tmp_path / "name", CHECKSUM)
+    assert (tmp_path / "name").read_bytes() == CONTENT
+    assert len(host.asked) == 2
+
+
+def test_a_part_that_is_complete_needs_no_more_bytes(host: Host, tmp_path: Path) -> None:
+    (tmp_path / "name.part").write_bytes(CONTENT)
+    download(host.address, tmp_path / "name", CHECKSUM)
+    assert left(tmp_path) == ["name"]
+
+
+@pytest.mark.parametrize("part", [b"", b"something else" * 9, CONTENT + b"more"])
+def test_a_wrong_checksum_leaves_nothing_behind(host: Host, tmp_path: Path, part: bytes) -> None:
+    if part:
+        (tmp_path / "name.part").write_bytes(part)
+    else:
+        host.content = b"something else"
+    with pytest.raises(ValueError, match="wrong checksum"):
+        download(host.address, tmp_path / "name", CHECKSUM)
+    assert left(tmp_path) == []
+
+
+def test_a_missing_page_is_told(host: Host, tmp_path: Path) -> None:
+    with pytest.raises(ConnectionError, match="/other answered 404 Not Found"):
+        download(host.address.replace("/file", "/other"), tmp_path / "name", CHECKSUM)
+    assert left(tmp_path) == []
+
+
+def test_without_a_network_there_is_one_clear_sentence(
+    tiny: Source, host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with HTTPServer(("127.0.0.1", 0), Answer) as closed:
+        port = closed.server_port
+    item = Download(f"http://127.0.0.1:{port}/file", "tiny/file", CHECKSUM)
+    monkeypatch.setitem(SOURCES, "tiny", Source("tiny", "Tiny", ("tiny",), {}, (item,)))
+    with pytest.raises(ConnectionError) as error:
+        store.fetch("tiny", tmp_path)
+    sentence = str(error.value)
+    assert sentence.startswith(f"http://127.0.0.1:{port}/file cannot be reached: ")
+    assert sentence.endswith(f"; or get the file elsewhere as {tmp_path / 'tiny' / 'file'}")
+    assert "\n" not in sentence
+
+
+def test_fetch_puts_the_files_where_find_looks(tiny: Source, host: Host, tmp_path: Path) -> None:
+    seen: list[tuple[str, int, int]] = []
+    copy = store.fetch("tiny", tmp_path, lambda *news: seen.append(news))
+    assert copy == store.find("tiny", tmp_path)
+    assert store.verify("tiny", tmp_path) == []
+    assert seen[-1] == ("file", len(CONTENT), len(CONTENT))
+
+
+def test_fetch_keeps_good_files_and_replaces_bad_ones(
+    tiny: Source, host: Host, tmp_path: Path
+) -> None:
+    store.fetch("tiny", tmp_path)
+    store.fetch("tiny", tmp_path)
+    assert len(host.asked) == 1
+    (tmp_path / "tiny" / "file").write_bytes(b"bad")
+    assert store.verify("tiny", tmp_path) == ["file"]
+    store.fetch("tiny", tmp_path)
+    assert len(host.asked) == 2
+    assert (tmp_path / "tiny" / "file").read_bytes() == CONTENT
