@@ -16,8 +16,8 @@ SLICES = (
 )
 
 
-def small_fleet(last=3):
-    return Fleet(DIMENSION, [0, 1, 1, 2, 0, last], SLICES)
+def small_fleet(last=3, device="cpu"):
+    return Fleet(DIMENSION, [0, 1, 1, 2, 0, last], SLICES, device)
 
 
 def vectors_of(fleet, devices, dtype=torch.float32):
@@ -140,6 +140,7 @@ def test_dimensions_and_devices():
 def test_averages_on_a_gpu_are_those_on_the_cpu():
     fleet = small_fleet()
     vectors = vectors_of(fleet, fleet.devices)
-    on_gpu = fleet.share((device, vector.cuda()) for device, vector in vectors.items())
+    there = small_fleet(device="cuda")
+    on_gpu = there.share((device, vector.cuda()) for device, vector in vectors.items())
     assert on_gpu.is_cuda
     assert torch.equal(on_gpu.cpu(), fleet.share(vectors.items()))

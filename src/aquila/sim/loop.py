@@ -10,13 +10,13 @@ from aquila.core.method import Method
 from aquila.core.packet import Packet
 from aquila.core.random import Key, Purpose
 from aquila.core.vector import Vector
-from aquila.core.wire import unpack
+from aquila.core.wire import pack, unpack
 from aquila.runtime.finite import NanPolicy
 from aquila.runtime.ledger import Ledger, cost_of
 from aquila.runtime.session import DeviceSession, ServerSession
+from aquila.sim.beside import Beside
 from aquila.sim.link import Link
 from aquila.sim.oracle import Device, as_shard
-from aquila.sim.packing import Packer
 from aquila.sim.records import Happened, Record, make_record
 
 Evaluate = Callable[[Vector], Mapping[str, float]]
@@ -44,7 +44,7 @@ class Simulation:
         self.seed = seed
         trusting = partial(unpack, trusted=True)  # both ends are here, nothing is damaged between
         self.server = ServerSession(method, theta0.clone(), self.fleet, seed, trusting)
-        self._packer = Packer(theta0.device)
+        self._beside = Beside(theta0.device)
         self.fingerprint = (
             f"{method!r}, {len(devices)} devices, {theta0.numel()} coordinates of {theta0.dtype}, "
             f"seed {seed}, {self.link!r}, on_nan {on_nan}"
@@ -69,27 +69,31 @@ class Simulation:
     def advance(self, evaluate: Evaluate | None = None) -> Record:
         """Run one round and return its record; `evaluate` judges the model after it."""
         round = self.server.round
-        ledger, lost, packing = Ledger(), 0, {}
-        for device, order in self.server.open_round().items():
+        ledger, replies = Ledger(), {}
+        orders = self.server.open_round()
+        for device, order in orders.items():
             ledger.count_down(device, self._cost_of_model(order.model) + cost_of(order.words))
-            if self.link.order_arrives(self._link_key(round, device)):
-                packing[device] = self._packer.submit(self.devices[device].answer(order))
-            else:
-                lost += 1
-        for device, packed in packing.items():
-            reply = packed.result()
-            ledger.count_up(device, cost_of(reply))
-            if self.link.reply_arrives(self._link_key(round, device)):
-                self.server.receive(device, reply)
-            else:
-                lost += 1
-        happened = self._close(ledger, lost)
+            if self.link.order_arrives(self._link_key(device)):
+                reply = self.devices[device].answer(order)
+                deliver = partial(self._deliver, device, reply, ledger)
+                replies[device] = self._beside.submit(deliver)
+        arrived = sum(delivery.result() for delivery in replies.values())
+        happened = self._close(ledger, lost=len(orders) - arrived)
         metrics = evaluate(self.theta) if evaluate else {}
-        notes = [self.devices[device].notes for device in packing]
+        notes = [self.devices[device].notes for device in replies]
         return make_record(round, happened, notes, metrics)
 
-    def _link_key(self, round: int, device: DeviceId) -> Key:
-        return Key((self.seed, round, device, Purpose.LINK))
+    def _deliver(self, device: DeviceId, reply: Packet, ledger: Ledger) -> bool:
+        """Pack a reply, count it, and hand it to the server unless it gets lost."""
+        frame = pack(reply)
+        ledger.count_up(device, cost_of(frame))
+        arrives = self.link.reply_arrives(self._link_key(device))
+        if arrives:
+            self.server.receive(device, frame)
+        return arrives
+
+    def _link_key(self, device: DeviceId) -> Key:
+        return Key((self.seed, self.server.round, device, Purpose.LINK))
 
     def _close(self, ledger: Ledger, lost: int) -> Happened:
         replies = self.server.close_round()

@@ -77,7 +77,7 @@ def make_record(
         lost=happened.lost,
         refused=happened.refused,
         levels=happened.levels,
-        uplink={device: cost.bytes for device, cost in happened.ledger.uplink.items()},
+        uplink={d: happened.ledger.uplink[d].bytes for d in sorted(happened.ledger.uplink)},
         error_ratio=means.pop("error_ratio", None),
         notes=means,
         metrics={name: value for name, value in metrics.items() if math.isfinite(value)},
