@@ -11,7 +11,6 @@ import pytest
 
 from aquila.tasks import store
 
-BESIDE = Path(__file__).parents[2] / "shared" / "data"
 WIKITEXT = {
     "wiki.train.tokens": " \n = Eagle = \n \n an eagle sees an <unk> fish \n",
     "wiki.valid.tokens": " an eagle \n",
@@ -21,7 +20,7 @@ WIKITEXT = {
 
 def real_data(name: str) -> Path:
     """Return the folder to load real data from, or skip the test."""
-    for place in (*store.places(), BESIDE):
+    for place in store.places():
         if store.find(name, place):
             return place
     pytest.skip(f"{name} is not on this machine")

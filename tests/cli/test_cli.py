@@ -134,7 +134,7 @@ def test_experiments_come_from_files(tmp_path):
     ("content", "problem"),
     [
         ("[setting]\nround = 3\n", "no parameter 'round'; did you mean 'rounds'"),
-        ("[settings]\nrounds = 3\n", "no use for [settings]; did you mean 'setting'"),
+        ("[settings]\nrounds = 3\n", "no use for 'settings'; did you mean 'setting'"),
         ("[setting]\nrounds = 'many'\n", "rounds must be a whole number"),
         ("rounds = ", "is not a TOML file"),
     ],

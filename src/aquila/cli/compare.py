@@ -24,7 +24,7 @@ FIGURE = "loss_against_uplink.png"
 @setting_options
 @click.option(
     "-m", "--method", "methods", multiple=True, metavar="METHOD",
-    help="A method, as in `aquila run`; may be given many times. Default: all of them.",
+    help="A method, as in `aquila run`; may be given many times. Default: the file's, or all.",
 )  # fmt: skip
 @click.option(
     "--out",
@@ -51,7 +51,7 @@ def compare(
     from aquila.report.plot import plot_loss_against_uplink
     from aquila.report.table import results_table
 
-    specs = [parse_spec(text) for text in methods] or default_specs()
+    specs = [parse_spec(text) for text in methods or chosen.compare] or default_specs()
     for spec in specs:
         spec.create(chosen)  # a misspelt method is reported before any training
     console, setting = make_console(), chosen.setting

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -55,7 +56,7 @@ def chosen_experiment(
         raise ValueError(
             f"there is no experiment file {experiment}; a method is named by --method {experiment}"
         )
-    return Experiment(chosen.setting.smoke(), chosen.methods) if smoke else chosen
+    return replace(chosen, setting=chosen.setting.smoke()) if smoke else chosen
 
 
 def save_settings(folder: Path, setting: Setting, spec: Spec, parts: Partition) -> None:

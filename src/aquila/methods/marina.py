@@ -2,7 +2,8 @@
 
 In most rounds devices send the dithered change of their gradient since the last model; in a few,
 by a coin that all share, they send the gradient itself. Both points are evaluated on the same
-minibatches (VR-MARINA), so a device keeps one old model.
+minibatches (VR-MARINA), so a device keeps one old model. Local epochs stand for gradients as in
+AQUILA's tables; the paper itself knows gradients only.
 """
 
 from collections.abc import Mapping
@@ -12,13 +13,22 @@ from typing import Annotated
 import torch
 
 from aquila.core.fleet import DeviceId, Fleet
-from aquila.core.method import Method, Oracle, Turn, broadcast, theta_of, uploads
+from aquila.core.method import (
+    Method,
+    Oracle,
+    Turn,
+    Work,
+    broadcast,
+    local_work,
+    theta_of,
+    uploads,
+)
 from aquila.core.packet import NEVER, Dense, Packet
 from aquila.core.parameter import Bounds
 from aquila.core.quantize import Norm, dither, levels_of_width
 from aquila.core.random import Key
 from aquila.core.vector import Vector, error_ratio
-from aquila.methods.catalog import Alpha, UploadBits, entry
+from aquila.methods.catalog import Alpha, UploadBits, WorkOption, entry
 from aquila.methods.qsgd import BucketOption, NormOption
 
 
@@ -34,9 +44,11 @@ class LastModel:
 class MarinaDevice:
     """Sends its gradient, or how it changed."""
 
+    alpha: float
     bits: int
     norm: Norm
     bucket: int
+    work: Work
 
     def init(self, like: Vector) -> LastModel:
         """Start without a model."""
@@ -45,14 +57,14 @@ class MarinaDevice:
     def step(self, state: LastModel, order: Packet, oracle: Oracle, key: Key) -> Turn[LastModel]:
         """Answer with ∇f_m(θᵏ), or with Q(∇f_m(θᵏ) - ∇f_m(θᵏ⁻¹)) (MARINA, Algorithm 1, line 8)."""
         theta = theta_of(order)
-        loss, gradient = oracle.gradient(theta)
+        loss, gradient = local_work(oracle, theta, self.work, self.alpha)
         seen = LastModel(theta, order.round)
         if order.scalar("full"):
             reply, notes = Packet(order.round, Dense(gradient)), {"error_ratio": 0.0}
         elif state.round != order.round - 1:
             reply, notes = Packet(order.round, None, {"stale": 1.0}), {}
         else:
-            change = gradient - oracle.gradient(state.theta)[1]
+            change = gradient - local_work(oracle, state.theta, self.work, self.alpha)[1]
             codes = dither(change, levels_of_width(self.bits), key, self.norm, self.bucket)
             notes = {} if codes is None else {"error_ratio": error_ratio(change, codes.decode())}
             reply = Packet(order.round, codes)
@@ -119,6 +131,8 @@ def marina(
     p: Annotated[float, Bounds("probability of a round with full gradients", 0, 1)] = 0.01,
     norm: NormOption = "max",
     bucket: BucketOption = 0,
+    work: WorkOption = "gradient",
 ) -> Method:
     """Dithered changes of the gradient, with rare rounds of full gradients."""
-    return Method("marina", MarinaDevice(bits, norm, bucket), MarinaServer(alpha, p))
+    device = MarinaDevice(alpha, bits, norm, bucket, work)
+    return Method("marina", device, MarinaServer(alpha, p))

@@ -8,15 +8,16 @@ from typing import Any
 from aquila.core.parameter import nearest
 from aquila.sim.setting import Setting
 
-TABLES = ("setting", "methods")
+PARTS = ("setting", "methods", "compare")
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A setting, and what its methods are given there beyond their defaults."""
+    """A setting, what its methods are given beyond their defaults, and which to compare."""
 
     setting: Setting = field(default_factory=Setting)
     methods: dict[str, dict[str, object]] = field(default_factory=dict)
+    compare: tuple[str, ...] = ()
 
 
 def read_experiment(path: Path, overrides: dict[str, object]) -> Experiment:
@@ -25,11 +26,11 @@ def read_experiment(path: Path, overrides: dict[str, object]) -> Experiment:
         content: dict[str, Any] = tomllib.loads(path.read_text())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not a TOML file: {error}") from error
-    for table in content:
-        if table not in TABLES:
-            raise ValueError(f"{path} has no use for [{table}]{nearest(table, TABLES)}")
+    for part in content:
+        if part not in PARTS:
+            raise ValueError(f"{path} has no use for {part!r}{nearest(part, PARTS)}")
     try:
         setting = Setting.of({**content.get("setting", {}), **overrides})
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
-    return Experiment(setting, content.get("methods", {}))
+    return Experiment(setting, content.get("methods", {}), tuple(content.get("compare", ())))

@@ -30,6 +30,7 @@ class Setting:
     data: Annotated[str, "data set, as `aquila data` lists them"] = "digits"
     folder: Annotated[str, "folder of the data set; empty: the usual places"] = ""
     samples: Annotated[int, Bounds("training samples used; 0 for all", 0)] = 0
+    test_samples: Annotated[int, Bounds("test samples used; 0 for all", 0)] = 0
     model: Annotated[str, "model: mlp, cnn, resnet18, mobilenetv2, transformer ..."] = "mlp"
     widths: Annotated[str, "widths of the devices' models, shared out evenly: 1,0.5"] = "1"
     devices: Annotated[int, Bounds("number of devices, M", 1)] = 10
@@ -111,7 +112,8 @@ class Setting:
         prepare(self.device, self.precision, self.deterministic)
         data = load(self.data, self.folder or None, self.seed)
         x, y = (part[: self.samples or None] for part in data.train)
-        data = replace(data, train=(x, y))
+        test_x, test_y = (part[: self.test_samples or None] for part in data.test)
+        data = replace(data, train=(x, y), test=(test_x, test_y))
         parts = split(self.split, data, self.devices, Key((self.seed, Purpose.SPLIT)))
         modules, groups = self._modules(data)
         made = problem(

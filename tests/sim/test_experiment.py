@@ -1,0 +1,135 @@
+"""The experiments of the paper: files that read, run, and count as the paper counts."""
+
+import tomllib
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+
+import aquila
+from aquila.sim.experiment import read_experiment
+from aquila.sim.setting import Setting
+from aquila.tasks import build_model
+
+FOLDER = Path(__file__).parent.parent.parent / "experiments"
+FILES = sorted(FOLDER.rglob("*.toml"))
+ROWS = [path for path in FILES if path.parent.name in ("table2", "table3")]
+
+# what the tables print for QSGD, in GiB
+PRINTED = {
+    "table2/cifar10_iid_100": 156.07,
+    "table2/cifar10_iid": 15.61,
+    "table2/cifar10_non_iid": 15.61,
+    "table2/cifar100_iid_100": 165.55,
+    "table2/cifar100_iid": 16.56,
+    "table2/cifar100_non_iid": 8.28,
+    "table2/wikitext2_iid_80": 470.95,
+    "table2/wikitext2_iid": 134.56,
+    "table3/cifar10_iid": 9.76,
+    "table3/cifar10_non_iid": 9.76,
+    "table3/cifar100_iid": 10.56,
+    "table3/cifar100_non_iid": 5.28,
+    "table3/wikitext2_iid": 99.09,
+}
+PRINTED_ROUNDS = {"table2/wikitext2_iid_80": 437.5}
+CLASSES = {"cifar10": 10, "cifar100": 100, "wikitext2": 33_279}
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(FOLDER).with_suffix(""))
+
+
+@cache
+def paper_bits_of_an_upload(model: str, data: str, width: float) -> int:
+    """Run one round of one device with the model's full dimension, and read the record."""
+    option = "vocabulary" if data == "wikitext2" else "classes"
+    with torch.device("meta"):
+        module = build_model(model, width, **{option: CLASSES[data]})
+    dimension = sum(p.numel() for p in module.parameters())
+    gradient = torch.randn(dimension, generator=torch.Generator().manual_seed(0))
+    run = aquila.simulate(
+        aquila.create("qsgd"), torch.zeros(dimension), [lambda theta: (1.0, gradient)], rounds=1
+    )
+    assert run.records[0].uplink_bytes - run.records[0].paper_bits / 8 < 64
+    return run.records[0].paper_bits
+
+
+def test_every_row_of_both_tables_is_there():
+    assert {name(path) for path in ROWS} == set(PRINTED)
+
+
+@pytest.mark.parametrize("path", ROWS, ids=name)
+def test_qsgd_counts_what_the_table_prints(path):
+    setting = read_experiment(path, {}).setting
+    rounds = PRINTED_ROUNDS.get(name(path), setting.rounds)
+    widths = [float(width) for width in setting.widths.split(",")]
+    bits = sum(
+        paper_bits_of_an_upload(setting.model, setting.data, width)
+        * (setting.devices // len(widths))
+        for width in widths
+    )
+    assert round(bits * rounds / 8 / 2**30, 2) == PRINTED[name(path)]
+
+
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_files_open_with_what_they_should_give(path):
+    first = path.read_text().splitlines()[0]
+    assert first.startswith(("# Table", "# Figures"))
+    assert path.parent.name in ("beta", "table2", "table3")
+    for text in tomllib.loads(path.read_text())["compare"]:
+        assert text.partition(":")[0] in aquila.METHODS
+
+
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_smoke_versions_run(path):
+    experiment = read_experiment(path, {})
+    setting = experiment.setting.smoke()
+    problem, parts = setting.problem()
+    assert len(parts) == setting.devices
+    method = aquila.create(
+        "aquila", **{**setting.method_defaults, **experiment.methods.get("aquila", {})}
+    )
+    run = aquila.simulate(
+        method, problem.theta0, problem.devices, setting.rounds,
+        fleet=problem.fleet, evaluate=problem.evaluate, evaluate_every=2,
+    )  # fmt: skip
+    assert run.records[0].uploads == setting.devices
+    metrics = run.records[-1].metrics
+    wanted = "perplexity" if setting.data.endswith("wikitext2") else "local_accuracy"
+    assert wanted in metrics or not setting.mask_classes
+    assert "last_minibatch_train_accuracy" in metrics
+    assert (len(problem.fleet.slices) == 2) == ("0.0625" in setting.widths)
+
+
+def test_overrides_go_before_the_file():
+    setting = read_experiment(ROWS[0], {"rounds": "7", "data": "synthetic_cifar10"}).setting
+    assert (setting.rounds, setting.data) == (7, "synthetic_cifar10")
+
+
+def test_settings_refuse_what_they_do_not_know():
+    with pytest.raises(ValueError, match="no parameter 'device_count'"):
+        Setting.of({"device_count": 3})
+    with pytest.raises(ValueError, match="augment must be true or false, not 'maybe'"):
+        Setting.of({"augment": "maybe"})
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_a_missing_gpu_is_named():
+    with pytest.raises(ValueError, match="there is no CUDA GPU"):
+        Setting(device="cuda").problem()
+
+
+def test_widths_are_shared_out_in_order():
+    setting = Setting(widths="0.5,1", devices=5, data="digits", split="iid")
+    problem, _ = setting.problem()
+    full = len(problem.theta0)
+    sizes = [problem.fleet.dimension_of(m) for m in range(5)]
+    assert sizes.count(full) == 2
+    assert sizes[0] < full == sizes[-1]
+
+
+def test_samples_limits_the_training_set():
+    problem, parts = Setting(samples=100, split="iid").problem()
+    assert sum(map(len, parts)) == 100
+    assert sum(len(shard.data[0]) for shard in problem.devices) == 100
