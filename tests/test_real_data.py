@@ -10,12 +10,13 @@ from official import real_data
 SOUND = {"aquila": {"b_min": 2}}
 
 CIFAR = {
-    "data": "cifar10", "model": "cnn", "samples": 2000, "test_samples": 1000, "split": "iid", "rounds": 12,
-    "alpha": 0.05, "work": "epochs", "epochs": 1, "batch_size": 20,
+    "data": "cifar10", "model": "cnn", "samples": 2000, "test_samples": 1000, "split": "iid",
+    "rounds": 12, "alpha": 0.05, "work": "epochs", "epochs": 1, "batch_size": 20,
 }  # fmt: skip
 TEXT = {
-    "data": "wikitext2", "model": "transformer_small", "samples": 200, "devices": 5,
-    "test_samples": 30, "split": "iid", "rounds": 4, "alpha": 0.1, "work": "epochs", "epochs": 1, "batch_size": 10,
+    "data": "wikitext2", "model": "transformer_small", "samples": 200, "test_samples": 30,
+    "devices": 5, "split": "iid", "rounds": 4, "alpha": 0.1, "work": "epochs", "epochs": 1,
+    "batch_size": 10,
 }  # fmt: skip
 
 
