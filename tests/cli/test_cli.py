@@ -6,33 +6,13 @@ import sys
 
 import pytest
 import torch
-from click.testing import CliRunner
 
-from aquila.cli import main
 from aquila.cli.spec import parse_spec
 from aquila.core.packet import Packet
 from aquila.core.quantize import midrise
 from aquila.core.wire import pack
 from aquila.methods import METHODS
-
-
-def call(*arguments: str):
-    return CliRunner().invoke(main, arguments)
-
-
-def output(*arguments: str) -> str:
-    result = call(*arguments)
-    assert result.exit_code == 0, result.output
-    return result.output
-
-
-def mistake(*arguments: str) -> str:
-    """Return the one sentence a mistake is answered with."""
-    result = call(*arguments)
-    assert result.exit_code != 0
-    assert isinstance(result.exception, SystemExit)
-    (line,) = [line for line in result.output.splitlines() if line.startswith("Error:")]
-    return line
+from terminal import mistake, output
 
 
 def test_help_does_not_wait_for_torch():

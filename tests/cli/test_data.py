@@ -5,15 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import click
 import pytest
-from click.testing import CliRunner
 
-from aquila.cli import PlainErrors
-from aquila.cli.data import data
 from aquila.tasks import store
 from aquila.tasks.sources import SOURCES, Download, Source
 from official import isolate, write_cifar10, write_wikitext2
+from terminal import mistake, output
 
 CONTENT = b"a small data set"
 CHECKSUM = "md5:" + hashlib.md5(CONTENT).hexdigest()
@@ -40,25 +37,6 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "download", download)
 
 
-def call(*arguments: str) -> click.testing.Result:
-    main = PlainErrors(commands=[data])
-    return CliRunner().invoke(main, ["data", *arguments])
-
-
-def output(*arguments: str) -> str:
-    result = call(*arguments)
-    assert result.exit_code == 0, result.output
-    return result.output
-
-
-def mistake(*arguments: str) -> str:
-    result = call(*arguments)
-    assert result.exit_code != 0
-    assert isinstance(result.exception, SystemExit)
-    (line,) = [line for line in result.output.splitlines() if line.startswith("Error:")]
-    return line
-
-
 def row(text: str, name: str) -> str:
     return next(line for line in text.splitlines() if f" {name} " in line)
 
@@ -72,7 +50,7 @@ def test_the_table_tells_what_is_here_and_what_is_right(tiny: None, named: Path)
     (named / "tiny").mkdir(parents=True)
     (named / "tiny" / "file").write_bytes(CONTENT)
     write_wikitext2(named)
-    text = output()
+    text = output("data")
     assert "ready" in row(text, "digits")
     assert "missing: aquila data fetch cifar10" in row(text, "cifar10")
     assert "verified" in row(text, "tiny")
@@ -81,21 +59,21 @@ def test_the_table_tells_what_is_here_and_what_is_right(tiny: None, named: Path)
 
 
 def test_verify(tiny: None, named: Path) -> None:
-    assert "is not here: run `aquila data fetch tiny`" in mistake("verify", "tiny")
+    assert "is not here: run `aquila data fetch tiny`" in mistake("data", "verify", "tiny")
     (named / "tiny").mkdir(parents=True)
     (named / "tiny" / "file").write_bytes(CONTENT)
-    assert output("verify", "tiny") == f"Tiny in {named / 'tiny'} is as published\n"
+    assert output("data", "verify", "tiny") == f"Tiny in {named / 'tiny'} is as published\n"
     (named / "tiny" / "file").write_bytes(b"damaged")
-    assert "is not as published: file" in mistake("verify", "tiny")
-    assert "did you mean 'cifar100'" in mistake("verify", "cifar1000")
+    assert "is not as published: file" in mistake("data", "verify", "tiny")
+    assert "did you mean 'cifar100'" in mistake("data", "verify", "cifar1000")
 
 
 def test_fetch_tells_where_the_data_went(tiny: None, named: Path, tmp_path: Path) -> None:
-    text = output("fetch", "tiny", "--to", str(tmp_path / "there"))
+    text = output("data", "fetch", "tiny", "--to", str(tmp_path / "there"))
     assert f"Tiny is in {tmp_path / 'there' / 'tiny'}\n" in text
     assert f"Set AQUILA_DATA={tmp_path / 'there'} so that it is found there\n" in text
     assert "16/16 bytes" in text
-    text = output("fetch", "tiny")
+    text = output("data", "fetch", "tiny")
     assert f"Tiny is in {named / 'tiny'}\n" in text
     assert "Set AQUILA_DATA" not in text
 
@@ -107,18 +85,18 @@ def test_fetch_without_a_network_gives_one_sentence(
         raise ConnectionError("http://nowhere cannot be reached: no network")
 
     monkeypatch.setattr(store, "download", download)
-    assert "no network; or get the file elsewhere" in mistake("fetch", "tiny")
+    assert "no network; or get the file elsewhere" in mistake("data", "fetch", "tiny")
 
 
 def test_split_draws_and_tells_the_sizes(tmp_path: Path, named: Path) -> None:
     picture = tmp_path / "pictures" / "digits.png"
-    text = output("split", "digits", "classes:2", "--devices", "5", "--out", str(picture))
+    text = output("data", "split", "digits", "classes:2", "--devices", "5", "--out", str(picture))
     assert "digits split classes:2: 5 devices with 2" in text
     assert str(picture) in text
     assert picture.read_bytes().startswith(b"\x89PNG")
     write_cifar10(named)
     sizes = "4 devices with 5 to 5 samples, median 5"
-    assert sizes in output("split", "cifar10", "iid", "--devices", "4")
+    assert sizes in output("data", "split", "cifar10", "iid", "--devices", "4")
     assert (tmp_path / "split.png").exists()
 
 
@@ -126,17 +104,17 @@ def test_the_seed_decides_the_split(tmp_path: Path) -> None:
     pictures = []
     for number, seed in enumerate("001"):
         path = tmp_path / f"{number}.png"
-        output("split", "digits", "dirichlet:0.3", "--seed", seed, "--out", str(path))
+        output("data", "split", "digits", "dirichlet:0.3", "--seed", seed, "--out", str(path))
         pictures.append(path.read_bytes())
     assert pictures[0] == pictures[1] != pictures[2]
 
 
 def test_mistakes_get_one_clear_sentence(named: Path) -> None:
-    assert "did you mean 'digits'" in mistake("split", "digit", "iid")
-    assert "did you mean 'iid'" in mistake("split", "digits", "idd")
-    assert "is not of the form classes:COUNT" in mistake("split", "digits", "classes")
+    assert "did you mean 'digits'" in mistake("data", "split", "digit", "iid")
+    assert "did you mean 'iid'" in mistake("data", "split", "digits", "idd")
+    assert "is not of the form classes:COUNT" in mistake("data", "split", "digits", "classes")
     assert "1437 samples cannot be shared out to 0 devices" in mistake(
-        "split", "digits", "iid", "--devices", "0"
+        "data", "split", "digits", "iid", "--devices", "0"
     )
-    assert "CIFAR-10 is not here" in mistake("split", "cifar10", "iid")
-    assert "no data set 'x' to fetch" in mistake("fetch", "x")
+    assert "CIFAR-10 is not here" in mistake("data", "split", "cifar10", "iid")
+    assert "no data set 'x' to fetch" in mistake("data", "fetch", "x")
