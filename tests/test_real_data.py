@@ -15,7 +15,7 @@ CIFAR = {
 }  # fmt: skip
 TEXT = {
     "data": "wikitext2", "model": "transformer_small", "samples": 60, "test_samples": 10,
-    "devices": 3, "split": "iid", "rounds": 4, "alpha": 0.1, "work": "epochs", "epochs": 1,
+    "devices": 3, "split": "iid", "rounds": 4, "alpha": 0.5, "work": "epochs", "epochs": 1,
     "batch_size": 10,
 }  # fmt: skip
 
