@@ -89,6 +89,16 @@ def test_compare_keeps_old_runs_unless_told(tmp_path):
     output(*arguments, "--resume")
 
 
+def test_a_refused_command_leaves_the_folder_as_it_was(tmp_path):
+    first = ("run", "--rounds", "2", "--batch-size", "20", "--out", str(tmp_path))
+    output(*first)
+    before = (tmp_path / "run.json").read_text(), (tmp_path / "split.json").read_text()
+    other = (*first, "--split", "iid", "--seed", "4")
+    assert "already holds a run" in mistake(*other)
+    assert "of another run" in mistake(*other, "--resume")
+    assert before == ((tmp_path / "run.json").read_text(), (tmp_path / "split.json").read_text())
+
+
 def test_options_reach_the_run(tmp_path):
     text = output(
         "run", "--rounds", "4", "--work", "epochs", "--batch-size", "16", "--epochs", "2",
@@ -117,6 +127,11 @@ def test_experiments_come_from_files(tmp_path):
         ("[settings]\nrounds = 3\n", "no use for 'settings'; did you mean 'setting'"),
         ("[setting]\nrounds = 'many'\n", "rounds must be a whole number"),
         ("rounds = ", "is not a TOML file"),
+        ("setting = 3", "must be tables, not 3"),
+        ("[methods]\nlaq = 3", "must be tables, not 3"),
+        ("[methods.laqq]\nbits = 3", "no method 'laqq'"),
+        ("[methods.laq]\nbitz = 3", "no parameter 'bitz'"),
+        ("compare = 'aquila'", "must be a list of methods"),
     ],
 )
 def test_mistakes_in_files_are_named(tmp_path, content, problem):
@@ -153,6 +168,7 @@ def test_mistakes_get_one_clear_sentence(tmp_path):
     assert "do not share out" in mistake("run", "--devices", "7")
     assert "no method 'x'" in mistake("methods", "x")
     assert "no method 'x'" in mistake("compare", "-m", "x")
+    assert "laq is given twice" in mistake("compare", "-m", "laq", "-m", "laq")
     assert "rounds must be a whole number >= 1, not '0'" in mistake("run", "--rounds", "0")
     assert "on_nan must be one of stop, skip" in mistake("run", "--on-nan", "pray")
     assert "no data set 'digit'; did you mean 'digits'" in mistake("run", "--data", "digit")

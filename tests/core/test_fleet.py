@@ -144,3 +144,10 @@ def test_averages_on_a_gpu_are_those_on_the_cpu():
     on_gpu = there.share((device, vector.cuda()) for device, vector in vectors.items())
     assert on_gpu.is_cuda
     assert torch.equal(on_gpu.cpu(), fleet.share(vectors.items()))
+
+
+def test_which_coordinates_some_devices_hold():
+    fleet = small_fleet()
+    for chosen in ([], [1], [1, 3], list(fleet.devices)):
+        held = fleet.held_by(chosen).expand(DIMENSION).tolist()
+        assert held == [any(i in held_by(fleet, m) for m in chosen) for i in range(DIMENSION)]

@@ -126,9 +126,9 @@ def test_one_device_can_be_replayed_alone(name):
         run.advance()
     session, order = run.devices[2], run.server.open_round()[2]
     session.settle(run.server.acks[2])
-    state, last_round = session.state, session.last_round
+    state, last_round, acked = session.state, session.last_round, session.acked
     reply = session.handle(order)
-    session.restore(state, last_round)
+    session.restore(state, last_round, acked)
     assert session.handle(order) == reply
 
 

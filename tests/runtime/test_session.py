@@ -91,6 +91,53 @@ def test_a_lost_reply_is_taken_back_and_an_applied_one_kept():
     assert not devices[1].state.q.any()
 
 
+def test_an_order_that_comes_again_after_settling_is_refused():
+    server, devices = sessions("aquila")
+    order = server.open_round()[0]
+    play_round(server, devices, ("delivered",) * 3, {})
+    devices[0].settle(server.acks[0])
+    with pytest.raises(WireError, match="order of round 0 after one of round 0"):
+        devices[0].handle(order)
+    assert_in_step(server, devices)
+
+
+def test_a_server_that_forgot_a_reply_is_noticed():
+    """It was restored from before round 1, which devices 0 and 2 know to be acknowledged."""
+    server, devices = sessions("aquila")
+    play_round(server, devices, ("delivered",) * 3, {})
+    saved = server.state, server.round, list(server.acks)
+    for _ in range(2):
+        play_round(server, devices, ("delivered", "order lost", "delivered"), {})
+    server.restore(*saved)
+    for _ in range(3):
+        play_round(server, devices, ("order lost",) * 3, {})
+    order = server.open_round()[0]
+    with pytest.raises(WireError, match=r"acknowledges round 0, but .* acknowledged is 1"):
+        devices[0].handle(order)
+
+
+def test_a_device_that_forgot_a_turn_is_noticed():
+    server, devices = sessions("aquila")
+    play_round(server, devices, ("delivered",) * 3, {})
+    devices[0].settle(server.acks[0])
+    old = devices[0].state, devices[0].last_round, devices[0].acked
+    play_round(server, devices, ("delivered",) * 3, {})
+    devices[0].restore(*old)
+    with pytest.raises(WireError, match="acknowledges round 1, but"):
+        devices[0].handle(server.open_round()[0])
+
+
+def test_a_round_is_closed_once():
+    server, devices = sessions("aquila")
+    with pytest.raises(RuntimeError, match="round 0 has not been opened"):
+        server.close_round()
+    play_round(server, devices, ("delivered",) * 3, {})
+    before = server.theta.clone()
+    with pytest.raises(RuntimeError, match="round 1 has not been opened"):
+        server.close_round()
+    assert torch.equal(server.theta, before)
+
+
 def test_opening_a_round_twice_gives_the_same_orders():
     server, _ = sessions("marina")
     assert server.open_round() == server.open_round()
@@ -224,3 +271,51 @@ def test_a_gradient_of_the_wrong_shape_is_named():
     wrong = [lambda theta: (1.0, torch.zeros(5))]
     with pytest.raises(TypeError, match=r"device 0, round 0: the gradient is \(5,\)"):
         aquila.simulate(aquila.create("fedsgd"), torch.zeros(3), wrong, rounds=1)
+
+
+def test_functions_that_write_to_their_model_harm_nobody():
+    def careless(theta):
+        theta.requires_grad_()
+        loss = (theta - 1).square().sum()
+        loss.backward()
+        theta.data.zero_()
+        return loss.item(), theta.grad
+
+    def careful(theta):
+        return float((theta - 1).square().sum()), 2 * (theta - 1)
+
+    runs = [
+        aquila.simulate(aquila.create("fedsgd"), torch.zeros(3), [f] * 4, rounds=5).theta
+        for f in (careless, careful)
+    ]
+    assert torch.equal(*runs)
+
+
+def test_functions_that_hand_out_the_same_buffer_harm_nobody():
+    buffer = torch.zeros(3)
+
+    def reusing(theta):
+        buffer.copy_(2 * (theta - 1))
+        return 1.0, buffer
+
+    method = aquila.create("marina", alpha=0.1, p=0.0, bits=31)
+    run = aquila.simulate(method, torch.zeros(3), [reusing] * 2, rounds=60)
+    torch.testing.assert_close(run.theta, torch.ones(3), rtol=1e-3, atol=1e-3)
+
+
+def test_an_evaluation_that_writes_to_the_model_harms_nobody():
+    device = [lambda theta: (1.0, theta - 1)]
+    run = aquila.simulate(
+        aquila.create("fedsgd", alpha=0.5), torch.zeros(3), device, rounds=30,
+        evaluate=lambda theta: {"zero": float(theta.zero_().sum())},
+    )  # fmt: skip
+    torch.testing.assert_close(run.theta, torch.ones(3))
+
+
+@pytest.mark.parametrize("name", ["aquila", "lag", "laq", "lena"])
+def test_float64_runs_that_diverge_say_so(name):
+    steep = [lambda theta: (1.0, -theta * 1e6 - 1)]
+    with pytest.raises(aquila.NonFiniteError):
+        aquila.simulate(
+            aquila.create(name, alpha=1.0), torch.zeros(3, dtype=torch.float64), steep, rounds=80
+        )

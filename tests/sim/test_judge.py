@@ -93,3 +93,25 @@ def test_texts_have_a_perplexity():
     metrics = problem.evaluate(problem.theta0)
     assert metrics["perplexity"] == pytest.approx(math.exp(metrics["test_loss"]))
     assert 10 < metrics["perplexity"] < 200
+
+
+def test_any_number_of_training_samples_gives_statistics():
+    x, y = torch.randn(501, 6), torch.zeros(501).long()
+    module = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4, track_running_stats=False))
+    problem = aquila.problem(module, [(x, y)], test=(x[:5], y[:5]))
+    assert "test_loss" in problem.evaluate(problem.theta0)
+
+
+def test_widths_share_the_accuracy_of_the_last_minibatch():
+    x, y = images(24)
+    problem = aquila.problem(
+        network(), shards(x, y), test=(x, y), narrower=[network(0.5)], groups=[0, 1]
+    )
+    run = aquila.Simulation(
+        aquila.create("fedsgd"), problem.theta0, problem.devices, fleet=problem.fleet
+    )
+    record = run.advance(problem.evaluate)
+    narrow = problem.devices[1].model
+    narrow.load(problem.fleet.restrict(problem.theta0)[1])
+    right = (narrow.outputs(shards(x, y)[1][0]).argmax(1) == shards(x, y)[1][1]).float().mean()
+    assert record.metrics["last_minibatch_train_accuracy"] == pytest.approx(float(right))

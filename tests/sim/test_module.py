@@ -141,3 +141,19 @@ def test_shards_that_do_not_fit_are_refused():
         aquila.problem(network(), [(x, y), (x, y[:-1])])
     with pytest.raises(ValueError, match="shard 0 has 0 inputs"):
         aquila.problem(network(), [(x[:0], y[:0])])
+
+
+def test_batches_are_not_cut_under_batch_norm():
+    torch.manual_seed(0)
+    module = nn.Sequential(
+        nn.Linear(5, 4), nn.BatchNorm1d(4, track_running_stats=False), nn.Linear(4, 3)
+    )
+    x, y = data(CHUNK + 300)
+    problem = aquila.problem(module, [(x, y)])
+    gradient = problem.devices[0].oracle(Key((0,))).gradient(problem.theta0)[1]
+    torch.testing.assert_close(gradient, reference(module, x, y)[1], rtol=1e-3, atol=1e-6)
+
+
+def test_a_single_gpu_is_chosen_from_outside():
+    with pytest.raises(ValueError, match="choose it by CUDA_VISIBLE_DEVICES"):
+        aquila.problem(network(), [data()], device="cuda:1")

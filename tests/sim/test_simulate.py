@@ -1,4 +1,6 @@
+import gc
 import json
+import weakref
 
 import numpy as np
 import pytest
@@ -93,6 +95,28 @@ def test_another_run_cannot_be_resumed(tmp_path):
         aquila.simulate(other, THETA0, PROBLEM.devices, out=tmp_path, resume=True)
 
 
+def test_another_setting_or_model_cannot_be_resumed(tmp_path):
+    simulate(out=tmp_path, setting="batches of 10")
+    with pytest.raises(ValueError, match="of another run"):
+        simulate(out=tmp_path, setting="batches of 20", resume=True)
+    with pytest.raises(ValueError, match="of another run"):
+        aquila.simulate(METHOD, THETA0 + 1, PROBLEM.devices, 6, out=tmp_path, resume=True)
+
+
+def test_a_checkpoint_with_a_part_missing_is_named(tmp_path):
+    simulate(out=tmp_path)
+    with np.load(tmp_path / CHECKPOINT) as file:
+        arrays = dict(file)
+    for missing in ("acks", "server.theta.", "1.state.q."):
+        rest = {name: array for name, array in arrays.items() if name != missing}
+        np.savez(tmp_path / CHECKPOINT, **rest)
+        with pytest.raises(ValueError, match="is not a whole checkpoint"):
+            simulate(out=tmp_path, resume=True)
+    np.savez(tmp_path / CHECKPOINT, **{**arrays, "1.state.q.": np.zeros(1, np.float32)})
+    with pytest.raises(ValueError, match=r"q is \(1,\), not \(8,\)"):
+        simulate(out=tmp_path, resume=True)
+
+
 @pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"PK\x03\x04 broken"])
 def test_a_broken_checkpoint_is_named(tmp_path, content):
     simulate(out=tmp_path)
@@ -113,6 +137,18 @@ def test_records_missing_beside_a_checkpoint_are_named(tmp_path):
     (tmp_path / RECORDS).write_text("")
     with pytest.raises(ValueError, match="has 0 records"):
         simulate(out=tmp_path, resume=True)
+
+
+def test_a_finished_run_is_freed_at_once():
+    run = aquila.Simulation(METHOD, THETA0, PROBLEM.devices)
+    run.advance()
+    gone = weakref.ref(run)
+    gc.disable()
+    try:
+        del run
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 def test_resume_needs_a_folder():

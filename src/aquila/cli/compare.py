@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aquila.cli.setting import chosen_experiment, save_settings, setting_options
+from aquila.cli.setting import chosen_experiment, setting_options
 from aquila.cli.spec import Spec, parse_spec
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from aquila.report.table import Result
     from aquila.sim.experiment import Experiment
     from aquila.sim.module import Problem
+    from aquila.tasks.partition import Partition
 
 FIGURE = "loss_against_uplink.png"
 
@@ -52,18 +53,20 @@ def compare(
     from aquila.report.table import results_table
 
     specs = [parse_spec(text) for text in methods or chosen.compare] or default_specs()
-    for spec in specs:
+    for number, spec in enumerate(specs):
         spec.create(chosen)  # a misspelt method is reported before any training
+        if spec in specs[:number]:
+            raise ValueError(f"{spec.label} is given twice")
     console, setting = make_console(), chosen.setting
     problem, parts = setting.problem()
     console.print(setting.describe(len(problem.theta0)))
-    for spec in specs:
-        folder = folder_of(spec, out)
-        if overwrite:
-            shutil.rmtree(folder, ignore_errors=True)
-        save_settings(folder, setting, spec, parts)
+    if overwrite:
+        for spec in specs:
+            shutil.rmtree(folder_of(spec, out), ignore_errors=True)
     with Watch(console, setting.rounds, max(len(spec.label) for spec in specs)) as watch:
-        results = [one(spec, chosen, problem, out, resume, watch) for spec in specs]
+        results = [
+            one(spec, chosen, problem, parts, folder_of(spec, out), resume, watch) for spec in specs
+        ]
     console.print(results_table(results, problem.fleet))
     figure = plot_loss_against_uplink(results, out / FIGURE)
     console.print(f"loss against uplink bytes: {figure}")
@@ -83,7 +86,13 @@ def folder_of(spec: Spec, out: Path) -> Path:
 
 
 def one(
-    spec: Spec, experiment: Experiment, problem: Problem, out: Path, resume: bool, watch: Watch
+    spec: Spec,
+    experiment: Experiment,
+    problem: Problem,
+    parts: Partition,
+    folder: Path,
+    resume: bool,
+    watch: Watch,
 ) -> Result:
     """Run one method; one that diverges ends early, says so and keeps its records."""
     from aquila.cli.training import train
@@ -92,9 +101,9 @@ def one(
     from aquila.sim.records import read_records
     from aquila.sim.simulate import RECORDS
 
-    folder = folder_of(spec, out)
     try:
-        return Result(spec.label, train(spec, experiment, problem, folder, resume, watch))
+        records = train(spec, experiment, problem, parts, folder, resume, watch)
+        return Result(spec.label, records)
     except NonFiniteError as error:
         watch.say(f"stopped: {error}")
         return Result(spec.label, read_records(folder / RECORDS), stopped=True)

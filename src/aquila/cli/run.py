@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from aquila.cli.setting import chosen_experiment, save_settings, setting_options
+from aquila.cli.setting import chosen_experiment, setting_options
 from aquila.cli.spec import parse_spec
 
 
@@ -37,9 +37,7 @@ def run(
     spec.create(chosen)  # a misspelt method is reported before anything else
     console, setting = make_console(), chosen.setting
     problem, parts = setting.problem()
-    if out is not None:
-        save_settings(out, setting, spec, parts)
     console.print(setting.describe(len(problem.theta0)))
     with Watch(console, setting.rounds, len(spec.label)) as watch:
-        records = train(spec, chosen, problem, out, resume, watch)
+        records = train(spec, chosen, problem, parts, out, resume, watch)
     console.print(results_table([Result(spec.label, records)], problem.fleet))

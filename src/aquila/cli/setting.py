@@ -56,7 +56,15 @@ def chosen_experiment(
         raise ValueError(
             f"there is no experiment file {experiment}; a method is named by --method {experiment}"
         )
+    _check_methods(chosen)
     return replace(chosen, setting=chosen.setting.smoke()) if smoke else chosen
+
+
+def _check_methods(experiment: Experiment) -> None:
+    from aquila.methods import create
+
+    for name, parameters_ in experiment.methods.items():
+        create(name, **parameters_)
 
 
 def save_settings(folder: Path, setting: Setting, spec: Spec, parts: Partition) -> None:

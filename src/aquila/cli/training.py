@@ -11,20 +11,31 @@ if TYPE_CHECKING:
     from aquila.sim.experiment import Experiment
     from aquila.sim.module import Problem
     from aquila.sim.records import Record
+    from aquila.tasks.partition import Partition
 
 
 def train(
     spec: Spec,
     experiment: Experiment,
     problem: Problem,
+    parts: Partition,
     out: Path | None,
     resume: bool,
     watch: Watch,
 ) -> list[Record]:
-    """Run one method to the end and return its records."""
+    """Run one method to the end and return its records; the folder tells what was run in it."""
+    from aquila.cli.setting import save_settings
     from aquila.sim.simulate import simulate
 
-    setting = experiment.setting
+    setting, saved = experiment.setting, False
+
+    def show(record: Record) -> None:
+        nonlocal saved
+        if out is not None and not saved:  # not before the folder has proved to be free
+            save_settings(out, setting, spec, parts)
+            saved = True
+        watch.show(record)
+
     watch.begin(spec.label)
     return simulate(
         spec.create(experiment),
@@ -39,5 +50,6 @@ def train(
         on_nan=setting.on_nan,
         out=out,
         resume=resume,
-        on_record=watch.show,
+        setting=setting.identity(),
+        on_record=show,
     ).records

@@ -57,6 +57,10 @@ class Fleet:
         """Return the squared norm of the vector as each group sees it."""
         return tuple(squared_norm(part) for part in self.restrict(vector))
 
+    def held_by(self, devices: Iterable[DeviceId]) -> torch.Tensor:
+        """Return which coordinates at least one of the devices holds."""
+        return self._weight_of_holders(dict.fromkeys(devices, 1.0)) > 0
+
     def share(self, vectors: Iterable[tuple[DeviceId, Vector]]) -> Vector:
         """Return the sum over the given devices divided by all devices that hold a coordinate."""
         return self._divide(self._sum(vectors), self._holders)

@@ -11,6 +11,10 @@ NEVER = -1
 """The `ack` of a device none of whose replies has been applied yet."""
 
 
+MAX_BITS = 32
+"""Widest code of a coordinate."""
+
+
 class WireError(ValueError):
     """A message that is not what it claims to be, or that may not be used here and now."""
 

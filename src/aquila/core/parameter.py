@@ -21,7 +21,8 @@ class Bounds:
 
     def allow(self, value: float) -> bool:
         """Whether the value is finite and in range."""
-        return math.isfinite(value) and self.low <= value <= self.high and value > self.above
+        finite = isinstance(value, int) or math.isfinite(value)
+        return finite and self.low <= value <= self.high and value > self.above
 
     def __str__(self) -> str:
         if self.above > -math.inf:
@@ -71,6 +72,8 @@ class Parameter:
     def _number(self, value: object) -> float | int | None:
         if isinstance(value, bool) or not isinstance(value, int | float | str):
             return None
+        if self.type is int and (isinstance(value, int) or str(value).strip("+-").isdecimal()):
+            return int(value)  # not by way of a float, which holds 53 bits
         try:
             number = float(value)
         except (ValueError, OverflowError):

@@ -5,19 +5,19 @@ from typing import Literal
 
 import torch
 
-from aquila.core.packet import Codes, Dense, code_dtype
+from aquila.core.packet import MAX_BITS, Codes, Dense, code_dtype
 from aquila.core.random import Key
 from aquila.core.vector import Vector, max_norm, squared_norm
 
 Norm = Literal["max", "l2"]
-MAX_BITS = 32
 
 
 def midrise(v: Vector, bits: int) -> Codes | None:
     """Deterministic range quantizer of LAQ and AQUILA (AQUILA, Definition 2 and Lemma 4).
 
     psi = floor((v + R) / (2 tau R) + 1/2), dq = 2 tau R psi - R, tau = 1 / (2**bits - 1); every
-    coordinate is off by at most tau R. The paper calls it mid-tread, but its grid has no zero.
+    coordinate is off by at most tau R, or by the rounding of R where that is coarser (in float32
+    from about 22 bits on). The paper calls it mid-tread, but its grid has no zero.
     The zero vector has no grid and gives None.
     """
     R = max_norm(v)

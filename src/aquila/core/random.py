@@ -18,7 +18,8 @@ class Purpose(IntEnum):
     SERVER = 2
     LINK = 3
     SPLIT = 4
-    MODEL = 5
+    HOLD_OUT = 5
+    SYNTHETIC = 6
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,10 @@ def from_arrays(template: Any, arrays: Mapping[str, npt.NDArray[Any]], prefix: s
         raise ValueError(f"the saved state has no {prefix.rstrip('.')}")
     array = arrays[prefix]
     if isinstance(template, torch.Tensor):
+        if array.shape != template.shape:
+            raise ValueError(
+                f"the saved {prefix.rstrip('.')} is {array.shape}, not {tuple(template.shape)}"
+            )
         return torch.from_numpy(np.array(array)).to(template.device, template.dtype)
     if isinstance(template, tuple):
         return _tuples(array.tolist())

@@ -20,5 +20,10 @@ def max_norm(v: Vector) -> float:
 
 def error_ratio(v: Vector, approximation: Vector) -> float:
     """Size of the error against the size of the vector; 0 for the zero vector."""
+    return relative_size(squared_norm(v - approximation), v)
+
+
+def relative_size(squared: float, v: Vector) -> float:
+    """Size of something, given by its squared norm, against the size of a vector."""
     size = squared_norm(v)
-    return math.sqrt(squared_norm(v - approximation) / size) if size else 0.0
+    return math.sqrt(squared / size) if size else 0.0

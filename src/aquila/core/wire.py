@@ -9,12 +9,10 @@ import torch
 
 from aquila.core.envelope import Flag, Frame, Kind, demand, parse, seal
 from aquila.core.fixed import pack_fixed, packed_size, unpack_fixed
-from aquila.core.packet import Codes, Dense, Packet, WireError, code_dtype
+from aquila.core.packet import MAX_BITS, Codes, Dense, Packet, WireError, code_dtype
 from aquila.core.vector import Vector
 
 __all__ = ["WireError", "pack", "unpack"]
-
-MAX_BITS = 32
 
 
 def pack(packet: Packet) -> bytes:

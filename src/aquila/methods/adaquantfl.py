@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from aquila.core.method import Method, Oracle, Turn, Work, local_work, theta_of
-from aquila.core.packet import Codes, Dense, Packet
+from aquila.core.packet import MAX_BITS, Codes, Dense, Packet
 from aquila.core.parameter import Bounds
-from aquila.core.quantize import MAX_BITS, Norm, dither, levels_of_width, width_of_levels
+from aquila.core.quantize import Norm, dither, levels_of_width, width_of_levels
 from aquila.core.random import Key
 from aquila.core.vector import Vector, error_ratio
 from aquila.methods.catalog import Alpha, WorkOption, entry

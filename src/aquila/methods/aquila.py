@@ -15,7 +15,7 @@ from aquila.core.packet import Packet
 from aquila.core.parameter import Bounds
 from aquila.core.quantize import aquila_level, midrise
 from aquila.core.random import Key
-from aquila.core.vector import Vector, error_ratio, squared_norm
+from aquila.core.vector import Vector, relative_size, squared_norm
 from aquila.methods.catalog import Alpha, WorkOption, entry
 from aquila.methods.memory import Memory, MemoryServer
 
@@ -47,7 +47,7 @@ class AquilaDevice:
             return Turn(state, Packet(order.round), {"loss": loss})
         dq = codes.decode()
         sent, error = squared_norm(dq), squared_norm(v - dq)
-        notes = {"loss": loss, "error_ratio": error_ratio(v, dq)}
+        notes = {"loss": loss, "error_ratio": relative_size(error, v)}
         threshold = self.beta / self.alpha**2 * order.scalar("drift")
         if order.round > 0 and sent + error <= threshold:  # Eq. (skip rule)
             return Turn(state, Packet(order.round), notes)

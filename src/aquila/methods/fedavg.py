@@ -54,9 +54,12 @@ class FedAvgServer:
         self, state: MeanState, fleet: Fleet, round: int, key: Key
     ) -> tuple[MeanState, dict[DeviceId, Packet]]:
         """Send the model to a random part of the devices, at least one."""
-        count = max(1, int(self.fraction * len(fleet.devices)))
+        count = max(1, self._share_of(len(fleet.devices)))
         chosen = key.sample(fleet.devices, count)
         return state, broadcast(fleet, state.theta, round, devices=chosen)
+
+    def _share_of(self, devices: int) -> int:
+        return round(self.fraction * devices)
 
     def check(self, reply: Packet) -> None:
         """Take replies that say how many samples stand behind them."""

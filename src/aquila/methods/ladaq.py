@@ -8,8 +8,7 @@ import math
 from dataclasses import dataclass, replace
 
 from aquila.core.method import Method, Oracle, Turn
-from aquila.core.packet import Packet
-from aquila.core.quantize import MAX_BITS
+from aquila.core.packet import MAX_BITS, Packet
 from aquila.core.random import Key
 from aquila.core.vector import Vector
 from aquila.methods.adaquantfl import StartBits

@@ -17,7 +17,7 @@ from aquila.core.packet import Packet
 from aquila.core.parameter import Bounds
 from aquila.core.quantize import midrise_or_dense
 from aquila.core.random import Key
-from aquila.core.vector import Vector, error_ratio, squared_norm
+from aquila.core.vector import Vector, relative_size, squared_norm
 from aquila.methods.catalog import Alpha, UploadBits, WorkOption, entry
 from aquila.methods.memory import MemoryServer
 
@@ -59,7 +59,7 @@ class LaqDevice:
             return Turn(waiting, Packet(order.round), {"loss": loss})
         dq = upload.decode()
         sent, error = squared_norm(dq), squared_norm(v - dq)
-        notes = {"loss": loss, "error_ratio": error_ratio(v, dq)}
+        notes = {"loss": loss, "error_ratio": relative_size(error, v)}
         threshold = self.xi / self.alpha**2 * order.scalar("drift") + 3 * (error + state.error)
         if sent < threshold and state.clock < self.t_bar:
             return Turn(waiting, Packet(order.round), notes)

@@ -57,18 +57,25 @@ class MarinaDevice:
     def step(self, state: LastModel, order: Packet, oracle: Oracle, key: Key) -> Turn[LastModel]:
         """Answer with ∇f_m(θᵏ), or with Q(∇f_m(θᵏ) - ∇f_m(θᵏ⁻¹)) (MARINA, Algorithm 1, line 8)."""
         theta = theta_of(order)
-        loss, gradient = local_work(oracle, theta, self.work, self.alpha)
+        full, stale = bool(order.scalar("full")), state.round != order.round - 1
+        before = None if full or stale else self._gradient(oracle, state.theta)[1]
+        loss, gradient = self._gradient(oracle, theta)
         seen = LastModel(theta, order.round)
-        if order.scalar("full"):
-            reply, notes = Packet(order.round, Dense(gradient)), {"error_ratio": 0.0}
-        elif state.round != order.round - 1:
-            reply, notes = Packet(order.round, None, {"stale": 1.0}), {}
+        notes = {"loss": loss}
+        if full:
+            reply = Packet(order.round, Dense(gradient))
+        elif before is None:
+            reply = Packet(order.round, None, {"stale": 1.0})
         else:
-            change = gradient - local_work(oracle, state.theta, self.work, self.alpha)[1]
+            change = gradient - before
             codes = dither(change, levels_of_width(self.bits), key, self.norm, self.bucket)
-            notes = {} if codes is None else {"error_ratio": error_ratio(change, codes.decode())}
+            if codes is not None:
+                notes["error_ratio"] = error_ratio(change, codes.decode())
             reply = Packet(order.round, codes)
-        return Turn(seen, reply, {"loss": loss, **notes}, fallback=seen)
+        return Turn(seen, reply, notes, fallback=seen)
+
+    def _gradient(self, oracle: Oracle, theta: Vector) -> tuple[float, Vector]:
+        return local_work(oracle, theta, self.work, self.alpha)
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +121,7 @@ class MarinaServer:
         g = state.g
         if fresh:
             mean = fleet.mean(uploads(fresh), weights=dict.fromkeys(fresh, 1.0))
-            g = mean if state.full else g + mean
+            g = torch.where(fleet.held_by(fresh), mean, g) if state.full else g + mean
         theta = (state.theta - self.alpha * g).to(state.theta.dtype)
         return MarinaState(theta, g, state.full)
 

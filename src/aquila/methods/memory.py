@@ -1,7 +1,8 @@
 """Part: a server that keeps the average q̄ of what each device sent last, and nothing a device.
 
 A device uploads the change Δq of its memory q_m; the server adds its share to q̄. Because the
-runtime lets a device keep a change only once the server has applied it, q̄ = mean(q_m) always.
+runtime lets a device keep a change only once the server has applied it, q̄ = mean(q_m) after every
+round, up to the rounding of the devices' sums.
 """
 
 from collections.abc import Mapping

@@ -15,6 +15,9 @@ from aquila.core.packet import Packet
 from aquila.core.random import Key
 from aquila.core.vector import Vector
 
+NEGLIGIBLE = 1e-18
+"""Share of the first loss below which a loss counts as this much; far beyond any width's cap."""
+
 
 @dataclass(frozen=True, eq=False)
 class ScheduleState:
@@ -45,8 +48,9 @@ class ScheduledServer:
     ) -> tuple[ScheduleState, dict[DeviceId, Packet]]:
         """Add the size to the orders of the wrapped server."""
         inner, orders = self.inner.orders(state.inner, fleet, round, key)
-        falling = state.first > 0 and state.latest > 0
-        size = self.start * math.sqrt(state.first / state.latest) if falling else self.start
+        size = self.start
+        if state.first > 0:
+            size *= math.sqrt(state.first / max(state.latest, state.first * NEGLIGIBLE))
         scheduled = {
             device: replace(order, scalars={**order.scalars, "size": size})
             for device, order in orders.items()

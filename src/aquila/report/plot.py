@@ -1,21 +1,19 @@
-"""Figures of results; matplotlib is an extra."""
+"""Figures of results."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from aquila.report.figure import new_figure
 from aquila.report.table import MIB, Result
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 def plot_loss_against_uplink(results: Sequence[Result], path: Path) -> Path:
     """Draw training loss against real bytes sent, one line a run, and return the path."""
-    figure = _new_figure()
+    figure = new_figure(8, 5)
     axes = figure.add_subplot()
     for number, result in enumerate(results):
         points = [
@@ -26,7 +24,8 @@ def plot_loss_against_uplink(results: Sequence[Result], path: Path) -> Path:
             if r.loss is not None
         ]
         axes.plot(*zip(*points, strict=True), label=result.label, **_style(result, number))
-    axes.set(xscale="log", yscale="log")
+    if any(result.records for result in results):
+        axes.set(xscale="log", yscale="log")
     axes.set(xlabel="uplink, MiB of real frames", ylabel="training loss")
     axes.grid(which="major", alpha=0.3)
     for side in ("top", "right"):
@@ -35,14 +34,6 @@ def plot_loss_against_uplink(results: Sequence[Result], path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150, bbox_inches="tight")
     return path
-
-
-def _new_figure() -> Figure:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ValueError("figures need matplotlib: pip install 'aquila-fl[report]'") from error
-    return Figure(figsize=(8, 5), layout="constrained")
 
 
 def _style(result: Result, number: int) -> dict[str, Any]:

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from aquila.report.figure import new_figure
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 CELL_INCHES = 0.42
 NUMBERED_CELLS = 200
@@ -21,7 +22,10 @@ def plot_split(counts: Sequence[Sequence[int]], path: Path, title: str = "") -> 
     `counts` has a row a device, and in it the number of samples of every class.
     """
     devices, classes = len(counts), len(counts[0])
-    figure = _new_figure(devices, classes)
+    figure = new_figure(
+        width=min(12.0, max(6.0, 1.5 + devices * CELL_INCHES)),
+        height=min(9.0, max(4.5, 2.5 + classes * CELL_INCHES)),
+    )
     above, below = figure.subplots(
         2, 1, sharex=True, height_ratios=[1, max(2.0, min(5.0, classes / 4))]
     )
@@ -41,16 +45,6 @@ def plot_split(counts: Sequence[Sequence[int]], path: Path, title: str = "") -> 
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
     return path
-
-
-def _new_figure(devices: int, classes: int) -> Figure:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ValueError("figures need matplotlib: pip install 'aquila-fl[report]'") from error
-    width = min(12.0, max(6.0, 1.5 + devices * CELL_INCHES))
-    height = min(9.0, max(4.5, 2.5 + classes * CELL_INCHES))
-    return Figure(figsize=(width, height), layout="constrained")
 
 
 def _square_root() -> Any:

@@ -14,8 +14,8 @@ NanPolicy = Literal["stop", "skip"]
 """What a device does with a gradient that is not finite: stop the run, or refuse to upload."""
 
 
-HEADROOM = 1 / 16
-"""Share of the largest float a coordinate may reach, so that grids over differences stay finite."""
+LARGEST = {torch.float32: torch.finfo(torch.float32).max / 16, torch.float64: 1e150}
+"""What a coordinate may reach, so that grids over differences and squared norms stay finite."""
 
 
 class NonFiniteError(ArithmeticError):
@@ -24,7 +24,10 @@ class NonFiniteError(ArithmeticError):
 
 @dataclass(frozen=True)
 class GuardedOracle:
-    """An oracle whose answers have been checked."""
+    """An oracle whose answers have been checked, and that shares no memory with the method.
+
+    A user's function may write to the model it is given, or hand out the same buffer twice.
+    """
 
     inner: Oracle
     device: DeviceId
@@ -37,11 +40,11 @@ class GuardedOracle:
 
     def gradient(self, theta: Vector) -> tuple[float, Vector]:
         """Return loss and gradient, or raise."""
-        return self._checked(*self.inner.gradient(theta), theta)
+        return self._checked(*self.inner.gradient(theta.clone()), theta)
 
     def train(self, theta: Vector, alpha: float) -> tuple[float, Vector]:
         """Return loss and way of local training, or raise."""
-        return self._checked(*self.inner.train(theta, alpha), theta)
+        return self._checked(*self.inner.train(theta.clone(), alpha), theta)
 
     def _checked(self, loss: float, gradient: Vector, theta: Vector) -> tuple[float, Vector]:
         where = f"device {self.device}, round {self.round}"
@@ -50,12 +53,12 @@ class GuardedOracle:
                 f"{where}: the gradient is {tuple(gradient.shape)} {gradient.dtype}, "
                 f"the model {tuple(theta.shape)} {theta.dtype}"
             )
-        limit = torch.finfo(gradient.dtype).max * HEADROOM
-        bad = int((~(gradient.abs() <= limit)).sum())
+        bad = int((~(gradient.abs() <= LARGEST[gradient.dtype])).sum())
         if bad:
             raise NonFiniteError(
-                f"{where}: {bad} of {len(gradient)} coordinates of the gradient are NaN or infinite"
+                f"{where}: {bad} of {len(gradient)} coordinates of the gradient are NaN, infinite "
+                f"or beyond {LARGEST[gradient.dtype]:.0e}"
             )
         if not math.isfinite(loss):
             raise NonFiniteError(f"{where}: the loss is {loss}")
-        return float(loss), gradient
+        return float(loss), gradient.detach().clone()

@@ -6,6 +6,7 @@ device that it applied. On any other `ack` the device takes its last turn back. 
 doubled and reordered replies are thus all one case: a turn that never happened.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -46,6 +47,7 @@ class DeviceSession:
         self.device = device
         self.state: Any = self.half.init(like)
         self.last_round = NEVER
+        self.acked = NEVER
         self.notes: dict[str, float] = {}
         self._shard = shard
         self._like = like
@@ -61,7 +63,7 @@ class DeviceSession:
     def answer(self, order: Order) -> Packet:
         """Answer an order with a reply that is still to be packed."""
         packet = self._read(order)
-        if packet.round == self.last_round and self._pending is not None:
+        if self._pending is not None and packet.round == self.last_round:
             return self._pending.reply  # an order that came twice gets the same answer
         state = self._settled(packet.ack)
         key = Key((self._seed, packet.round, self.device))
@@ -73,25 +75,30 @@ class DeviceSession:
             if self._on_nan == "stop":
                 raise
             turn = Turn(state, Packet(packet.round, refused=True))
-        self.state, self._pending, self.last_round = state, turn, packet.round
+        self.state, self.acked, self._pending = state, packet.ack, turn
+        self.last_round = packet.round
         self.notes = dict(turn.notes)
         return turn.reply
 
     def settle(self, ack: int) -> None:
         """Keep the last turn if its round was acknowledged, take it back otherwise."""
-        self.state, self._pending = self._settled(ack), None
+        self.state, self.acked, self._pending = self._settled(ack), ack, None
 
-    def restore(self, state: Any, last_round: int) -> None:
+    def restore(self, state: Any, last_round: int, acked: int) -> None:
         """Continue from a saved, settled state."""
-        self.state, self.last_round, self._pending = state, last_round, None
+        self.state, self.last_round, self.acked = state, last_round, acked
+        self._pending = None
 
     def _settled(self, ack: int) -> Any:
         turn = self._pending
-        if turn is None:
-            return self.state
-        if ack == turn.reply.round:
+        if turn is not None and ack == turn.reply.round:
             return turn.state
-        return self.state if turn.fallback is None else turn.fallback
+        if ack != self.acked:
+            raise WireError(
+                f"order acknowledges round {ack}, but the last round of device {self.device} "
+                f"known to be acknowledged is {self.acked}"
+            )
+        return self.state if turn is None or turn.fallback is None else turn.fallback
 
     def _read(self, order: Order) -> Packet:
         words, model = unpack(order.words), self._unpack_model(order.model)
@@ -99,7 +106,8 @@ class DeviceSession:
             raise WireError("an order is a model frame and a frame of words without a vector")
         if words.round != model.round:
             raise WireError(f"model of round {model.round} in an order of round {words.round}")
-        if words.round < self.last_round:
+        repeated = self._pending is not None and words.round == self.last_round
+        if words.round <= self.last_round and not repeated:
             raise WireError(f"order of round {words.round} after one of round {self.last_round}")
         if model.vector.dimension != self._like.numel():
             raise WireError(
@@ -141,6 +149,7 @@ class ServerSession:
         if not self._orders:
             key = Key((self._seed, self.round, Purpose.SERVER))
             self._opened, packets = self.half.orders(self.state, self.fleet, self.round, key)
+            self._demand_finite(packets)
             models: dict[int, bytes] = {}
             for device, packet in packets.items():
                 if id(packet.vector) not in models:
@@ -165,6 +174,8 @@ class ServerSession:
 
     def close_round(self) -> dict[DeviceId, Packet]:
         """Apply the replies that came, move on to the next round, and return them."""
+        if not self._orders:
+            raise RuntimeError(f"round {self.round} has not been opened")
         replies = {d: self._replies[d] for d in sorted(self._replies)}
         applied = {d: r for d, r in replies.items() if not r.refused}
         state = self.half.update(self._opened, self.fleet, applied)
@@ -177,6 +188,14 @@ class ServerSession:
         self.state, self.round = state, self.round + 1
         self._orders, self._replies = {}, {}
         return replies
+
+    def _demand_finite(self, packets: dict[DeviceId, Packet]) -> None:
+        numbers = (value for packet in packets.values() for value in packet.scalars.values())
+        if not all(map(math.isfinite, numbers)):
+            raise NonFiniteError(
+                f"the last step before round {self.round} is too large to be measured; "
+                "a smaller alpha may help"
+            )
 
     def restore(self, state: Any, round: int, acks: list[int]) -> None:
         """Continue from a saved round."""

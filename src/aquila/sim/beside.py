@@ -1,12 +1,16 @@
 """Work done beside the devices' own: where a GPU trains, threads see to the bytes meanwhile."""
 
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 import torch
 
+from aquila.sim.graph import QUIET
+
 THREADS = 4
+_LOCAL = threading.local()
 
 T = TypeVar("T")
 
@@ -31,9 +35,12 @@ class Beside:
 
 
 def _on_own_stream(ready: torch.cuda.Event, work: Callable[[], T]) -> T:
-    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    stream.wait_event(ready)
-    with torch.cuda.stream(stream):
-        result = work()
-    stream.synchronize()
+    with QUIET.working():
+        if not hasattr(_LOCAL, "stream"):
+            _LOCAL.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream: torch.cuda.Stream = _LOCAL.stream
+        stream.wait_event(ready)
+        with torch.cuda.stream(stream):
+            result = work()
+        stream.synchronize()
     return result

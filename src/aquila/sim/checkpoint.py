@@ -48,8 +48,12 @@ def load_checkpoint(path: Path, simulation: "Simulation") -> None:
             f"asked for {simulation.fingerprint}"
         )
     server = simulation.server
-    state = from_arrays(server.state, arrays, "server.")
-    server.restore(state, int(arrays["round"]), arrays["acks"].tolist())
-    for session in simulation.devices:
-        state = from_arrays(session.state, arrays, f"{session.device}.state.")
-        session.restore(state, int(arrays[f"{session.device}.last_round"]))
+    try:
+        acks = arrays["acks"].tolist()
+        server.restore(from_arrays(server.state, arrays, "server."), int(arrays["round"]), acks)
+        for session in simulation.devices:
+            state = from_arrays(session.state, arrays, f"{session.device}.state.")
+            last_round = int(arrays[f"{session.device}.last_round"])
+            session.restore(state, last_round, acks[session.device])
+    except (KeyError, IndexError, ValueError) as error:
+        raise ValueError(f"{path} is not a whole checkpoint: {error}") from error

@@ -29,8 +29,18 @@ def read_experiment(path: Path, overrides: dict[str, object]) -> Experiment:
     for part in content:
         if part not in PARTS:
             raise ValueError(f"{path} has no use for {part!r}{nearest(part, PARTS)}")
+    methods, compare = content.get("methods", {}), content.get("compare", [])
+    if not isinstance(compare, list) or not all(isinstance(spec, str) for spec in compare):
+        raise ValueError(f"{path}: compare must be a list of methods, not {compare!r}")
+    for table in (content.get("setting", {}), methods, *_values(methods)):
+        if not isinstance(table, dict):
+            raise ValueError(f"{path}: setting and methods must be tables, not {table!r}")
     try:
         setting = Setting.of({**content.get("setting", {}), **overrides})
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
-    return Experiment(setting, content.get("methods", {}), tuple(content.get("compare", ())))
+    return Experiment(setting, methods, tuple(compare))
+
+
+def _values(table: object) -> list[object]:
+    return list(table.values()) if isinstance(table, dict) else []

@@ -11,6 +11,7 @@ from torch import nn
 from aquila.core.random import Key
 from aquila.core.vector import Vector
 from aquila.sim.graph import StepGraphs
+from aquila.tasks.models import has_batch_norm
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 """Inputs and targets."""
@@ -26,7 +27,10 @@ CHUNK = 8192
 
 
 class FlatModule:
-    """A copy of a module whose parameters and gradients are views of two flat vectors."""
+    """A copy of a module whose parameters and gradients are views of two flat vectors.
+
+    `last_accuracy` is a cell for the accuracy on the latest minibatch, which modules may share.
+    """
 
     def __init__(
         self,
@@ -35,6 +39,7 @@ class FlatModule:
         device: torch.device | str = "cpu",
         precision: Precision = "float32",
         fuse: bool = False,
+        last_accuracy: torch.Tensor | None = None,
     ) -> None:
         _refuse_running_statistics(module)
         self.module = copy.deepcopy(module).to(device)
@@ -50,7 +55,11 @@ class FlatModule:
             p.data = self.theta[start:end].view_as(p)
             p.grad = self.grad[start:end].view_as(p)
             start = end
-        self.last_accuracy = torch.zeros((), device=device)
+        self.last_accuracy = (
+            torch.zeros((), device=device) if last_accuracy is None else last_accuracy
+        )
+        # the statistics of a batch norm are those of the whole batch, which so must not be cut
+        self._whole = has_batch_norm(module)
         self._alpha = self.theta.new_zeros(())
         self._loss_sum = self.theta.new_zeros(())
         touched = (self.theta, self.grad, self.last_accuracy, self._loss_sum)
@@ -63,7 +72,7 @@ class FlatModule:
         self._begin(theta)
         self.grad.zero_()
         x, y = batch
-        size = max(1, CHUNK // y[0].numel())
+        size = len(x) if self._whole else max(1, CHUNK // y[0].numel())
         with self._randomness(key):
             for start in range(0, len(x), size):
                 part = slice(start, start + size)

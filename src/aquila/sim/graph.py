@@ -1,6 +1,8 @@
 """CUDA graphs of a training step: recorded once for each shape of batch, then replayed."""
 
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -10,6 +12,36 @@ WARM_UP = 3
 
 Step = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], None]
 """(inputs, targets, mask of classes) -> one step, in place"""
+
+
+class Quiet:
+    """Keeps GPU work of other threads and the recording of graphs apart, as CUDA demands."""
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        self._busy = 0
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Work that may go on beside other work, but not beside a recording."""
+        with self._condition:
+            self._busy += 1
+        try:
+            yield
+        finally:
+            with self._condition:
+                self._busy -= 1
+                self._condition.notify_all()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Wait for all other work, and keep new work waiting."""
+        with self._condition:
+            self._condition.wait_for(lambda: self._busy == 0)
+            yield
+
+
+QUIET = Quiet()
 
 
 @dataclass(frozen=True)
@@ -27,12 +59,14 @@ class StepGraphs:
         self._step = step
         self._touched = touched
         self._recorded: dict[tuple[object, ...], _Recorded] = {}
+        self._pool = torch.cuda.graph_pool_handle()  # graphs never run side by side
 
     def run(self, x: torch.Tensor, y: torch.Tensor, mask: torch.Tensor | None) -> None:
         """Take one step on a batch."""
         shape = (x.shape, x.dtype, y.shape, mask is None)
         if shape not in self._recorded:
-            self._recorded[shape] = self._record(x, y, mask)
+            with QUIET.alone():
+                self._recorded[shape] = self._record(x, y, mask)
         recorded = self._recorded[shape]
         recorded.inputs.copy_(x)
         recorded.targets.copy_(y)
@@ -53,7 +87,7 @@ class StepGraphs:
                 self._step(inputs, targets, mask)
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, pool=self._pool):
             self._step(inputs, targets, mask)
         for tensor, value in zip(self._touched, before, strict=True):
             tensor.copy_(value)

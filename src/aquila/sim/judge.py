@@ -11,7 +11,7 @@ from aquila.sim.flat import CHUNK, Batch, FlatModule, is_classification
 from aquila.tasks.models import with_statistics
 
 STATISTICS_BATCH = 500
-"""Training samples in one batch of the statistics of batch norms."""
+"""Most training samples in one batch of the statistics of batch norms."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,8 @@ class Judge:
     def __call__(self, theta: Vector) -> dict[str, float]:
         """Return the metrics of a model."""
         self.model.load(theta)
-        batches = torch.split(self.train_inputs, STATISTICS_BATCH)
+        count = -(-len(self.train_inputs) // STATISTICS_BATCH)
+        batches = torch.tensor_split(self.train_inputs, count)  # none of them much smaller
         tested = with_statistics(self.model.module, batches)
         loss, right, count, guesses = 0.0, 0.0, 0, []
         for x, y in self._passes():

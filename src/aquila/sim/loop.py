@@ -1,7 +1,8 @@
 """The loop: rounds of a method between a server and devices that share this process."""
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import partial
 
 import torch
 
@@ -12,7 +13,7 @@ from aquila.core.random import Key, Purpose
 from aquila.core.vector import Vector
 from aquila.core.wire import pack, unpack
 from aquila.runtime.finite import NanPolicy
-from aquila.runtime.ledger import Ledger, cost_of
+from aquila.runtime.ledger import Cost, Ledger, cost_of
 from aquila.runtime.session import DeviceSession, ServerSession
 from aquila.sim.beside import Beside
 from aquila.sim.link import Link
@@ -23,7 +24,11 @@ Evaluate = Callable[[Vector], Mapping[str, float]]
 
 
 class Simulation:
-    """A run that can be advanced round by round and looked into between rounds."""
+    """A run that can be advanced round by round and looked into between rounds.
+
+    `setting` is any text that tells this run from others with the same method, model and seed; a
+    checkpoint is resumed only by a run that gives the same one.
+    """
 
     def __init__(
         self,
@@ -35,6 +40,7 @@ class Simulation:
         fleet: Fleet | None = None,
         link: Link | None = None,
         on_nan: NanPolicy = "stop",
+        setting: str = "",
     ) -> None:
         _check_model(theta0)
         if not devices:
@@ -46,17 +52,15 @@ class Simulation:
         self.server = ServerSession(method, theta0.clone(), self.fleet, seed, trusting)
         self._beside = Beside(theta0.device)
         self.fingerprint = (
-            f"{method!r}, {len(devices)} devices, {theta0.numel()} coordinates of {theta0.dtype}, "
-            f"seed {seed}, {self.link!r}, on_nan {on_nan}"
+            f"{method!r}, {len(devices)} devices, model {_digest(theta0)}, "
+            f"groups {self.fleet.groups}, seed {seed}, {self.link!r}, on_nan {on_nan}, {setting}"
         )
-        # every device of a group is sent the same bytes, so they are decoded once
-        self._unpack_model = lru_cache(maxsize=len(self.fleet.slices))(self._decode_model)
-        self._cost_of_model = lru_cache(maxsize=len(self.fleet.slices))(cost_of)
+        self._models = ModelReader(theta0.device)
         likes = self.fleet.restrict(theta0)
         self.devices = [
             DeviceSession(
                 method, device, as_shard(given), likes[self.fleet.groups[device]], seed, on_nan,
-                self._unpack_model,
+                self._models.read,
             )
             for device, given in enumerate(devices)
         ]  # fmt: skip
@@ -72,14 +76,15 @@ class Simulation:
         ledger, replies = Ledger(), {}
         orders = self.server.open_round()
         for device, order in orders.items():
-            ledger.count_down(device, self._cost_of_model(order.model) + cost_of(order.words))
+            ledger.count_down(device, self._models.cost(order.model) + cost_of(order.words))
             if self.link.order_arrives(self._link_key(device)):
                 reply = self.devices[device].answer(order)
                 deliver = partial(self._deliver, device, reply, ledger)
                 replies[device] = self._beside.submit(deliver)
         arrived = sum(delivery.result() for delivery in replies.values())
         happened = self._close(ledger, lost=len(orders) - arrived)
-        metrics = evaluate(self.theta) if evaluate else {}
+        self._models.forget()
+        metrics = evaluate(self.theta.clone()) if evaluate else {}
         notes = [self.devices[device].notes for device in replies]
         return make_record(round, happened, notes, metrics)
 
@@ -101,8 +106,36 @@ class Simulation:
         refused = sum(r.refused for r in replies.values())
         return Happened(ledger, levels, len(replies) - len(levels) - refused, lost, refused)
 
-    def _decode_model(self, frame: bytes) -> Packet:
-        return unpack(frame, device=self.theta.device, trusted=True)
+
+class ModelReader:
+    """Reads each model frame once, though every device of a group is sent the same bytes."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._seen: dict[int, tuple[bytes, Packet, Cost]] = {}
+
+    def read(self, frame: bytes) -> Packet:
+        """Return the packet in a frame."""
+        return self._entry(frame)[1]
+
+    def cost(self, frame: bytes) -> Cost:
+        """Return what a frame costs."""
+        return self._entry(frame)[2]
+
+    def forget(self) -> None:
+        """Let go of the models of the round."""
+        self._seen.clear()
+
+    def _entry(self, frame: bytes) -> tuple[bytes, Packet, Cost]:
+        if id(frame) not in self._seen:  # the entry keeps the frame, so that its id stays its own
+            packet = unpack(frame, device=self._device, trusted=True)
+            self._seen[id(frame)] = frame, packet, cost_of(frame)
+        return self._seen[id(frame)]
+
+
+def _digest(theta: Vector) -> str:
+    content = theta.detach().cpu().numpy().tobytes()
+    return f"{theta.numel()} x {theta.dtype} {hashlib.sha256(content).hexdigest()[:16]}"
 
 
 def _check_model(theta: Vector) -> None:

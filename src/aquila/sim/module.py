@@ -106,8 +106,11 @@ def problem(
     `fuse` has torch compile the module, which takes half a minute and pays on a GPU.
     """
     groups = [0] * len(shards) if groups is None else groups
+    if torch.device(device).index is not None:
+        raise ValueError(f"device {device} names one GPU; choose it by CUDA_VISIBLE_DEVICES")
     _check(shards, groups, 1 + len(narrower))
-    models = [FlatModule(m, loss, device, precision, fuse) for m in (module, *narrower)]
+    cell = torch.zeros((), device=device)
+    models = [FlatModule(m, loss, device, precision, fuse, cell) for m in (module, *narrower)]
     seen = [] if classes is None else [_seen(y, classes).to(device) for _, y in shards]
     placed = [(x.to(device), y.to(device)) for x, y in shards]
     devices = tuple(

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -15,8 +16,9 @@ from aquila.runtime.ledger import Ledger, total
 class Record:
     """One round. Bytes are lengths of frames; `paper_bits` is the papers' count beside them.
 
-    `levels` gives the bits a coordinate of each device that uploaded, `uplink` the bytes of each
-    device that replied. `lost` counts messages that did not arrive, `refused` devices whose
+    `levels` gives the bits a coordinate of each upload that arrived, `uplink` the bytes of each
+    device that replied; bytes and `paper_bits` count what was sent, `uploads` and `skips` what
+    arrived. `lost` counts messages that did not arrive, `refused` devices whose
     gradient was not finite. `notes` are averages over the devices. Metrics that are not finite are
     left out, since JSON has no word for them.
     """
@@ -104,8 +106,19 @@ def read_records(path: Path) -> list[Record]:
 
 
 def write_records(path: Path, records: Iterable[Record]) -> None:
-    """Replace the records of a run."""
-    path.write_text("".join(to_line(record) for record in records))
+    """Replace the records of a run, all at once or not at all."""
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text("".join(to_line(record) for record in records))
+    temporary.replace(path)
+
+
+def append_record(path: Path, record: Record, to_disk: bool) -> None:
+    """Add one record; `to_disk` waits until all records so far would survive a crash."""
+    with path.open("a") as file:
+        file.write(to_line(record))
+        if to_disk:
+            file.flush()
+            os.fsync(file.fileno())
 
 
 def _means(notes: Iterable[Mapping[str, float]]) -> dict[str, float]:

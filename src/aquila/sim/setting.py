@@ -70,11 +70,11 @@ class Setting:
 
     def smoke(self) -> Setting:
         """Return the same setting cut down to seconds: two rounds on a few made-up samples."""
-        tenth = ",".join(str(float(width) / 8) for width in self.widths.split(","))
+        eighth = ",".join(str(width / 8) for width in self._widths())
         data = self.data if self.data.startswith((SYNTHETIC, "digits")) else SYNTHETIC + self.data
         return replace(
             self, data=data, samples=200, rounds=2, devices=10, batch_size=10, epochs=1,
-            widths=tenth, device="cpu", precision="float32",
+            widths=eighth, device="cpu", precision="float32",
         )  # fmt: skip
 
     def describe(self, parameters: int) -> str:
@@ -92,6 +92,11 @@ class Setting:
         from aquila.sim.link import Link
 
         return Link(uplink_loss=self.loss_rate)
+
+    def identity(self) -> str:
+        """Return what must stay the same for a run to be resumed; its length and place need not."""
+        free = {"rounds", "folder"}
+        return ", ".join(f"{n} {value}" for n, value in asdict(self).items() if n not in free)
 
     def to_dict(self) -> dict[str, object]:
         """Return the setting as plain values."""

@@ -12,7 +12,7 @@ from aquila.sim.checkpoint import load_checkpoint, save_checkpoint
 from aquila.sim.link import Link
 from aquila.sim.loop import Evaluate, Simulation
 from aquila.sim.oracle import Device
-from aquila.sim.records import Record, read_records, to_line, write_records
+from aquila.sim.records import Record, append_record, read_records, write_records
 
 RECORDS = "records.jsonl"
 CHECKPOINT = "checkpoint.npz"
@@ -41,16 +41,25 @@ def simulate(
     out: Path | str | None = None,
     resume: bool = False,
     checkpoint_every: int = 10,
+    setting: str = "",
     on_record: Callable[[Record], None] | None = None,
 ) -> Run:
     """Train over the devices and return the model and the records.
 
     A device is a function theta -> (loss, gradient), an oracle, or a shard. `evaluate` judges the
     model after every `evaluate_every` rounds and after the last one. With `out`, records stream to
-    that folder and a checkpoint is kept there; `resume` goes on from it as if nothing had happened.
+    that folder and a checkpoint is kept there; `resume` goes on from it as if nothing had happened,
+    provided that method, model, seed and `setting`, a text of yours, are the same.
     """
     simulation = Simulation(
-        method, theta0, devices, seed=seed, fleet=fleet, link=link, on_nan=on_nan
+        method,
+        theta0,
+        devices,
+        seed=seed,
+        fleet=fleet,
+        link=link,
+        on_nan=on_nan,
+        setting=setting,
     )
     folder = None if out is None else Path(out)
     records = _begin(folder, simulation, resume)
@@ -59,9 +68,9 @@ def simulate(
         record = simulation.advance(evaluate if judged else None)
         records.append(record)
         if folder is not None:
-            with (folder / RECORDS).open("a") as file:
-                file.write(to_line(record))
-            if (round + 1) % checkpoint_every == 0 or round + 1 == rounds:
+            due = (round + 1) % checkpoint_every == 0 or round + 1 == rounds
+            append_record(folder / RECORDS, record, to_disk=due)
+            if due:
                 save_checkpoint(folder / CHECKPOINT, simulation)
         if on_record is not None:
             on_record(record)

@@ -24,6 +24,6 @@ def load_digits(seed: int = 0) -> Dataset:
         images, labels = arrays["images"], arrays["labels"]
     x = torch.from_numpy(images).reshape(len(images), -1).float() / DARKEST
     y = torch.from_numpy(labels).long()
-    order = torch.randperm(len(x), generator=Key((seed, Purpose.SPLIT)).torch())
+    order = torch.randperm(len(x), generator=Key((seed, Purpose.HOLD_OUT)).torch())
     test, train = order[:TEST_SAMPLES], order[TEST_SAMPLES:]
     return Dataset((x[train], y[train]), (x[test], y[test]), classes=10)

@@ -37,6 +37,11 @@ def build_model(name: str, width: float = 1.0, **options: object) -> nn.Module:
     return factory(**check_arguments(name, factory, {"width": width, **options}))
 
 
+def has_batch_norm(module: nn.Module) -> bool:
+    """Whether the module looks at its batch as a whole."""
+    return any(isinstance(part, BATCH_NORMS) for part in module.modules())
+
+
 @torch.no_grad()
 def with_statistics(module: nn.Module, batches: Iterable[torch.Tensor]) -> nn.Module:
     """Return a copy for testing, its batch norms holding the mean statistics of the input batches.

@@ -21,7 +21,7 @@ class _Kind:
 
     def __init__(self, code: object, *_: object) -> None:
         if code not in (b"u1", "u1"):
-            raise ValueError(f"it holds an array of {code!r}, not of bytes")
+            raise ValueError("it holds an array of something else than bytes")
 
     def __setstate__(self, state: object) -> None:
         pass  # byte order and the like, which bytes do not have
@@ -69,11 +69,11 @@ def read_pickle(content: bytes) -> dict[str, object]:
     try:
         _refuse_wide_memo(content)
         entries = _Reader(io.BytesIO(content), encoding="bytes").load()
+        if not isinstance(entries, dict):
+            raise ValueError("it holds no dictionary")
+        return {_text(key): _plain(value) for key, value in entries.items()}
     except Exception as error:  # broken pickles raise errors of nearly every kind
         raise ValueError(f"refused to read this pickle: {error}") from error
-    if not isinstance(entries, dict):
-        raise ValueError("refused to read this pickle: it holds no dictionary")
-    return {_text(key): _plain(value) for key, value in entries.items()}
 
 
 def _refuse_wide_memo(content: bytes) -> None:

@@ -23,7 +23,7 @@ IMAGE_SHAPES = {
 def synthetic_images(name: str, seed: int) -> Dataset:
     """Return images in the shape of a real set."""
     *shape, classes = IMAGE_SHAPES[name]
-    generator = Key((seed, Purpose.SPLIT)).torch()
+    generator = Key((seed, Purpose.SYNTHETIC)).torch()
     patterns = torch.randn(classes, *shape, generator=generator)
 
     def samples(count: int) -> Samples:
@@ -35,7 +35,7 @@ def synthetic_images(name: str, seed: int) -> Dataset:
 
 def synthetic_texts(seed: int) -> Dataset:
     """Return sequences of token ids, made of phrases that come again and again."""
-    generator = Key((seed, Purpose.SPLIT)).torch()
+    generator = Key((seed, Purpose.SYNTHETIC)).torch()
     phrases = torch.randint(0, WORDS, (PHRASES, 8), generator=generator)
 
     def samples(count: int) -> Samples:

@@ -1,0 +1,150 @@
+"""LENA, and what AQUILA's tables call so, against transcriptions of their rules."""
+
+import numpy as np
+import pytest
+import torch
+
+import aquila
+from problems import ridge
+
+
+def midrise(v, bits):
+    R, tau = np.max(np.abs(v)), 1 / (2**bits - 1)
+    return 2 * tau * R * np.floor((v + R) / (2 * tau * R) + 0.5) - R
+
+
+class Lena:
+    """LENA in numpy: errors added up, uploaded once they are large against the gradient."""
+
+    def __init__(self, gradients, theta0, alpha, zeta, bits):
+        self.gradients, self.theta, self.alpha = gradients, theta0, alpha
+        self.zeta, self.bits = zeta, bits
+        self.known = np.zeros_like(gradients(theta0))
+        self.error = np.zeros_like(self.known)
+        self.last = np.full(len(self.known), -1)  # round of the last upload
+        self.round = 0
+
+    def advance(self):
+        """Run a round; return the age of every upload."""
+        ages, used = {}, self.known.copy()
+        for m, g in enumerate(self.gradients(self.theta)):
+            self.error[m] += g - self.known[m]
+            if self.round == 0 or np.sum(self.error[m] ** 2) > self.zeta * np.sum(g**2):
+                u = self.error[m].copy() if self.bits == 32 else midrise(self.error[m], self.bits)
+                ages[m] = self.round - self.last[m]
+                used[m] = self.known[m] + u
+                self.known[m] = self.known[m] + u / ages[m]
+                self.error[m] = self.error[m] - u
+                self.last[m] = self.round
+        self.theta = self.theta - self.alpha * used.mean(axis=0)
+        self.round += 1
+        return ages
+
+
+class Tables:
+    """The tables' LENA in numpy: the gradient quantized, or whole if it left the last whole one."""
+
+    def __init__(self, gradients, theta0, alpha, zeta, bits):
+        self.gradients, self.theta, self.alpha = gradients, theta0, alpha
+        self.zeta, self.bits = zeta, bits
+        self.whole = np.zeros_like(gradients(theta0))
+
+    def advance(self):
+        """Run a round; return the devices that sent whole gradients."""
+        fired, sent = set(), []
+        for m, g in enumerate(self.gradients(self.theta)):
+            if np.sum((g - self.whole[m]) ** 2) > self.zeta * np.sum(self.whole[m] ** 2):
+                fired.add(m)
+                self.whole[m] = g
+            sent.append(g if m in fired else midrise(g, self.bits))
+        self.theta = self.theta - self.alpha * np.mean(sent, axis=0)
+        return fired
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return ridge(devices=10, dimension=40, rows=60)
+
+
+def gradients(problem):
+    def at(theta):
+        return np.stack([local(torch.from_numpy(theta))[1].numpy() for local in problem.devices])
+
+    return at
+
+
+def start(name, problem, share, dtype=torch.float64, **parameters):
+    """Return a run from zero with a step size of `share` / L."""
+    method = aquila.create(name, alpha=share / problem.smoothness(), **parameters)
+    return aquila.Simulation(method, torch.zeros(problem.dimension, dtype=dtype), problem.devices)
+
+
+def states(simulation):
+    for m, device in enumerate(simulation.devices):
+        device.settle(simulation.server.acks[m])
+    return [device.state for device in simulation.devices]
+
+
+@pytest.mark.parametrize("bits", [32, 6])
+@pytest.mark.parametrize("zeta", [0.01, 0.1])
+def test_lena_follows_its_rule_round_by_round(problem, bits, zeta):
+    simulation = start("lena", problem, 0.2, zeta=zeta, bits=bits)
+    alpha = 0.2 / problem.smoothness()
+    reference = Lena(gradients(problem), np.zeros(40), alpha, zeta, bits)
+    seen = set()
+    for _ in range(60):
+        ages = reference.advance()
+        record = simulation.advance()
+        assert record.levels == dict.fromkeys(ages, 64 if bits == 32 else bits)
+        assert record.skips == 10 - len(ages)
+        ours = states(simulation)
+        np.testing.assert_allclose(simulation.theta, reference.theta, rtol=1e-9, atol=1e-11)
+        np.testing.assert_allclose([s.q for s in ours], reference.known, rtol=1e-9, atol=1e-11)
+        np.testing.assert_allclose([s.error for s in ours], reference.error, rtol=1e-9, atol=1e-11)
+        seen |= set(ages.values())
+    assert 1 in seen
+    assert max(seen) >= 3  # u / age was put to the test
+
+
+def test_server_knows_the_mean_of_what_devices_think_it_knows(problem):
+    simulation = start("lena", problem, 0.2, bits=6)
+    for _ in range(30):
+        simulation.advance()
+        mean = np.mean([state.q.numpy() for state in states(simulation)], axis=0)
+        np.testing.assert_allclose(simulation.server.state.q_bar, mean, rtol=1e-9, atol=1e-12)
+
+
+def test_an_upload_at_32_bits_leaves_no_error(problem):
+    simulation = start("lena", problem, 0.2, bits=32)
+    for _ in range(10):
+        levels = simulation.advance().levels
+        errors = [bool(state.error.any()) for state in states(simulation)]
+        assert errors == [m not in levels for m in range(10)]
+
+
+@pytest.mark.parametrize("zeta", [0.05, 1.0])
+def test_lena_tables_follows_its_rule_round_by_round(problem, zeta):
+    simulation = start("lena_tables", problem, 0.2, zeta=zeta)
+    alpha = 0.2 / problem.smoothness()
+    reference = Tables(gradients(problem), np.zeros(40), alpha, zeta, bits=6)
+    fired = []
+    for _ in range(60):
+        whole = reference.advance()
+        record = simulation.advance()
+        assert record.levels == {m: 64 if m in whole else 6 for m in range(10)}
+        assert record.skips == 0
+        np.testing.assert_allclose(simulation.theta, reference.theta, rtol=1e-9, atol=1e-11)
+        fired.append(len(whole))
+    assert fired[0] == 10
+    assert fired.count(0) > 10
+    assert (sum(fired[1:]) > 0) == (zeta == 0.05)
+
+
+def test_lena_tables_sends_32_bits_when_the_filter_fires_else_6(problem):
+    simulation = start("lena_tables", problem, 0.2, torch.float32, zeta=0.05)
+    first = simulation.advance()
+    assert first.levels == dict.fromkeys(range(10), 32)
+    assert first.paper_bits == 32 * 40 * 10
+    levels = [simulation.advance().levels for _ in range(20)]
+    assert {bits for round in levels for bits in round.values()} == {6, 32}
+    assert all(len(round) == 10 for round in levels)
