@@ -115,6 +115,19 @@ def test_methods_train_heterogeneous_fleets(name):
     assert run.records[-1].loss < run.records[0].loss
 
 
+def test_devices_of_many_sizes_record_many_graphs():
+    """Graphs are recorded while replies of earlier devices are still on their way."""
+    x, y = images(400)
+    ends = [0, 31, 70, 116, 170, 233, 306, 400]
+    shards = [(x[a:b], y[a:b]) for a, b in zip(ends, ends[1:], strict=False)]
+    runs = []
+    for device in ("cpu", "cuda"):
+        made = aquila.problem(small_resnet(), shards, test=(x, y), batch_size=16, device=device)
+        runs.append(train(made, rounds=3))
+    for on_cpu, on_gpu in zip(runs[0].records, runs[1].records, strict=True):
+        assert on_gpu.loss == pytest.approx(on_cpu.loss, rel=2e-2)
+
+
 def test_everybody_silent_still_moves_the_model():
     made = problem("cuda")
     method = aquila.create("aquila", alpha=0.02, beta=1e6, work="epochs")

@@ -77,7 +77,7 @@ def default_specs() -> list[Spec]:
     from aquila.methods import METHODS
 
     others = [Spec(name, {}) for name in METHODS if name != "aquila"]
-    variants = ({}, {"b_min": 2}, {"level_rule": "tight"})
+    variants: tuple[dict[str, object], ...] = ({}, {"b_min": 2}, {"level_rule": "tight"})
     return [*(Spec("aquila", parameters) for parameters in variants), *others]
 
 
