@@ -1,5 +1,7 @@
 """What holds on a CUDA GPU: the same answers as the CPU, and the same bits when asked for."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 from torch import nn
@@ -119,7 +121,7 @@ def test_devices_of_many_sizes_record_many_graphs():
     """Graphs are recorded while replies of earlier devices are still on their way."""
     x, y = images(400)
     ends = [0, 31, 70, 116, 170, 233, 306, 400]
-    shards = [(x[a:b], y[a:b]) for a, b in zip(ends, ends[1:], strict=False)]
+    shards = [(x[a:b], y[a:b]) for a, b in pairwise(ends)]
     runs = []
     for device in ("cpu", "cuda"):
         made = aquila.problem(small_resnet(), shards, test=(x, y), batch_size=16, device=device)
