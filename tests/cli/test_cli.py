@@ -1,8 +1,10 @@
 """The command line as a person meets it."""
 
 import json
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 import torch
@@ -59,7 +61,7 @@ def test_compare_ends_with_a_table_and_a_figure(tmp_path):
     text = output(
         "compare", "-m", "aquila:b_min=2", "-m", "fedsgd", "--rounds", "5", "--out", str(tmp_path)
     )
-    table = text[text.index("accuracy   ") :]
+    table = text[text.index("uploads  skips") :]
     assert "aquila b_min=2" in table
     assert "1.0 x" in table
     assert "saving" in table
@@ -74,11 +76,66 @@ def test_compare_runs_every_method_by_default(tmp_path):
 
 def test_compare_goes_on_when_a_method_diverges(tmp_path):
     text = output(
-        "compare", "-m", "fedsgd:alpha=1e30", "-m", "qsgd", "--rounds", "6", "--out", str(tmp_path)
+        "compare", "-m", "fedsgd:alpha=1e9", "-m", "qsgd", "--rounds", "6", "--out", str(tmp_path)
     )
     assert "stopped:" in text
-    assert "fedsgd alpha=1e30 (stopped)" in text
+    assert "fedsgd alpha=1e9 (stopped)" in text
     assert "qsgd" in text[text.index("(stopped)") :]
+
+
+def test_compare_looks_at_all_folders_before_it_trains(tmp_path):
+    output("compare", "-m", "laq", "--rounds", "2", "--out", str(tmp_path))
+    both = ("compare", "-m", "qsgd", "-m", "laq", "--rounds", "2", "--out", str(tmp_path))
+    assert "already holds a run" in mistake(*both)
+    assert not (tmp_path / "qsgd").exists()
+
+
+def test_a_resumed_run_counts_what_was_sent_before(tmp_path):
+    out = ("--out", str(tmp_path))
+    whole = output("run", "-m", "qsgd", "--rounds", "8").splitlines()
+    output("run", "-m", "qsgd", "--rounds", "4", *out)
+    resumed = output("run", "-m", "qsgd", "--rounds", "8", *out, "--resume").splitlines()
+    last = [[line for line in text if "round 8/8" in line] for text in (whole, resumed)]
+    assert last[0] == last[1]
+    assert "already holds 8 rounds" in mistake(
+        "run", "-m", "qsgd", "--rounds", "4", *out, "--resume"
+    )
+    output("run", "-m", "laq", "--rounds", "2", *out, "--overwrite")
+
+
+def test_the_folder_tells_every_parameter(tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text("[methods.aquila]\nbeta = 0.7\n")
+    output(
+        "run", str(file), "-m", "aquila:b_min=2", "--rounds", "1", "--out", str(tmp_path / "run")
+    )
+    facts = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert facts["parameters"] == {
+        "alpha": 0.5, "beta": 0.7, "b_min": "2", "level_rule": "paper", "work": "gradient",
+    }  # fmt: skip
+
+
+def test_smoke_keeps_what_was_asked_for():
+    text = output("run", "--smoke", "--rounds", "3", "--devices", "5")
+    assert "3/3" in text
+    assert "5 devices" in text
+
+
+def test_ctrl_c_leaves_a_run_that_goes_on(tmp_path):
+    whole, part = tmp_path / "whole", tmp_path / "part"
+    arguments = ("run", "-m", "marina", "--rounds", "400", "--out")
+    output(*arguments, str(whole))
+    command = [sys.executable, "-m", "aquila.cli", *arguments, str(part)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        while not (part / "records.jsonl").exists() or not (part / "records.jsonl").stat().st_size:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate()
+    assert process.returncode == 130
+    assert b"goes on with --resume" in error
+    assert b"Traceback" not in error
+    output(*arguments, str(part), "--resume")
+    assert (part / "records.jsonl").read_bytes() == (whole / "records.jsonl").read_bytes()
 
 
 def test_compare_keeps_old_runs_unless_told(tmp_path):
@@ -173,13 +230,23 @@ def test_mistakes_get_one_clear_sentence(tmp_path):
     assert "on_nan must be one of stop, skip" in mistake("run", "--on-nan", "pray")
     assert "no data set 'digit'; did you mean 'digits'" in mistake("run", "--data", "digit")
     assert "no model 'mpl'; did you mean 'mlp'" in mistake("run", "--model", "mpl")
-    assert "no experiment file laq; a method is named by --method laq" in mistake("run", "laq")
+    assert "laq is no experiment file; methods go after --method" in mistake("run", "laq")
     assert "widths must be numbers" in mistake("run", "--widths", "wide")
+    assert "there is no experiment file no.toml" in mistake("run", "no.toml")
+    assert "cnn needs images, but digits holds vectors of 64" in mistake("run", "--model", "cnn")
+    assert "transformer needs texts" in mistake("run", "--model", "transformer")
+    assert "augment needs images" in mistake("run", "--augment", "true")
+    text = ("run", "--data", "synthetic_wikitext2", "--split", "iid")
+    assert "mlp needs numbers, but synthetic_wikitext2 holds texts" in mistake(*text)
+    assert "rounds must be a whole number" in mistake("run", "--rounds", "5-")
+    assert "from 1e-09 to 1e+09" in mistake("run", "--alpha", "1e300")
+    (tmp_path / "file").write_text("")
+    assert "is a file, not a folder" in mistake("run", "--out", str(tmp_path / "file"))
     assert "does not exist" in mistake("frame", str(tmp_path / "none"))
     garbage = tmp_path / "garbage"
     garbage.write_bytes(b"hello" * 20)
     assert "not a frame" in mistake("frame", str(garbage))
-    assert "device 0, round" in mistake("run", "-m", "fedsgd:alpha=1e30", "--rounds", "9")
+    assert "device 0, round" in mistake("run", "-m", "fedsgd:alpha=1e9", "--rounds", "9")
 
 
 def test_specs():

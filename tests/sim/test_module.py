@@ -157,3 +157,27 @@ def test_batches_are_not_cut_under_batch_norm():
 def test_a_single_gpu_is_chosen_from_outside():
     with pytest.raises(ValueError, match="choose it by CUDA_VISIBLE_DEVICES"):
         aquila.problem(network(), [data()], device="cuda:1")
+
+
+def test_absurd_problems_are_refused():
+    x, y = data()
+    for wrong, problem in (
+        ({"batch_size": 0}, "batch_size must be at least 1"),
+        ({"epochs": 0}, "epochs must be at least 1"),
+        ({"precision": "fp8"}, "precision must be one of float32, tf32, bf16"),
+    ):
+        with pytest.raises(ValueError, match=problem):
+            aquila.problem(network(), [(x, y)], **wrong)
+    with pytest.raises(ValueError, match="at least one shard"):
+        aquila.problem(network(), [])
+    with pytest.raises(ValueError, match="no parameters to train"):
+        aquila.problem(nn.ReLU(), [(x, y)])
+    with pytest.raises(ValueError, match="targets are numbers, not classes"):
+        aquila.problem(network(), [(x, y.float())])
+
+
+def test_a_forgotten_fleet_is_named():
+    narrow = nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 3))
+    made = aquila.problem(network(), [data(), data()], narrower=[narrow], groups=[0, 1])
+    with pytest.raises(ValueError, match=r"device 1 trains 39 coordinates.*fleet=problem"):
+        aquila.simulate(aquila.create("fedsgd"), made.theta0, made.devices)

@@ -91,7 +91,7 @@ def test_another_run_cannot_be_resumed(tmp_path):
     with pytest.raises(ValueError, match="of another run"):
         simulate(out=tmp_path, resume=True, seed=1)
     other = aquila.create("laq")
-    with pytest.raises(ValueError, match=r"of another run.*LaqDevice"):
+    with pytest.raises(ValueError, match=r"of another run.*LaqDevice.*saved.*AquilaDevice"):
         aquila.simulate(other, THETA0, PROBLEM.devices, out=tmp_path, resume=True)
 
 
@@ -149,6 +149,43 @@ def test_a_finished_run_is_freed_at_once():
         assert gone() is None
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("line", ["[]", "garbage", "{}", '{"round": 3}'])
+def test_a_broken_record_is_named(tmp_path, line):
+    simulate(out=tmp_path)
+    lines = (tmp_path / RECORDS).read_text().splitlines()
+    (tmp_path / RECORDS).write_text("\n".join([lines[0], line, *lines[2:]]) + "\n")
+    with pytest.raises(ValueError, match="line 2, is not the record of round 1"):
+        simulate(out=tmp_path, resume=True)
+
+
+def test_records_without_a_checkpoint_are_kept(tmp_path):
+    simulate(out=tmp_path)
+    (tmp_path / CHECKPOINT).unlink()
+    before = (tmp_path / RECORDS).read_bytes()
+    with pytest.raises(ValueError, match="holds records but no checkpoint"):
+        simulate(out=tmp_path, resume=True)
+    assert (tmp_path / RECORDS).read_bytes() == before
+
+
+def test_absurd_arguments_are_refused(tmp_path):
+    simulate(out=tmp_path)
+    with pytest.raises(ValueError, match="already holds 6 rounds"):
+        simulate(out=tmp_path, rounds=3, resume=True)
+    for wrong in ({"rounds": -1}, {"evaluate_every": 0}, {"checkpoint_every": 0}):
+        with pytest.raises(ValueError, match="must be at least"):
+            simulate(**wrong)
+    with pytest.raises(ValueError, match="on_nan must be one of stop, skip, not 'pray'"):
+        simulate(on_nan="pray")
+    with pytest.raises(TypeError, match="a method is made by"):
+        aquila.simulate("aquila", THETA0, PROBLEM.devices)
+    with pytest.raises(TypeError, match="theta0 must be a torch tensor, not list"):
+        aquila.simulate(METHOD, [0.0], PROBLEM.devices)
+    with pytest.raises(
+        TypeError, match=r"device 0, round 0: a device must return \(loss, gradient\)"
+    ):
+        aquila.simulate(METHOD, THETA0, [lambda theta: theta])
 
 
 def test_resume_needs_a_folder():

@@ -11,6 +11,9 @@ from aquila.cli.methods import methods
 from aquila.cli.run import run
 from aquila.version import __version__
 
+INTERRUPTED = 130
+"""Exit status of a command that was stopped by Ctrl-C, as shells have it."""
+
 
 class PlainErrors(click.Group):
     """A group whose commands report a user's mistake in one sentence, without a traceback."""
@@ -21,6 +24,9 @@ class PlainErrors(click.Group):
             return super().invoke(ctx)
         except (ValueError, ArithmeticError, OSError) as error:
             raise click.ClickException(str(error)) from error
+        except KeyboardInterrupt:
+            click.echo("\nStopped. A run that was given --out goes on with --resume.", err=True)
+            ctx.exit(INTERRUPTED)
 
 
 @click.group(cls=PlainErrors, context_settings={"help_option_names": ["-h", "--help"]})

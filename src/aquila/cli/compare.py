@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,6 +48,7 @@ def compare(
     chosen = chosen_experiment(experiment, smoke, options)
 
     from aquila.cli.progress import Watch, make_console
+    from aquila.cli.training import claim
     from aquila.report.plot import plot_loss_against_uplink
     from aquila.report.table import results_table
 
@@ -57,12 +57,10 @@ def compare(
         spec.create(chosen)  # a misspelt method is reported before any training
         if spec in specs[:number]:
             raise ValueError(f"{spec.label} is given twice")
+        claim(folder_of(spec, out), resume, overwrite)
     console, setting = make_console(), chosen.setting
     problem, parts = setting.problem()
     console.print(setting.describe(len(problem.theta0)))
-    if overwrite:
-        for spec in specs:
-            shutil.rmtree(folder_of(spec, out), ignore_errors=True)
     with Watch(console, setting.rounds, max(len(spec.label) for spec in specs)) as watch:
         results = [
             one(spec, chosen, problem, parts, folder_of(spec, out), resume, watch) for spec in specs

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("name", required=False)
 def methods(name: str | None) -> None:
-    """List all methods, or tell all about the one NAMEd."""
+    """List all methods, or tell all about the one with this NAME."""
     from aquila.cli.progress import make_console
     from aquila.core.parameter import nearest
     from aquila.methods import METHODS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -69,6 +70,10 @@ class Watch:
         self._uplink = 0
         if self._progress:
             self._task = self._progress.add_task(self._label, total=self.rounds, news="")
+
+    def sent_before(self, records: Sequence[Record]) -> None:
+        """Count what was sent in earlier rounds of a run that is being resumed."""
+        self._uplink += sum(record.uplink_bytes for record in records)
 
     def show(self, record: Record) -> None:
         """Show one more round."""

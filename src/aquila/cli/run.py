@@ -19,22 +19,25 @@ from aquila.cli.spec import parse_spec
 )
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for records and checkpoints.")
 @click.option("--resume", is_flag=True, help="Go on with the run in the folder.")
+@click.option("--overwrite", is_flag=True, help="Throw away the run in the folder.")
 def run(
     experiment: Path | None,
     smoke: bool,
     method: str,
     out: Path | None,
     resume: bool,
+    overwrite: bool,
     **options: str | None,
 ) -> None:
     """Train with one method, on the digits or on the EXPERIMENT of a TOML file."""
     chosen, spec = chosen_experiment(experiment, smoke, options), parse_spec(method)
 
     from aquila.cli.progress import Watch, make_console
-    from aquila.cli.training import train
+    from aquila.cli.training import claim, train
     from aquila.report.table import Result, results_table
 
     spec.create(chosen)  # a misspelt method is reported before anything else
+    claim(out, resume, overwrite)
     console, setting = make_console(), chosen.setting
     problem, parts = setting.problem()
     console.print(setting.describe(len(problem.theta0)))

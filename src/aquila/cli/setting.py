@@ -33,7 +33,7 @@ def setting_options(command: F) -> F:
     )(command)
     for parameter in reversed(parameters(Setting).values()):
         default = parameter.default if parameter.default != "" else "none"
-        shown = f"{parameter.help[0].upper()}{parameter.help[1:]}.  [default: {default}]"
+        shown = f"{parameter.help}  [default: {default}]"
         name = "--" + parameter.name.replace("_", "-")
         metavar = "|".join(parameter.choices) or METAVARS[parameter.type]
         command = click.option(name, parameter.name, metavar=metavar, help=shown)(command)
@@ -52,12 +52,15 @@ def chosen_experiment(
         chosen = Experiment(Setting.of(given))
     elif experiment.exists():
         chosen = read_experiment(experiment, given)
+    elif experiment.suffix == ".toml":
+        raise ValueError(f"there is no experiment file {experiment}")
     else:
-        raise ValueError(
-            f"there is no experiment file {experiment}; a method is named by --method {experiment}"
-        )
+        raise ValueError(f"{experiment} is no experiment file; methods go after --method")
     _check_methods(chosen)
-    return replace(chosen, setting=chosen.setting.smoke()) if smoke else chosen
+    if not smoke:
+        return chosen
+    cut = Setting.of({**chosen.setting.smoke().to_dict(), **given})
+    return replace(chosen, setting=cut)
 
 
 def _check_methods(experiment: Experiment) -> None:
@@ -67,15 +70,16 @@ def _check_methods(experiment: Experiment) -> None:
         create(name, **parameters_)
 
 
-def save_settings(folder: Path, setting: Setting, spec: Spec, parts: Partition) -> None:
+def save_settings(folder: Path, experiment: Experiment, spec: Spec, parts: Partition) -> None:
     """Write down in a run's folder what was run, on which split, and on what."""
     import torch
 
     from aquila.tasks.partition import save_partition
 
-    folder.mkdir(parents=True, exist_ok=True)
+    setting = experiment.setting
     facts = {
         "method": spec.label,
+        "parameters": spec.settled(experiment),
         **setting.to_dict(),
         "aquila": __version__,
         "torch": torch.__version__,

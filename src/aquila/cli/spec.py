@@ -23,15 +23,20 @@ class Spec:
         settings = (f"{name}={value}" for name, value in self.parameters.items())
         return " ".join((self.name, *settings))
 
-    def create(self, experiment: Experiment) -> Method:
-        """Make the method; what was asked for goes before the experiment, that before defaults."""
-        from aquila.methods import METHODS, create
+    def settled(self, experiment: Experiment) -> dict[str, object]:
+        """Return all parameters: what was asked for, else the experiment's, else defaults."""
+        from aquila.methods import METHODS
 
         known = METHODS[self.name].parameters if self.name in METHODS else {}
-        defaults = experiment.setting.method_defaults.items()
-        usable = {name: value for name, value in defaults if name in known}
-        given = experiment.methods.get(self.name, {})
-        return create(self.name, **{**usable, **given, **self.parameters})
+        common = experiment.setting.method_defaults
+        values = {name: common.get(name, known[name].default) for name in known}
+        return {**values, **experiment.methods.get(self.name, {}), **self.parameters}
+
+    def create(self, experiment: Experiment) -> Method:
+        """Make the method."""
+        from aquila.methods import create
+
+        return create(self.name, **self.settled(experiment))
 
 
 def parse_spec(text: str) -> Spec:

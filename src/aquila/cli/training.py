@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aquila.cli.setting import SETTINGS, SPLIT, save_settings
+
 if TYPE_CHECKING:
     from aquila.cli.progress import Watch
     from aquila.cli.spec import Spec
@@ -12,6 +14,18 @@ if TYPE_CHECKING:
     from aquila.sim.module import Problem
     from aquila.sim.records import Record
     from aquila.tasks.partition import Partition
+
+
+def claim(out: Path | None, resume: bool, overwrite: bool) -> None:
+    """Make sure that a run may go into its folder, before anything is trained."""
+    from aquila.sim.simulate import CHECKPOINT, RECORDS, refuse_occupied
+
+    if out is None or resume:
+        return
+    if overwrite:
+        for name in (RECORDS, CHECKPOINT, SETTINGS, SPLIT):
+            (out / name).unlink(missing_ok=True)
+    refuse_occupied(out)
 
 
 def train(
@@ -24,15 +38,16 @@ def train(
     watch: Watch,
 ) -> list[Record]:
     """Run one method to the end and return its records; the folder tells what was run in it."""
-    from aquila.cli.setting import save_settings
-    from aquila.sim.simulate import simulate
+    from aquila.sim.records import read_records
+    from aquila.sim.simulate import RECORDS, simulate
 
     setting, saved = experiment.setting, False
 
     def show(record: Record) -> None:
         nonlocal saved
         if out is not None and not saved:  # not before the folder has proved to be free
-            save_settings(out, setting, spec, parts)
+            save_settings(out, experiment, spec, parts)
+            watch.sent_before(read_records(out / RECORDS)[: record.round])
             saved = True
         watch.show(record)
 

@@ -2,12 +2,15 @@
 
 import inspect
 import math
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
+from numbers import Real
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 Value = float | int | str | bool
+WHOLE = re.compile(r"\s*[+-]?\d+\s*")
 
 
 @dataclass(frozen=True)
@@ -70,10 +73,10 @@ class Parameter:
         return read
 
     def _number(self, value: object) -> float | int | None:
-        if isinstance(value, bool) or not isinstance(value, int | float | str):
+        if isinstance(value, bool) or not isinstance(value, Real | str):
             return None
-        if self.type is int and (isinstance(value, int) or str(value).strip("+-").isdecimal()):
-            return int(value)  # not by way of a float, which holds 53 bits
+        if self.type is int and WHOLE.fullmatch(str(value)):
+            return int(str(value))  # not by way of a float, which holds 53 bits
         try:
             number = float(value)
         except (ValueError, OverflowError):

@@ -33,7 +33,7 @@ METHODS: dict[str, Entry] = {
 }
 
 
-def create(name: str, **parameters: object) -> Method:
+def create(name: str, /, **parameters: object) -> Method:
     """Return a method by name; an unknown name or parameter raises ValueError that lists them."""
     if name not in METHODS:
         raise ValueError(f"there is no method {name!r}{nearest(name, METHODS)}")

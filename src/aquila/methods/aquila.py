@@ -63,7 +63,7 @@ class AquilaDevice:
 def aquila(
     alpha: Alpha = 0.1,
     beta: Annotated[float, Bounds("weight of the last step in the skip rule", 0)] = 0.25,
-    b_min: Annotated[int, Bounds("least level; 1 is the paper's, 2 makes it contract", 1, 31)] = 1,
+    b_min: Annotated[int, Bounds("least level; at 1, the paper's, nothing contracts", 1, 31)] = 1,
     level_rule: Annotated[
         LevelRule, "level of the paper, or its bound without the slack"
     ] = "paper",

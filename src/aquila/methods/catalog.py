@@ -7,7 +7,7 @@ from typing import Annotated
 from aquila.core.method import Method, Work
 from aquila.core.parameter import Bounds, Parameter, check_arguments, parameters
 
-Alpha = Annotated[float, Bounds("step size of the server, and of local steps", above=0)]
+Alpha = Annotated[float, Bounds("step size of the server, and of local steps", 1e-9, 1e9)]
 WorkOption = Annotated[Work, "what a device computes: one gradient, or local epochs of descent"]
 UploadBits = Annotated[int, Bounds("bits a coordinate of an upload", 2, 31)]
 

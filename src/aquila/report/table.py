@@ -16,8 +16,12 @@ from aquila.sim.records import Record
 
 MIB = 2**20
 HEADINGS = (
-    "accuracy", "loss", "uploads", "skips", "level", "uplink MiB", "paper MiB", "saving"
+    "accuracy", "loss", "uploads", "skips", "level", "uplink", "paper", "saving"
 )  # fmt: skip
+
+
+EXTRA = {"local_accuracy": ("local", "{:.1%}"), "perplexity": ("perplexity", "{:.4g}")}
+"""Heading and form of metrics that only some runs have."""
 
 
 @dataclass(frozen=True)
@@ -63,15 +67,21 @@ def results_table(results: Sequence[Result], fleet: Fleet) -> Table:
     """Return one row a run: quality, what was sent, and what that saves."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), caption_justify="left")
     table.add_column("method", overflow="fold")
-    for heading in HEADINGS:
+    extra = [name for name in EXTRA if any(r.last_metric(name) is not None for r in results)]
+    for heading in (*HEADINGS, *(EXTRA[name][0] for name in extra)):
         table.add_column(heading, justify="right", no_wrap=True, min_width=len(heading))
     for result in results:
-        table.add_row(*_row(result, fleet))
+        table.add_row(*_row(result, fleet), *(_extra(result, name) for name in extra))
     table.caption = (
-        "level: mean bits a coordinate of the uploads. uplink: real frames. paper: bits x "
-        "coordinates.\nsaving: uplink of dense frames in every reply over this uplink."
+        "level: mean bits a coordinate of the uploads. uplink: MiB of real frames. paper: MiB of "
+        "bits x coordinates.\nsaving: uplink of dense frames in every reply over this uplink."
     )
     return table
+
+
+def _extra(result: Result, name: str) -> str:
+    value = result.last_metric(name)
+    return "-" if value is None else EXTRA[name][1].format(value)
 
 
 def dense_bytes(result: Result, fleet: Fleet) -> int:

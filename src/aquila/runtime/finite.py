@@ -40,14 +40,17 @@ class GuardedOracle:
 
     def gradient(self, theta: Vector) -> tuple[float, Vector]:
         """Return loss and gradient, or raise."""
-        return self._checked(*self.inner.gradient(theta.clone()), theta)
+        return self._checked(self.inner.gradient(theta.clone()), theta)
 
     def train(self, theta: Vector, alpha: float) -> tuple[float, Vector]:
         """Return loss and way of local training, or raise."""
-        return self._checked(*self.inner.train(theta.clone(), alpha), theta)
+        return self._checked(self.inner.train(theta.clone(), alpha), theta)
 
-    def _checked(self, loss: float, gradient: Vector, theta: Vector) -> tuple[float, Vector]:
+    def _checked(self, answer: object, theta: Vector) -> tuple[float, Vector]:
         where = f"device {self.device}, round {self.round}"
+        if not isinstance(answer, tuple) or len(answer) != 2 or not torch.is_tensor(answer[1]):
+            raise TypeError(f"{where}: a device must return (loss, gradient), not {answer!r}")
+        loss, gradient = float(torch.as_tensor(answer[0]).detach()), answer[1]
         if gradient.shape != theta.shape or gradient.dtype != theta.dtype:
             raise TypeError(
                 f"{where}: the gradient is {tuple(gradient.shape)} {gradient.dtype}, "
@@ -61,4 +64,4 @@ class GuardedOracle:
             )
         if not math.isfinite(loss):
             raise NonFiniteError(f"{where}: the loss is {loss}")
-        return float(loss), gradient.detach().clone()
+        return loss, gradient.detach().clone()

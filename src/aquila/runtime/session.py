@@ -84,6 +84,11 @@ class DeviceSession:
         """Keep the last turn if its round was acknowledged, take it back otherwise."""
         self.state, self.acked, self._pending = self._settled(ack), ack, None
 
+    def rewind(self, round: int) -> None:
+        """Forget the turn of a round that the server has not closed."""
+        if self._pending is not None and self.last_round == round:
+            self.last_round, self._pending = round - 1, None
+
     def restore(self, state: Any, last_round: int, acked: int) -> None:
         """Continue from a saved, settled state."""
         self.state, self.last_round, self.acked = state, last_round, acked

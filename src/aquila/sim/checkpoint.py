@@ -1,12 +1,14 @@
 """Checkpoints: a run on disk, written whole or not at all, without pickle."""
 
 import os
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 from zipfile import BadZipFile
 
 import numpy as np
 
+from aquila.core.packet import NEVER
 from aquila.core.state import Arrays, from_arrays, to_arrays
 
 if TYPE_CHECKING:
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def save_checkpoint(path: Path, simulation: "Simulation") -> None:
-    """Save the simulation after a closed round."""
+    """Save the simulation as it was after the last closed round."""
     server = simulation.server
     arrays: Arrays = {
         "fingerprint": np.asarray(simulation.fingerprint),
@@ -23,6 +25,7 @@ def save_checkpoint(path: Path, simulation: "Simulation") -> None:
         **to_arrays(server.state, "server."),
     }
     for session in simulation.devices:
+        session.rewind(server.round)
         session.settle(server.acks[session.device])
         arrays[f"{session.device}.last_round"] = np.asarray(session.last_round)
         arrays |= to_arrays(session.state, f"{session.device}.state.")
@@ -41,19 +44,26 @@ def load_checkpoint(path: Path, simulation: "Simulation") -> None:
             arrays = dict(np.load(file, allow_pickle=False))
     except (OSError, ValueError, TypeError, EOFError, BadZipFile) as error:
         raise ValueError(f"{path} is not a checkpoint: {error}") from error
-    saved = str(arrays.get("fingerprint"))
-    if saved != simulation.fingerprint:
-        raise ValueError(
-            f"{path} is of another run and cannot be resumed: saved {saved}; "
-            f"asked for {simulation.fingerprint}"
-        )
+    _check_same_run(path, str(arrays.get("fingerprint")), simulation.fingerprint)
     server = simulation.server
     try:
-        acks = arrays["acks"].tolist()
-        server.restore(from_arrays(server.state, arrays, "server."), int(arrays["round"]), acks)
+        round, acks = int(arrays["round"]), [int(ack) for ack in arrays["acks"]]
+        if not all(NEVER <= ack < round for ack in acks):
+            raise ValueError("it acknowledges rounds that have not been")
+        server.restore(from_arrays(server.state, arrays, "server."), round, acks)
         for session in simulation.devices:
             state = from_arrays(session.state, arrays, f"{session.device}.state.")
             last_round = int(arrays[f"{session.device}.last_round"])
             session.restore(state, last_round, acks[session.device])
-    except (KeyError, IndexError, ValueError) as error:
+    except (KeyError, IndexError, ValueError, TypeError) as error:
         raise ValueError(f"{path} is not a whole checkpoint: {error}") from error
+
+
+def _check_same_run(path: Path, saved: str, asked: str) -> None:
+    """Refuse another run's checkpoint, and name only what differs."""
+    pairs = zip_longest(saved.splitlines(), asked.splitlines(), fillvalue="nothing")
+    differences = [f"{mine} (saved: {theirs})" for theirs, mine in pairs if mine != theirs]
+    if differences:
+        raise ValueError(
+            f"{path} is of another run and cannot be resumed: {'; '.join(differences)}"
+        )

@@ -23,7 +23,7 @@ class Experiment:
 def read_experiment(path: Path, overrides: dict[str, object]) -> Experiment:
     """Read a file; overrides replace what it says of the setting. ValueError names what is off."""
     try:
-        content: dict[str, Any] = tomllib.loads(path.read_text())
+        content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not a TOML file: {error}") from error
     for part in content:

@@ -47,6 +47,8 @@ class FlatModule:
         self.loss = loss
         self.precision = precision
         parameters = [p for p in self.module.parameters() if p.requires_grad]
+        if not parameters:
+            raise ValueError("the module has no parameters to train")
         self.theta = torch.cat([p.detach().reshape(-1) for p in parameters])
         self.grad = torch.zeros_like(self.theta)
         start = 0

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import get_args
 
 import torch
 
@@ -42,28 +43,48 @@ class Simulation:
         on_nan: NanPolicy = "stop",
         setting: str = "",
     ) -> None:
-        _check_model(theta0)
-        if not devices:
-            raise ValueError("a run needs at least one device")
+        _check_arguments(method, theta0, devices, on_nan)
         self.fleet = fleet or Fleet.uniform(theta0.numel(), len(devices), theta0.device)
         self.link = link or Link()
         self.seed = seed
         trusting = partial(unpack, trusted=True)  # both ends are here, nothing is damaged between
         self.server = ServerSession(method, theta0.clone(), self.fleet, seed, trusting)
         self._beside = Beside(theta0.device)
-        self.fingerprint = (
-            f"{method!r}, {len(devices)} devices, model {_digest(theta0)}, "
-            f"groups {self.fleet.groups}, seed {seed}, {self.link!r}, on_nan {on_nan}, {setting}"
+        self.fingerprint = "\n".join(
+            (
+                f"method {method!r}",
+                f"model {_digest(theta0)}",
+                f"groups {self.fleet.groups}",
+                f"seed {seed}",
+                f"link {self.link!r}",
+                f"on_nan {on_nan}",
+                setting,
+            )
         )
         self._models = ModelReader(theta0.device)
         likes = self.fleet.restrict(theta0)
         self.devices = [
             DeviceSession(
-                method, device, as_shard(given), likes[self.fleet.groups[device]], seed, on_nan,
+                method,
+                device,
+                as_shard(given),
+                likes[self.fleet.groups[device]],
+                seed,
+                on_nan,
                 self._models.read,
             )
             for device, given in enumerate(devices)
-        ]  # fmt: skip
+        ]
+        self._check_dimensions(devices)  # fmt: skip
+
+    def _check_dimensions(self, devices: Sequence[Device]) -> None:
+        for number, device in enumerate(devices):
+            held, expected = getattr(device, "dimension", None), self.fleet.dimension_of(number)
+            if held is not None and held != expected:
+                raise ValueError(
+                    f"device {number} trains {held} coordinates, but the fleet gives it "
+                    f"{expected}; pass fleet=problem.fleet"
+                )
 
     @property
     def theta(self) -> Vector:
@@ -138,7 +159,13 @@ def _digest(theta: Vector) -> str:
     return f"{theta.numel()} x {theta.dtype} {hashlib.sha256(content).hexdigest()[:16]}"
 
 
-def _check_model(theta: Vector) -> None:
+def _check_arguments(
+    method: Method, theta: Vector, devices: Sequence[Device], on_nan: NanPolicy
+) -> None:
+    if not isinstance(method, Method):
+        raise TypeError(f"a method is made by aquila.create(...), not {method!r}")
+    if not isinstance(theta, torch.Tensor):
+        raise TypeError(f"theta0 must be a torch tensor, not {type(theta).__name__}")
     if theta.ndim != 1 or theta.dtype not in (torch.float32, torch.float64) or not len(theta):
         raise ValueError(
             "theta0 must be a flat float32 or float64 vector, "
@@ -146,3 +173,7 @@ def _check_model(theta: Vector) -> None:
         )
     if not torch.isfinite(theta).all():
         raise ValueError("theta0 holds NaN or infinite numbers")
+    if not devices:
+        raise ValueError("a run needs at least one device")
+    if on_nan not in get_args(NanPolicy):
+        raise ValueError(f"on_nan must be one of {', '.join(get_args(NanPolicy))}, not {on_nan!r}")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 import torch
 from torch import nn
@@ -27,6 +28,11 @@ class ModuleShard:
     epochs: int
     classes: torch.Tensor | None = None
     augment: Augment | None = None
+
+    @property
+    def dimension(self) -> int:
+        """Coordinates of the model that the device trains."""
+        return self.model.theta.numel()
 
     def oracle(self, key: Key) -> "ModuleOracle":
         """Draw the round's minibatches."""
@@ -109,6 +115,9 @@ def problem(
     if torch.device(device).index is not None:
         raise ValueError(f"device {device} names one GPU; choose it by CUDA_VISIBLE_DEVICES")
     _check(shards, groups, 1 + len(narrower))
+    _check_work(batch_size, epochs, precision)
+    if loss is nn.functional.cross_entropy and shards[0][1].is_floating_point():
+        raise ValueError("targets are numbers, not classes; give loss=, such as F.mse_loss")
     cell = torch.zeros((), device=device)
     models = [FlatModule(m, loss, device, precision, fuse, cell) for m in (module, *narrower)]
     seen = [] if classes is None else [_seen(y, classes).to(device) for _, y in shards]
@@ -126,7 +135,20 @@ def problem(
     return Problem(models[0].theta.clone(), devices, fleet, judge)
 
 
+def _check_work(batch_size: int | None, epochs: int, precision: Precision) -> None:
+    if batch_size is not None and batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1, or None for all, not {batch_size}")
+    if epochs < 1:
+        raise ValueError(f"epochs must be at least 1, not {epochs}")
+    if precision not in get_args(Precision):
+        raise ValueError(
+            f"precision must be one of {', '.join(get_args(Precision))}, not {precision!r}"
+        )
+
+
 def _check(shards: Sequence[Batch], groups: Sequence[int], modules: int) -> None:
+    if not shards:
+        raise ValueError("a problem needs at least one shard of data")
     for number, (x, y) in enumerate(shards):
         if len(x) == 0 or len(x) != len(y):
             raise ValueError(f"shard {number} has {len(x)} inputs and {len(y)} targets")

@@ -82,7 +82,7 @@ def make_record(
         uplink={d: happened.ledger.uplink[d].bytes for d in sorted(happened.ledger.uplink)},
         error_ratio=means.pop("error_ratio", None),
         notes=means,
-        metrics={name: value for name, value in metrics.items() if math.isfinite(value)},
+        metrics={name: float(v) for name, v in metrics.items() if math.isfinite(v)},
     )
 
 
@@ -102,7 +102,16 @@ def from_line(line: str) -> Record:
 def read_records(path: Path) -> list[Record]:
     """Read all records of a run; a last line that was cut off is left out."""
     lines = path.read_text().splitlines(keepends=True) if path.exists() else []
-    return [from_line(line) for line in lines if line.endswith("\n")]
+    records = []
+    for number, line in enumerate(line for line in lines if line.endswith("\n")):
+        try:
+            records.append(from_line(line))
+            sound = records[-1].round == number
+        except (ValueError, TypeError, KeyError, AttributeError):
+            sound = False
+        if not sound:
+            raise ValueError(f"{path}, line {number + 1}, is not the record of round {number}")
+    return records
 
 
 def write_records(path: Path, records: Iterable[Record]) -> None:

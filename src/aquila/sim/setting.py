@@ -27,18 +27,18 @@ SYNTHETIC = "synthetic_"
 class Setting:
     """Data, split, model, local work, link and length of a run. The defaults are the demo's."""
 
-    data: Annotated[str, "data set, as `aquila data` lists them"] = "digits"
+    data: Annotated[str, "data set of `aquila data`, or synthetic_ and its name"] = "digits"
     folder: Annotated[str, "folder of the data set; empty: the usual places"] = ""
     samples: Annotated[int, Bounds("training samples used; 0 for all", 0)] = 0
     test_samples: Annotated[int, Bounds("test samples used; 0 for all", 0)] = 0
-    model: Annotated[str, "model: mlp, cnn, resnet18, mobilenetv2, transformer ..."] = "mlp"
+    model: Annotated[str, "mlp, cnn, resnet18, mobilenetv2 or transformer(_small)"] = "mlp"
     widths: Annotated[str, "widths of the devices' models, shared out evenly: 1,0.5"] = "1"
     devices: Annotated[int, Bounds("number of devices, M", 1)] = 10
     split: Annotated[str, "iid, classes:2, dirichlet:0.5, unequal:1 or blocks:100"] = "classes:2"
     mask_classes: Annotated[bool, "zero the logits of classes a device has not seen"] = False
     rounds: Annotated[int, Bounds("number of rounds, K", 1)] = 200
-    seed: Annotated[int, Bounds("seed of data, model and methods", 0)] = 0
-    alpha: Annotated[float, Bounds("step size of methods not given their own", above=0)] = 0.5
+    seed: Annotated[int, Bounds("seed of data, model and methods", 0, 2**53)] = 0
+    alpha: Annotated[float, Bounds("step size of methods not given their own", 1e-9, 1e9)] = 0.5
     work: Annotated[Literal["gradient", "epochs"], "one gradient a round, or local epochs"] = (
         "gradient"
     )
@@ -95,8 +95,8 @@ class Setting:
 
     def identity(self) -> str:
         """Return what must stay the same for a run to be resumed; its length and place need not."""
-        free = {"rounds", "folder"}
-        return ", ".join(f"{n} {value}" for n, value in asdict(self).items() if n not in free)
+        free = {"rounds", "folder", "evaluate_every"}
+        return "\n".join(f"{n} {value}" for n, value in asdict(self).items() if n not in free)
 
     def to_dict(self) -> dict[str, object]:
         """Return the setting as plain values."""
@@ -146,6 +146,7 @@ class Setting:
         from aquila.tasks.models import MODELS, build_model
 
         known = parameters(MODELS[self.model]) if self.model in MODELS else {}
+        self._check_fits(data.train[0][0], set(known))
         options = {name: value for name, value in _facts(data).items() if name in known}
         given = self._widths()
         widths = sorted(set(given), reverse=True)
@@ -153,6 +154,17 @@ class Setting:
         modules = [build_model(self.model, width, **options) for width in widths]
         share = [given[m * len(given) // self.devices] for m in range(self.devices)]
         return modules, [widths.index(width) for width in share]
+
+    def _check_fits(self, sample: torch.Tensor, options: set[str]) -> None:
+        """Refuse a model that cannot read the data."""
+        images, texts = sample.ndim == 3, not sample.is_floating_point()
+        has = "images" if images else "texts" if texts else f"vectors of {sample.numel()} numbers"
+        if ("channels" in options or self.augment) and not images:
+            what = self.model if "channels" in options else "augment"
+            raise ValueError(f"{what} needs images, but {self.data} holds {has}")
+        if ("vocabulary" in options) != texts:
+            needs = "texts" if "vocabulary" in options else "numbers"
+            raise ValueError(f"{self.model} needs {needs}, but {self.data} holds {has}")
 
     def _widths(self) -> list[float]:
         try:

@@ -63,18 +63,46 @@ def simulate(
     )
     folder = None if out is None else Path(out)
     records = _begin(folder, simulation, resume)
-    for round in range(simulation.server.round, rounds):
-        judged = (round + 1) % evaluate_every == 0 or round + 1 == rounds
-        record = simulation.advance(evaluate if judged else None)
-        records.append(record)
-        if folder is not None:
-            due = (round + 1) % checkpoint_every == 0 or round + 1 == rounds
-            append_record(folder / RECORDS, record, to_disk=due)
-            if due:
-                save_checkpoint(folder / CHECKPOINT, simulation)
-        if on_record is not None:
-            on_record(record)
+    _check_lengths(folder, len(records), rounds, evaluate_every, checkpoint_every)
+    try:
+        for round in range(len(records), rounds):
+            last = round + 1 == rounds
+            judged = last or (round + 1) % evaluate_every == 0
+            records.append(simulation.advance(evaluate if judged else None))
+            if folder is not None:
+                due = last or (round + 1) % checkpoint_every == 0
+                _keep(folder, records[-1], simulation, due)
+            if on_record is not None:
+                on_record(records[-1])
+    except KeyboardInterrupt:
+        if folder is not None and len(records) == simulation.server.round:
+            save_checkpoint(folder / CHECKPOINT, simulation)
+        raise
     return Run(simulation.theta, records)
+
+
+def _keep(folder: Path, record: Record, simulation: Simulation, due: bool) -> None:
+    append_record(folder / RECORDS, record, to_disk=due)
+    if due:
+        save_checkpoint(folder / CHECKPOINT, simulation)
+
+
+def _check_lengths(
+    folder: Path | None, done: int, rounds: int, evaluate_every: int, checkpoint_every: int
+) -> None:
+    if rounds < 0 or min(evaluate_every, checkpoint_every) < 1:
+        raise ValueError("rounds must be at least 0, evaluate_every and checkpoint_every 1")
+    if done > rounds:
+        raise ValueError(f"{folder} already holds {done} rounds, more than the {rounds} asked for")
+
+
+def refuse_occupied(folder: Path) -> None:
+    """Raise ValueError if the folder holds a run, or is no folder."""
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder} is a file, not a folder")
+    records = folder / RECORDS
+    if records.exists() and records.stat().st_size:
+        raise ValueError(f"{folder} already holds a run; resume it, or choose another folder")
 
 
 def _begin(folder: Path | None, simulation: Simulation, resume: bool) -> list[Record]:
@@ -83,18 +111,20 @@ def _begin(folder: Path | None, simulation: Simulation, resume: bool) -> list[Re
         if resume:
             raise ValueError("resume needs the folder of the run to go on with, out=...")
         return []
+    if not resume:
+        refuse_occupied(folder)
     folder.mkdir(parents=True, exist_ok=True)
     checkpoint, path = folder / CHECKPOINT, folder / RECORDS
-    records: list[Record] = []
+    records = read_records(path) if resume else []
     if resume and checkpoint.exists():
         load_checkpoint(checkpoint, simulation)
-        records = read_records(path)[: simulation.server.round]
+        records = records[: simulation.server.round]
         if len(records) < simulation.server.round:
             raise ValueError(
                 f"{path} has {len(records)} records, the checkpoint beside it is of round "
                 f"{simulation.server.round}"
             )
-    elif not resume and path.exists():
-        raise ValueError(f"{folder} already holds a run; resume it, or choose another folder")
+    elif records:
+        raise ValueError(f"{folder} holds records but no checkpoint to go on from")
     write_records(path, records)
     return records

@@ -53,8 +53,9 @@ def with_statistics(module: nn.Module, batches: Iterable[torch.Tensor]) -> nn.Mo
     norms = [part for part in tested.modules() if isinstance(part, BATCH_NORMS)]
     if not norms:
         return tested
+    like = next(tested.parameters())
     for norm in norms:
-        _start_statistics(norm)
+        _start_statistics(norm, like)
     for batch in batches:
         tested(batch)
     if int(norms[0].num_batches_tracked or 0) == 0:
@@ -62,10 +63,12 @@ def with_statistics(module: nn.Module, batches: Iterable[torch.Tensor]) -> nn.Mo
     return tested.eval()
 
 
-def _start_statistics(norm: nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d) -> None:
+def _start_statistics(
+    norm: nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d, like: torch.Tensor
+) -> None:
     norm.train()
     norm.track_running_stats = True
     norm.momentum = None  # every batch counts the same
-    norm.running_mean = norm.weight.new_zeros(norm.num_features)
-    norm.running_var = norm.weight.new_ones(norm.num_features)
-    norm.num_batches_tracked = torch.zeros((), dtype=torch.long, device=norm.weight.device)
+    norm.running_mean = like.new_zeros(norm.num_features)
+    norm.running_var = like.new_ones(norm.num_features)
+    norm.num_batches_tracked = torch.zeros((), dtype=torch.long, device=like.device)
