@@ -61,7 +61,7 @@ def test_compare_ends_with_a_table_and_a_figure(tmp_path):
     text = output(
         "compare", "-m", "aquila:b_min=2", "-m", "fedsgd", "--rounds", "5", "--out", str(tmp_path)
     )
-    table = text[text.index("uploads  skips") :]
+    table = text[text.index("up/skip") :]
     assert "aquila b_min=2" in table
     assert "1.0 x" in table
     assert "saving" in table

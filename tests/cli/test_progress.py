@@ -27,7 +27,7 @@ def watched(terminal: bool) -> str:
 
 def test_plain_lines_where_there_is_no_terminal():
     lines = watched(terminal=False).splitlines()
-    assert lines[0] == "laq     round 2/8  loss 0.5000  accuracy  50.0%  uplink 2.00 MiB"
+    assert lines[0] == "laq     round 2/8  loss 0.5000   50.0%  2.00 MiB up"
     assert len(lines) == 5
     assert lines[-1] == "laq: done"
 
@@ -36,4 +36,4 @@ def test_a_live_row_on_a_terminal():
     text = watched(terminal=True)
     assert "8/8" in text
     assert "\x1b[" in text
-    assert "uplink 8.00 MiB" in text
+    assert "8.00 MiB up" in text

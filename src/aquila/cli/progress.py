@@ -15,6 +15,7 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
+from rich.table import Column
 
 if TYPE_CHECKING:
     from aquila.sim.records import Record
@@ -41,12 +42,13 @@ class Watch:
         self._task: TaskID | None = None
         self._progress: Progress | None = None
         if console.is_terminal:
+            whole = Column(no_wrap=True)
             self._progress = Progress(
-                TextColumn("[bold]{task.description}"),
-                BarColumn(bar_width=20),
-                MofNCompleteColumn(),
-                TextColumn("{task.fields[news]}"),
-                TimeRemainingColumn(),
+                TextColumn("[bold]{task.description}", table_column=whole),
+                BarColumn(bar_width=12),
+                MofNCompleteColumn(table_column=whole),
+                TextColumn("{task.fields[news]}", table_column=whole),
+                TimeRemainingColumn(compact=True, table_column=whole),
                 console=console,
             )
 
@@ -95,6 +97,6 @@ def news(record: Record, uplink_bytes: int) -> str:
     """Return the numbers worth watching."""
     parts = [] if record.loss is None else [f"loss {record.loss:.4f}"]
     if "test_accuracy" in record.metrics:
-        parts.append(f"accuracy {record.metrics['test_accuracy']:6.1%}")
-    parts.append(f"uplink {uplink_bytes / 2**20:.2f} MiB")
+        parts.append(f"{record.metrics['test_accuracy']:6.1%}")
+    parts.append(f"{uplink_bytes / 2**20:.2f} MiB up")
     return "  ".join(parts)

@@ -16,7 +16,7 @@ from aquila.sim.records import Record
 
 MIB = 2**20
 HEADINGS = (
-    "accuracy", "loss", "uploads", "skips", "level", "uplink", "paper", "saving"
+    "accuracy", "loss", "up/skip", "level", "uplink", "paper", "saving"
 )  # fmt: skip
 
 
@@ -73,7 +73,8 @@ def results_table(results: Sequence[Result], fleet: Fleet) -> Table:
     for result in results:
         table.add_row(*_row(result, fleet), *(_extra(result, name) for name in extra))
     table.caption = (
-        "level: mean bits a coordinate of the uploads. uplink: MiB of real frames. paper: MiB of "
+        "up/skip: replies with a vector and without. level: mean bits a coordinate of the former.\n"
+        "uplink: MiB of real frames. paper: MiB of "
         "bits x coordinates.\nsaving: uplink of dense frames in every reply over this uplink."
     )
     return table
@@ -103,8 +104,7 @@ def _row(result: Result, fleet: Fleet) -> tuple[str, ...]:
         result.label + (" (stopped)" if result.stopped else ""),
         "-" if accuracy is None else f"{accuracy:.1%}",
         "-" if loss is None else f"{loss:.4g}",
-        str(result.uploads),
-        str(result.skips),
+        f"{result.uploads}/{result.skips}",
         "-" if result.mean_level is None else f"{result.mean_level:.2f}",
         f"{result.uplink_bytes / MIB:.3f}",
         f"{result.paper_bits / 8 / MIB:.3f}",
