@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import aquila
+from aquila.sim.folder import CHECKPOINT, RECORDS
 from aquila.sim.records import read_records
-from aquila.sim.simulate import CHECKPOINT, RECORDS
 from problems import ridge
 
 PROBLEM = ridge(devices=3, dimension=8)

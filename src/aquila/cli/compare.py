@@ -97,8 +97,8 @@ def one(
     from aquila.cli.training import train
     from aquila.report.table import Result
     from aquila.runtime.finite import NonFiniteError
+    from aquila.sim.folder import RECORDS
     from aquila.sim.records import read_records
-    from aquila.sim.simulate import RECORDS
 
     try:
         records = train(spec, experiment, problem, parts, folder, resume, watch)

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 def claim(out: Path | None, resume: bool, overwrite: bool) -> None:
     """Make sure that a run may go into its folder, before anything is trained."""
-    from aquila.sim.simulate import CHECKPOINT, RECORDS, refuse_occupied
+    from aquila.sim.folder import CHECKPOINT, RECORDS, RunFolder
 
     if out is None or resume:
         return
     if overwrite:
         for name in (RECORDS, CHECKPOINT, SETTINGS, SPLIT):
             (out / name).unlink(missing_ok=True)
-    refuse_occupied(out)
+    RunFolder(out).refuse_occupied()
 
 
 def train(
@@ -38,8 +38,9 @@ def train(
     watch: Watch,
 ) -> list[Record]:
     """Run one method to the end and return its records; the folder tells what was run in it."""
+    from aquila.sim.folder import RECORDS
     from aquila.sim.records import read_records
-    from aquila.sim.simulate import RECORDS, simulate
+    from aquila.sim.simulate import simulate
 
     setting, saved = experiment.setting, False
 

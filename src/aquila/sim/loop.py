@@ -52,13 +52,8 @@ class Simulation:
         self._beside = Beside(theta0.device)
         self.fingerprint = "\n".join(
             (
-                f"method {method!r}",
-                f"model {_digest(theta0)}",
-                f"groups {self.fleet.groups}",
-                f"seed {seed}",
-                f"link {self.link!r}",
-                f"on_nan {on_nan}",
-                setting,
+                f"method {method!r}\nmodel {_digest(theta0)}\ngroups {self.fleet.groups}",
+                f"seed {seed}\nlink {self.link!r}\non_nan {on_nan}\n{setting}",
             )
         )
         self._models = ModelReader(theta0.device)

@@ -112,10 +112,8 @@ def problem(
     `fuse` has torch compile the module, which takes half a minute and pays on a GPU.
     """
     groups = [0] * len(shards) if groups is None else groups
-    if torch.device(device).index is not None:
-        raise ValueError(f"device {device} names one GPU; choose it by CUDA_VISIBLE_DEVICES")
     _check(shards, groups, 1 + len(narrower))
-    _check_work(batch_size, epochs, precision)
+    _check_work(batch_size, epochs, precision, device)
     if loss is nn.functional.cross_entropy and shards[0][1].is_floating_point():
         raise ValueError("targets are numbers, not classes; give loss=, such as F.mse_loss")
     cell = torch.zeros((), device=device)
@@ -128,14 +126,23 @@ def problem(
     )
     slices = [None, *(held_coordinates(module, part) for part in narrower)]
     fleet = Fleet(models[0].theta.numel(), groups, slices, device)
-    judge = None
-    if test is not None:
-        inputs = torch.cat([x for x, _ in placed])
-        judge = Judge(models[0], (test[0].to(device), test[1].to(device)), inputs, seen)
+    judge = None if test is None else _judge(models[0], test, placed, seen)
     return Problem(models[0].theta.clone(), devices, fleet, judge)
 
 
-def _check_work(batch_size: int | None, epochs: int, precision: Precision) -> None:
+def _judge(
+    model: FlatModule, test: Batch, shards: Sequence[Batch], seen: Sequence[torch.Tensor]
+) -> Judge:
+    device = model.theta.device
+    inputs = torch.cat([x for x, _ in shards])
+    return Judge(model, (test[0].to(device), test[1].to(device)), inputs, seen)
+
+
+def _check_work(
+    batch_size: int | None, epochs: int, precision: Precision, device: torch.device | str
+) -> None:
+    if torch.device(device).index is not None:
+        raise ValueError(f"device {device} names one GPU; choose it by CUDA_VISIBLE_DEVICES")
     if batch_size is not None and batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, or None for all, not {batch_size}")
     if epochs < 1:

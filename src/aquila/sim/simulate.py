@@ -8,14 +8,11 @@ from aquila.core.fleet import Fleet
 from aquila.core.method import Method
 from aquila.core.vector import Vector
 from aquila.runtime.finite import NanPolicy
-from aquila.sim.checkpoint import load_checkpoint, save_checkpoint
+from aquila.sim.folder import RunFolder
 from aquila.sim.link import Link
 from aquila.sim.loop import Evaluate, Simulation
 from aquila.sim.oracle import Device
-from aquila.sim.records import Record, append_record, read_records, write_records
-
-RECORDS = "records.jsonl"
-CHECKPOINT = "checkpoint.npz"
+from aquila.sim.records import Record
 
 
 @dataclass(frozen=True)
@@ -52,18 +49,12 @@ def simulate(
     provided that method, model, seed and `setting`, a text of yours, are the same.
     """
     simulation = Simulation(
-        method,
-        theta0,
-        devices,
-        seed=seed,
-        fleet=fleet,
-        link=link,
-        on_nan=on_nan,
-        setting=setting,
+        method, theta0, devices, seed=seed, fleet=fleet, link=link, on_nan=on_nan, setting=setting
     )
-    folder = None if out is None else Path(out)
-    records = _begin(folder, simulation, resume)
-    _check_lengths(folder, len(records), rounds, evaluate_every, checkpoint_every)
+    if rounds < 0 or min(evaluate_every, checkpoint_every) < 1:
+        raise ValueError("rounds must be at least 0, evaluate_every and checkpoint_every 1")
+    folder = None if out is None else RunFolder(Path(out))
+    records = _begun(folder, simulation, rounds, resume)
     try:
         for round in range(len(records), rounds):
             last = round + 1 == rounds
@@ -71,60 +62,26 @@ def simulate(
             records.append(simulation.advance(evaluate if judged else None))
             if folder is not None:
                 due = last or (round + 1) % checkpoint_every == 0
-                _keep(folder, records[-1], simulation, due)
+                folder.keep(records[-1], simulation, due)
             if on_record is not None:
                 on_record(records[-1])
     except KeyboardInterrupt:
-        if folder is not None and len(records) == simulation.server.round:
-            save_checkpoint(folder / CHECKPOINT, simulation)
+        if folder is not None:
+            folder.interrupt(records, simulation)
         raise
     return Run(simulation.theta, records)
 
 
-def _keep(folder: Path, record: Record, simulation: Simulation, due: bool) -> None:
-    append_record(folder / RECORDS, record, to_disk=due)
-    if due:
-        save_checkpoint(folder / CHECKPOINT, simulation)
-
-
-def _check_lengths(
-    folder: Path | None, done: int, rounds: int, evaluate_every: int, checkpoint_every: int
-) -> None:
-    if rounds < 0 or min(evaluate_every, checkpoint_every) < 1:
-        raise ValueError("rounds must be at least 0, evaluate_every and checkpoint_every 1")
-    if done > rounds:
-        raise ValueError(f"{folder} already holds {done} rounds, more than the {rounds} asked for")
-
-
-def refuse_occupied(folder: Path) -> None:
-    """Raise ValueError if the folder holds a run, or is no folder."""
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"{folder} is a file, not a folder")
-    records = folder / RECORDS
-    if records.exists() and records.stat().st_size:
-        raise ValueError(f"{folder} already holds a run; resume it, or choose another folder")
-
-
-def _begin(folder: Path | None, simulation: Simulation, resume: bool) -> list[Record]:
-    """Prepare the folder; return the records of the rounds that need not be run again."""
+def _begun(
+    folder: RunFolder | None, simulation: Simulation, rounds: int, resume: bool
+) -> list[Record]:
     if folder is None:
         if resume:
             raise ValueError("resume needs the folder of the run to go on with, out=...")
         return []
-    if not resume:
-        refuse_occupied(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    checkpoint, path = folder / CHECKPOINT, folder / RECORDS
-    records = read_records(path) if resume else []
-    if resume and checkpoint.exists():
-        load_checkpoint(checkpoint, simulation)
-        records = records[: simulation.server.round]
-        if len(records) < simulation.server.round:
-            raise ValueError(
-                f"{path} has {len(records)} records, the checkpoint beside it is of round "
-                f"{simulation.server.round}"
-            )
-    elif records:
-        raise ValueError(f"{folder} holds records but no checkpoint to go on from")
-    write_records(path, records)
+    records = folder.begin(simulation, resume)
+    if len(records) > rounds:
+        raise ValueError(
+            f"{folder.path} already holds {len(records)} rounds, more than the {rounds} asked for"
+        )
     return records

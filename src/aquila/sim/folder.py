@@ -1,0 +1,63 @@
+"""The folder of a run: its records, one line a round, and a checkpoint to go on from."""
+
+from pathlib import Path
+
+from aquila.sim.checkpoint import load_checkpoint, save_checkpoint
+from aquila.sim.loop import Simulation
+from aquila.sim.records import Record, append_record, read_records, write_records
+
+RECORDS = "records.jsonl"
+CHECKPOINT = "checkpoint.npz"
+
+
+class RunFolder:
+    """Where a run writes what it did."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.records = path / RECORDS
+        self.checkpoint = path / CHECKPOINT
+
+    def refuse_occupied(self) -> None:
+        """Raise ValueError if the folder holds a run already, or is no folder."""
+        if self.path.exists() and not self.path.is_dir():
+            raise ValueError(f"{self.path} is a file, not a folder")
+        if self.records.exists() and self.records.stat().st_size:
+            raise ValueError(
+                f"{self.path} already holds a run; resume it, or choose another folder"
+            )
+
+    def begin(self, simulation: Simulation, resume: bool) -> list[Record]:
+        """Prepare the folder; return the records of the rounds that need not be run again."""
+        if not resume:
+            self.refuse_occupied()
+        self.path.mkdir(parents=True, exist_ok=True)
+        records = self._resumed(simulation) if resume else []
+        write_records(self.records, records)
+        return records
+
+    def keep(self, record: Record, simulation: Simulation, due: bool) -> None:
+        """Add the record of a round, and a checkpoint if one is due."""
+        append_record(self.records, record, to_disk=due)
+        if due:
+            save_checkpoint(self.checkpoint, simulation)
+
+    def interrupt(self, records: list[Record], simulation: Simulation) -> None:
+        """Leave everything such that the run can go on, if the records are of all closed rounds."""
+        if len(records) == simulation.server.round:
+            write_records(self.records, records)
+            save_checkpoint(self.checkpoint, simulation)
+
+    def _resumed(self, simulation: Simulation) -> list[Record]:
+        records = read_records(self.records)
+        if not self.checkpoint.exists():
+            if records:
+                raise ValueError(f"{self.path} holds records but no checkpoint to go on from")
+            return []
+        load_checkpoint(self.checkpoint, simulation)
+        if len(records) < simulation.server.round:
+            raise ValueError(
+                f"{self.records} has {len(records)} records, the checkpoint beside it is of round "
+                f"{simulation.server.round}"
+            )
+        return records[: simulation.server.round]
