@@ -50,7 +50,8 @@ class GuardedOracle:
         where = f"device {self.device}, round {self.round}"
         if not isinstance(answer, tuple) or len(answer) != 2 or not torch.is_tensor(answer[1]):
             raise TypeError(f"{where}: a device must return (loss, gradient), not {answer!r}")
-        loss, gradient = float(torch.as_tensor(answer[0]).detach()), answer[1]
+        loss, gradient = answer
+        loss = float(loss.detach() if torch.is_tensor(loss) else loss)
         if gradient.shape != theta.shape or gradient.dtype != theta.dtype:
             raise TypeError(
                 f"{where}: the gradient is {tuple(gradient.shape)} {gradient.dtype}, "
