@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
 import pytest
 import torch
@@ -123,11 +124,14 @@ def test_smoke_keeps_what_was_asked_for():
 
 def test_ctrl_c_leaves_a_run_that_goes_on(tmp_path):
     whole, part = tmp_path / "whole", tmp_path / "part"
-    arguments = ("run", "-m", "marina", "--rounds", "400", "--out")
+    arguments = ("run", "-m", "marina", "--rounds", "150", "--out")
     output(*arguments, str(whole))
     command = [sys.executable, "-m", "aquila.cli", *arguments, str(part)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        while not (part / "records.jsonl").exists() or not (part / "records.jsonl").stat().st_size:
+    # a shell may have told its background jobs to ignore Ctrl-C, which would be inherited
+    listen = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, preexec_fn=listen, **pipes) as process:
+        while process.poll() is None and not (part / "records.jsonl").exists():
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
         _, error = process.communicate()
