@@ -50,11 +50,9 @@ class Simulation:
         trusting = partial(unpack, trusted=True)  # both ends are here, nothing is damaged between
         self.server = ServerSession(method, theta0.clone(), self.fleet, seed, trusting)
         self._beside = Beside(theta0.device)
-        self.fingerprint = "\n".join(
-            (
-                f"method {method!r}\nmodel {_digest(theta0)}\ngroups {self.fleet.groups}",
-                f"seed {seed}\nlink {self.link!r}\non_nan {on_nan}\n{setting}",
-            )
+        self.fingerprint = (
+            f"method {method!r}\nmodel {_digest(theta0)}\ngroups {self.fleet.groups}\n"
+            f"seed {seed}\nlink {self.link!r}\non_nan {on_nan}\n{setting}"
         )
         self._models = ModelReader(theta0.device)
         likes = self.fleet.restrict(theta0)
@@ -70,7 +68,7 @@ class Simulation:
             )
             for device, given in enumerate(devices)
         ]
-        self._check_dimensions(devices)  # fmt: skip
+        self._check_dimensions(devices)
 
     def _check_dimensions(self, devices: Sequence[Device]) -> None:
         for number, device in enumerate(devices):
