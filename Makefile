@@ -15,7 +15,7 @@ test: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/pytest
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml constraints.txt $(shell find src/aquila/native -name '*.[ch]')
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint constraints.txt torch
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,report]'

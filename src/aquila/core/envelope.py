@@ -28,6 +28,7 @@ class Kind(IntEnum):
     EMPTY = 0
     DENSE = 1
     FIXED = 2
+    CODED = 3
 
 
 class Flag(IntFlag):
@@ -37,6 +38,9 @@ class Flag(IntFlag):
     """Values and grids are float64, not float32."""
     REFUSED = 2
     """The device refused to upload: its gradient was not finite."""
+
+
+_KINDS = [kind.value for kind in Kind]
 
 
 @dataclass(frozen=True)
@@ -102,8 +106,7 @@ def parse(data: bytes, trusted: bool = False) -> Frame:
     demand(
         trusted or zlib.crc32(content) == checksum, "checksum does not match: the frame is damaged"
     )
-    known = [k.value for k in Kind]
-    demand(kind in known, f"frame of kind {kind}; this release reads kinds {known}")
+    demand(kind in _KINDS, f"frame of kind {kind}; this release reads kinds {_KINDS}")
     demand(flags & ~_KNOWN_FLAGS == 0, f"frame has unknown flags {flags:#04x}")
     scalars, start = _parse_scalars(content, count)
     return Frame(

@@ -6,8 +6,10 @@ from typing import Literal
 import torch
 
 from aquila.core.packet import MAX_BITS, Codes, Dense, code_dtype
+from aquila.core.passes import plain
+from aquila.core.passes.grid import Grid
 from aquila.core.random import Key
-from aquila.core.vector import Vector, max_norm, squared_norm
+from aquila.core.vector import Vector, max_norm
 
 Norm = Literal["max", "l2"]
 
@@ -20,15 +22,23 @@ def midrise(v: Vector, bits: int) -> Codes | None:
     from about 22 bits on). The paper calls it mid-tread, but its grid has no zero.
     The zero vector has no grid and gives None.
     """
-    R = max_norm(v)
-    if R == 0:
-        return None
+    grid = range_grid(max_norm(v), bits, v.dtype)
+    return None if grid is None else codes_of(grid, plain.codes_on(grid, v), bits, like=v)
+
+
+def range_grid(R: float, bits: int, dtype: torch.dtype) -> Grid | None:
+    """Return the grid of 2**bits points from -R to R, or None if there is none."""
     top = 2**bits - 1
-    low, step = v.new_tensor([-R]), v.new_tensor([2 * R / top])
-    if step == 0:  # a subnormal range that the grid cannot divide any further
+    step = float(torch.tensor(2 * R / top, dtype=dtype))
+    if step == 0:  # R = 0, or a subnormal range that the grid cannot divide any further
         return None
-    psi = ((v + R) / step + 0.5).floor_().clamp_(0, _last_float(top, v.dtype))
-    return Codes(psi.to(code_dtype(bits)), bits, low, step, v.numel())
+    return Grid(R, step, _last_float(top, dtype), code_dtype(bits))
+
+
+def codes_of(grid: Grid, psi: torch.Tensor, bits: int, like: Vector) -> Codes:
+    """Return codes as they are sent: with their grid in the vector's type."""
+    low, step = like.new_full((1,), -grid.largest), like.new_full((1,), grid.step)
+    return Codes(psi, bits, low, step, psi.numel())
 
 
 def midrise_or_dense(v: Vector, bits: int) -> Codes | Dense | None:
@@ -68,19 +78,6 @@ def levels_of_width(bits: int) -> int:
 def width_of_levels(levels: int) -> int:
     """Bits that hold the 2 * levels + 1 values of a dithered coordinate."""
     return math.ceil(math.log2(2 * levels + 1))
-
-
-def aquila_level(v: Vector, tightness: float = 1.0) -> int:
-    """AQUILA's level b* = floor(log2(R sqrt(d) / ||v|| + 1)), Theorem 1; 0 for the zero vector.
-
-    `tightness` 7 keeps the term 6 (tau R)^2 d that the paper's proof of its Lemma 1 replaces by a
-    constant; its bound is then least at tau R sqrt(d) = ||v|| / 7.
-    """
-    norm = math.sqrt(squared_norm(v))
-    if norm == 0:
-        return 0
-    level = math.floor(math.log2(tightness * max_norm(v) * math.sqrt(v.numel()) / norm + 1))
-    return max(level, 1)  # the ratio is at least 1, but for a flat v its rounding may not be
 
 
 def _rows(v: Vector, bucket: int) -> torch.Tensor:

@@ -1,8 +1,17 @@
-"""What a vector is here, and the few numbers every rule needs of one."""
+"""What a vector is here, and the few numbers every rule needs of one.
+
+Sums of squares are the same to the last bit on every machine and device, so that levels and skips
+are too. They are accumulated in float64 in one order: the square of coordinate i is added to lane
+i mod 65536, smaller i first; then the lanes are folded by halves, `lanes[:h] + lanes[h:]`, until
+one is left. Lanes that no coordinate reaches hold zero and change nothing. The square of a float32
+is exact in float64; that of a float64 is rounded before it is added.
+"""
 
 import math
 
 import torch
+
+from aquila.core.passes import passes_for
 
 Vector = torch.Tensor
 """A one-dimensional float32 or float64 tensor."""
@@ -10,20 +19,20 @@ Vector = torch.Tensor
 
 def squared_norm(v: Vector) -> float:
     """Squared 2-norm, accumulated in float64 so that large models lose no digits."""
-    return float(torch.linalg.vector_norm(v, dtype=torch.float64)) ** 2
+    return passes_for(v).measure(v, None)[1]
 
 
 def max_norm(v: Vector) -> float:
-    """Largest absolute coordinate, R in the papers; 0 for an empty vector."""
-    return float(v.abs().max()) if v.numel() else 0.0
+    """Largest absolute coordinate, R in the papers; 0 for an empty vector, NaN if it holds one."""
+    return passes_for(v).measure(v, None)[0]
 
 
 def error_ratio(v: Vector, approximation: Vector) -> float:
     """Size of the error against the size of the vector; 0 for the zero vector."""
-    return relative_size(squared_norm(v - approximation), v)
+    _, error = passes_for(v, approximation).measure(v, approximation)
+    return relative_size(error, squared_norm(v))
 
 
-def relative_size(squared: float, v: Vector) -> float:
-    """Size of something, given by its squared norm, against the size of a vector."""
-    size = squared_norm(v)
-    return math.sqrt(squared / size) if size else 0.0
+def relative_size(squared: float, whole: float) -> float:
+    """Size of a part against the size of the whole, both given by their squared norms."""
+    return math.sqrt(squared / whole) if whole else 0.0

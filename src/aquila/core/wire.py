@@ -4,15 +4,24 @@ The layout is written down in docs/wire-format.md. A new way to code a body is a
 encoder and one decoder here, and no method changes.
 """
 
+from typing import Any
+
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from aquila.core.envelope import Flag, Frame, Kind, demand, parse, seal
-from aquila.core.fixed import pack_fixed, packed_size, unpack_fixed
 from aquila.core.packet import MAX_BITS, Codes, Dense, Packet, WireError, code_dtype
 from aquila.core.vector import Vector
+from aquila.native import coder
 
 __all__ = ["WireError", "pack", "unpack"]
+
+UNASKED_LIMIT = 2**28
+"""Coordinates of a coded frame that is read without knowing how many to expect.
+
+A coded frame of a few bytes can rightly stand for billions of equal codes.
+"""
 
 
 def pack(packet: Packet) -> bytes:
@@ -23,7 +32,8 @@ def pack(packet: Packet) -> bytes:
     if isinstance(vector, Dense):
         kind, bits, floats, body = Kind.DENSE, vector.bits, vector.values.dtype, _dense(vector)
     elif isinstance(vector, Codes):
-        kind, bits, floats, body = Kind.FIXED, vector.bits, vector.low.dtype, _fixed(vector)
+        bits, floats = vector.bits, vector.low.dtype
+        kind, body = _shortest(vector)
         bucket = 0 if vector.bucket >= vector.dimension else vector.bucket
     demand(floats in (torch.float32, torch.float64), f"a frame cannot hold {floats}")
     flags = (Flag.DOUBLE if floats == torch.float64 else Flag(0)) | (
@@ -45,7 +55,7 @@ def unpack(
     """Turn a frame back into the packet it was made from, or raise WireError.
 
     With `dimension`, a vector of any other length is refused before anything is decoded. The
-    vector is unpacked on, and placed on, the given torch device. A frame that was sealed in this
+    vector is placed on the given torch device. A frame that was sealed in this
     process may be `trusted` to match its checksum.
     """
     frame = parse(data, trusted)
@@ -54,6 +64,11 @@ def unpack(
             frame.dimension == dimension,
             f"frame holds {frame.dimension} coordinates where {dimension} are expected",
         )
+    demand(
+        frame.kind is not Kind.CODED or dimension is not None or frame.dimension <= UNASKED_LIMIT,
+        f"coded frame of {frame.dimension} coordinates; above {UNASKED_LIMIT} a reader must know "
+        "how many to expect",
+    )
     vector = _DECODERS[frame.kind](frame, device)
     refused = bool(frame.flags & Flag.REFUSED)
     demand(not (refused and vector), "frame both refuses to upload and uploads")
@@ -62,18 +77,26 @@ def unpack(
 
 def _dense(vector: Dense) -> memoryview:
     _demand_finite(vector.values)
-    return _float_bytes(vector.values)
+    return _little(_array(vector.values))
 
 
-def _fixed(vector: Codes) -> bytes:
+def _shortest(vector: Codes) -> tuple[Kind, bytes]:
+    """Return the body of the codes in the kind that takes fewer bytes."""
     demand(1 <= vector.bits <= MAX_BITS, f"codes of {vector.bits} bits; 1 to 32 are allowed")
     demand(vector.dimension > 0 and vector.bucket > 0, "codes without coordinates or buckets")
-    _demand_grid(vector)
-    least, most = (int(end) for end in vector.codes.aminmax())
-    fits = least >= 0 and most < 2**vector.bits
-    demand(fits, f"codes from {least} to {most} do not fit {vector.bits} bits")
-    packed = pack_fixed(vector.codes, vector.bits).cpu().numpy()
-    return b"".join((_float_bytes(vector.low), _float_bytes(vector.step), packed.data))
+    low, step = _array(vector.low), _array(vector.step)
+    _demand_grid(low, step, vector.dimension, vector.bucket, vector.bits)
+    codes = vector.codes.to(code_dtype(vector.bits))
+    same = codes is vector.codes or bool((codes == vector.codes).all())
+    demand(same, f"codes do not fit {vector.bits} bits")
+    array = _array(codes)
+    try:
+        kind, body = Kind.CODED, coder.encode(array, vector.bits)
+    except ValueError as problem:
+        raise WireError(str(problem)) from None
+    if len(body) >= packed_size(vector.dimension, vector.bits):
+        kind, body = Kind.FIXED, coder.pack(array, vector.bits)
+    return kind, b"".join((_little(low), _little(step), body))
 
 
 def _decode_empty(frame: Frame, device: torch.device | str) -> None:
@@ -86,46 +109,60 @@ def _decode_dense(frame: Frame, device: torch.device | str) -> Dense:
     demand(frame.bits == 8 * width, f"dense frame claims {frame.bits} bits a coordinate")
     demand(frame.bucket == 0, "dense frame claims buckets")
     _demand_size(frame, frame.dimension * width)
-    values = _floats(frame, 0, frame.dimension).to(device)
+    values = torch.from_numpy(_floats(frame, 0, frame.dimension)).to(device)
     _demand_finite(values)
     return Dense(values)
 
 
-def _decode_fixed(frame: Frame, device: torch.device | str) -> Codes:
+def _decode_codes(frame: Frame, device: torch.device | str) -> Codes:
     count, bits = frame.dimension, frame.bits
     demand(1 <= bits <= MAX_BITS, f"codes of {bits} bits; 1 to 32 are allowed")
     demand(frame.bucket < count, f"buckets of {frame.bucket} for {count} coordinates")
     bucket = frame.bucket or count
     grids, width = -(-count // bucket), _float_width(frame)
-    _demand_size(frame, 2 * grids * width + packed_size(count, bits))
-    spare = -count * bits % 8
-    demand(
-        spare == 0 or frame.body[-1] >> (8 - spare) == 0, "bits after the last code are not zero"
-    )
-    packed = np.frombuffer(frame.body, np.uint8, offset=2 * grids * width).copy()
-    codes = unpack_fixed(torch.from_numpy(packed).to(device), count, bits, code_dtype(bits))
+    if frame.kind is Kind.FIXED:
+        _demand_size(frame, 2 * grids * width + packed_size(count, bits))
+    demand(frame.body_bytes >= 2 * grids * width, "grids of the codes are cut short")
     low, step = _floats(frame, 0, grids), _floats(frame, grids * width, grids)
-    vector = Codes(codes, bits, low.to(device), step.to(device), bucket)
-    _demand_grid(vector)
-    return vector
+    _demand_grid(low, step, count, bucket, bits)
+    codes = torch.empty(count, dtype=code_dtype(bits))
+    read = coder.decode if frame.kind is Kind.CODED else coder.unpack
+    try:
+        read(memoryview(frame.body)[2 * grids * width :], codes.numpy(), bits)
+    except ValueError as problem:
+        raise WireError(str(problem)) from None
+    grid = torch.from_numpy(low).to(device), torch.from_numpy(step).to(device)
+    return Codes(codes.to(device), bits, *grid, bucket)
 
 
-_DECODERS = {Kind.EMPTY: _decode_empty, Kind.DENSE: _decode_dense, Kind.FIXED: _decode_fixed}
+_DECODERS = {
+    Kind.EMPTY: _decode_empty,
+    Kind.DENSE: _decode_dense,
+    Kind.FIXED: _decode_codes,
+    Kind.CODED: _decode_codes,
+}
 
 
-def _float_bytes(values: Vector) -> memoryview:
-    array = values.detach().cpu().contiguous().numpy()
-    little = array.astype(array.dtype.newbyteorder("<"), copy=False)
-    return little.view(np.uint8).data
+def packed_size(count: int, bits: int) -> int:
+    """Bytes that `count` codes of this width take without entropy coding."""
+    return (count * bits + 7) // 8
+
+
+def _array(values: torch.Tensor) -> NDArray[Any]:
+    return values.detach().cpu().contiguous().numpy()
+
+
+def _little(array: NDArray[Any]) -> memoryview:
+    return array.astype(array.dtype.newbyteorder("<"), copy=False).view(np.uint8).data
 
 
 def _float_width(frame: Frame) -> int:
     return 8 if frame.flags & Flag.DOUBLE else 4
 
 
-def _floats(frame: Frame, offset: int, count: int) -> Vector:
+def _floats(frame: Frame, offset: int, count: int) -> NDArray[Any]:
     array = np.frombuffer(frame.body, f"<f{_float_width(frame)}", count, offset)
-    return torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=True))
+    return array.astype(array.dtype.newbyteorder("="), copy=True)
 
 
 def _demand_size(frame: Frame, expected: int) -> None:
@@ -140,10 +177,11 @@ def _demand_finite(values: Vector) -> None:
     demand(bool(torch.isfinite(values).all()), "vector holds NaN or infinite numbers")
 
 
-def _demand_grid(vector: Codes) -> None:
+def _demand_grid(low: NDArray[Any], step: NDArray[Any], count: int, bucket: int, bits: int) -> None:
     """Every code of the grid must stand for a finite number."""
-    grids = -(-vector.dimension // vector.bucket)
-    demand(len(vector.low) == len(vector.step) == grids, f"not one grid a bucket ({grids})")
-    top = vector.low + vector.step * (2.0**vector.bits - 1)
-    sound = torch.isfinite(vector.low) & torch.isfinite(top) & (vector.step >= 0)
+    grids = -(-count // bucket)
+    demand(len(low) == len(step) == grids, f"not one grid a bucket ({grids})")
+    with np.errstate(over="ignore", invalid="ignore"):
+        top = low + step * (2.0**bits - 1)
+    sound = np.isfinite(low) & np.isfinite(top) & (step >= 0)
     demand(bool(sound.all()), "grid of the codes is not finite or runs backwards")

@@ -10,12 +10,12 @@ from typing import Annotated, Literal
 
 import torch
 
+from aquila.core.innovation import aquila_level, measure
 from aquila.core.method import Method, Oracle, Turn, Work, local_work, theta_of
 from aquila.core.packet import Packet
 from aquila.core.parameter import Bounds
-from aquila.core.quantize import aquila_level, midrise
 from aquila.core.random import Key
-from aquila.core.vector import Vector, relative_size, squared_norm
+from aquila.core.vector import Vector, relative_size
 from aquila.methods.catalog import Alpha, WorkOption, entry
 from aquila.methods.memory import Memory, MemoryServer
 
@@ -40,18 +40,16 @@ class AquilaDevice:
     def step(self, state: Memory, order: Packet, oracle: Oracle, key: Key) -> Turn[Memory]:
         """Answer one order by Algorithm 1."""
         loss, gradient = local_work(oracle, theta_of(order), self.work, self.alpha)
-        v = gradient - state.q
+        v = measure(gradient, state.q)
         level = max(aquila_level(v, TIGHTNESS[self.level_rule]), self.b_min)  # Theorem 1
-        codes = midrise(v, level)  # Definition 2
-        if codes is None:  # R = 0: there is nothing to send
+        step = v.midrise(level)  # Definition 2
+        if step is None:  # R = 0: there is nothing to send
             return Turn(state, Packet(order.round), {"loss": loss})
-        dq = codes.decode()
-        sent, error = squared_norm(dq), squared_norm(v - dq)
-        notes = {"loss": loss, "error_ratio": relative_size(error, v)}
+        notes = {"loss": loss, "error_ratio": relative_size(step.error, v.squared)}
         threshold = self.beta / self.alpha**2 * order.scalar("drift")
-        if order.round > 0 and sent + error <= threshold:  # Eq. (skip rule)
+        if order.round > 0 and step.sent + step.error <= threshold:  # Eq. (skip rule)
             return Turn(state, Packet(order.round), notes)
-        return Turn(Memory(state.q + dq), Packet(order.round, codes), notes)
+        return Turn(Memory(step.memory), Packet(order.round, step.upload), notes)
 
 
 @entry(

@@ -12,12 +12,12 @@ from typing import Annotated
 
 import torch
 
+from aquila.core.innovation import measure
 from aquila.core.method import Method, Oracle, Turn, Work, local_work, theta_of
 from aquila.core.packet import Packet
 from aquila.core.parameter import Bounds
-from aquila.core.quantize import midrise_or_dense
 from aquila.core.random import Key
-from aquila.core.vector import Vector, relative_size, squared_norm
+from aquila.core.vector import Vector, relative_size
 from aquila.methods.catalog import Alpha, UploadBits, WorkOption, entry
 from aquila.methods.memory import MemoryServer
 
@@ -52,18 +52,16 @@ class LaqDevice:
     def step(self, state: LaqState, order: Packet, oracle: Oracle, key: Key) -> Turn[LaqState]:
         """Upload iff the innovation is significant (LAQ, Eq. 7) or the clock has run out."""
         loss, gradient = local_work(oracle, theta_of(order), self.work, self.alpha)
-        v = gradient - state.q
-        upload = midrise_or_dense(v, self.bits)
+        v = measure(gradient, state.q)
+        step = v.midrise_or_dense(self.bits)
         waiting = LaqState(state.q, state.error, min(state.clock + 1, self.t_bar))
-        if upload is None:
+        if step is None:
             return Turn(waiting, Packet(order.round), {"loss": loss})
-        dq = upload.decode()
-        sent, error = squared_norm(dq), squared_norm(v - dq)
-        notes = {"loss": loss, "error_ratio": relative_size(error, v)}
-        threshold = self.xi / self.alpha**2 * order.scalar("drift") + 3 * (error + state.error)
-        if sent < threshold and state.clock < self.t_bar:
+        notes = {"loss": loss, "error_ratio": relative_size(step.error, v.squared)}
+        threshold = self.xi / self.alpha**2 * order.scalar("drift") + 3 * (step.error + state.error)
+        if step.sent < threshold and state.clock < self.t_bar:
             return Turn(waiting, Packet(order.round), notes)
-        return Turn(LaqState(state.q + dq, error, 0), Packet(order.round, upload), notes)
+        return Turn(LaqState(step.memory, step.error, 0), Packet(order.round, step.upload), notes)
 
 
 @entry(

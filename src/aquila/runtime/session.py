@@ -9,6 +9,7 @@ doubled and reordered replies are thus all one case: a turn that never happened.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -41,7 +42,7 @@ class DeviceSession:
         like: Vector,
         seed: int,
         on_nan: NanPolicy = "stop",
-        unpack_model: Callable[[bytes], Packet] = unpack,
+        unpack_model: Callable[[bytes], Packet] | None = None,
     ) -> None:
         self.half = method.device
         self.device = device
@@ -50,10 +51,9 @@ class DeviceSession:
         self.acked = NEVER
         self.notes: dict[str, float] = {}
         self._shard = shard
-        self._like = like
         self._seed = seed
         self._on_nan = on_nan
-        self._unpack_model = unpack_model
+        self._unpack_model = unpack_model or partial(unpack, dimension=like.numel())
         self._pending: Turn[Any] | None = None
 
     def handle(self, order: Order) -> bytes:
@@ -106,19 +106,14 @@ class DeviceSession:
         return self.state if turn is None or turn.fallback is None else turn.fallback
 
     def _read(self, order: Order) -> Packet:
-        words, model = unpack(order.words), self._unpack_model(order.model)
-        if words.vector is not None or model.vector is None:
-            raise WireError("an order is a model frame and a frame of words without a vector")
+        words, model = unpack(order.words, dimension=0), self._unpack_model(order.model)
+        if model.vector is None:
+            raise WireError("an order is a model frame and a frame of words; this one has no model")
         if words.round != model.round:
             raise WireError(f"model of round {model.round} in an order of round {words.round}")
         repeated = self._pending is not None and words.round == self.last_round
         if words.round <= self.last_round and not repeated:
             raise WireError(f"order of round {words.round} after one of round {self.last_round}")
-        if model.vector.dimension != self._like.numel():
-            raise WireError(
-                f"model of {model.vector.dimension} coordinates where device {self.device} "
-                f"has {self._like.numel()}"
-            )
         return replace(words, vector=model.vector)
 
 

@@ -1,0 +1,28 @@
+"""The passes in C, for contiguous vectors on the CPU."""
+
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+
+from aquila.core.passes.grid import Grid, Quantized
+from aquila.native import passes
+
+
+def measure(gradient: torch.Tensor, memory: torch.Tensor | None) -> tuple[float, float]:
+    """Return max |v| and ||v||² of v = gradient - memory."""
+    return passes.measure(_array(gradient), None if memory is None else _array(memory))
+
+
+def quantize(gradient: torch.Tensor, memory: torch.Tensor, grid: Grid) -> Quantized:
+    """Return codes, moved memory, ||dq||² and ||v - dq||²."""
+    moved, codes = torch.empty_like(memory), torch.empty_like(memory, dtype=grid.code)
+    sent, error = passes.quantize(
+        _array(gradient), _array(memory), _array(moved), _array(codes),
+        grid.largest, grid.step, grid.last,
+    )  # fmt: skip
+    return Quantized(codes, moved, sent, error)
+
+
+def _array(tensor: torch.Tensor) -> NDArray[Any]:
+    return tensor.detach().numpy()

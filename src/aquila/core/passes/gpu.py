@@ -1,0 +1,48 @@
+"""The passes as fused kernels, for contiguous vectors on a CUDA GPU; needs Triton."""
+
+from typing import Any
+
+import torch
+
+from aquila.core.passes import kernels
+from aquila.core.passes.grid import Grid, Quantized
+
+LANES: int = kernels.LANES.value
+PROGRAMS: int = kernels.PROGRAMS.value
+ROUNDED: dict[str, Any] = {"num_warps": 8, "enable_fp_fusion": False}
+FOLDING: dict[str, Any] = {"num_warps": 32}
+
+
+def measure(gradient: torch.Tensor, memory: torch.Tensor | None) -> tuple[float, float]:
+    """Return max |v| and ||v||² of v = gradient - memory."""
+    squares, result = _float64(LANES, gradient), _float64(2, gradient)
+    magnitudes, count = gradient.new_empty(PROGRAMS), gradient.numel()
+    with torch.cuda.device_of(gradient):  # type: ignore[no-untyped-call]
+        kernels.measure[(PROGRAMS,)](
+            gradient, memory, squares, magnitudes, count, _rows(count), **ROUNDED
+        )
+        kernels.finish_measure[(1,)](squares, magnitudes, result, **FOLDING)
+    largest, squared = result.tolist()
+    return largest, squared
+
+
+def quantize(gradient: torch.Tensor, memory: torch.Tensor, grid: Grid) -> Quantized:
+    """Return codes, moved memory, ||dq||² and ||v - dq||²."""
+    moved, codes = torch.empty_like(memory), torch.empty_like(memory, dtype=grid.code)
+    squares, result = _float64(2 * LANES, gradient), _float64(2, gradient)
+    points, count = (grid.largest, grid.step, grid.last), gradient.numel()
+    with torch.cuda.device_of(gradient):  # type: ignore[no-untyped-call]
+        kernels.quantize[(PROGRAMS,)](
+            gradient, memory, moved, codes, squares, *points, count, _rows(count), **ROUNDED
+        )
+        kernels.finish_quantize[(2,)](squares, result, **FOLDING)
+    sent, error = result.tolist()
+    return Quantized(codes, moved, sent, error)
+
+
+def _float64(count: int, like: torch.Tensor) -> torch.Tensor:
+    return like.new_empty(count, dtype=torch.float64)
+
+
+def _rows(count: int) -> int:
+    return -(-count // LANES)

@@ -1,0 +1,45 @@
+"""The passes in plain torch operations, each rounded by itself: the same bits on any device."""
+
+import torch
+
+from aquila.core.passes.grid import Grid, Quantized
+
+LANES = 65536
+"""Partial sums of a sum of squares; `core/vector.py` says how they are used."""
+
+
+def measure(gradient: torch.Tensor, memory: torch.Tensor | None) -> tuple[float, float]:
+    """Return max |v| and ||v||² of v = gradient - memory."""
+    v = gradient if memory is None else gradient - memory
+    return float(v.abs().max()) if v.numel() else 0.0, sum_of_squares(v)
+
+
+def quantize(gradient: torch.Tensor, memory: torch.Tensor, grid: Grid) -> Quantized:
+    """Return codes, moved memory, ||dq||² and ||v - dq||²."""
+    v = gradient - memory
+    codes = codes_on(grid, v)
+    dq = codes.to(v.dtype).mul_(grid.step).sub_(grid.largest)
+    return Quantized(codes, memory + dq, sum_of_squares(dq), sum_of_squares(v - dq))
+
+
+def codes_on(grid: Grid, v: torch.Tensor) -> torch.Tensor:
+    """Return psi = floor((v + R) / step + 1/2), and 0 for NaN."""
+    step = v.new_full((1,), grid.step)  # CUDA multiplies by the inverse of a plain number
+    psi = ((v + grid.largest) / step + 0.5).floor_()
+    return psi.nan_to_num_(0.0).clamp_(0, grid.last).to(grid.code)
+
+
+def sum_of_squares(v: torch.Tensor) -> float:
+    """Sum in float64 over lanes, then over halves of the lanes."""
+    lanes = torch.zeros(min(LANES, _power_of_two(v.numel())), dtype=torch.float64, device=v.device)
+    for first in range(0, v.numel(), LANES):
+        row = v[first : first + LANES].to(torch.float64)
+        lanes[: len(row)] += row * row
+    while len(lanes) > 1:
+        half = len(lanes) // 2
+        lanes = lanes[:half] + lanes[half:]
+    return float(lanes[0])
+
+
+def _power_of_two(at_least: int) -> int:
+    return 1 << max(at_least - 1, 0).bit_length()

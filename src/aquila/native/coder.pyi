@@ -1,0 +1,15 @@
+from typing import Any
+
+from numpy.typing import NDArray
+
+def encode(codes: NDArray[Any], bits: int, /) -> bytes:
+    """Return a coded body: the codes near their information content."""
+
+def decode(body: bytes | memoryview, codes: NDArray[Any], bits: int, /) -> None:
+    """Read a coded body into codes, or raise ValueError."""
+
+def pack(codes: NDArray[Any], bits: int, /) -> bytes:
+    """Return the codes at fixed width, least significant bit first, without gaps."""
+
+def unpack(body: bytes | memoryview, codes: NDArray[Any], bits: int, /) -> None:
+    """Read packed codes, or raise ValueError."""

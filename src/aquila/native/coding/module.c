@@ -1,0 +1,118 @@
+/* What Python sees of the coder. Every function works without the interpreter's lock. */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "body.h"
+#include "listed.h"
+#include "packed.h"
+
+static bool sound(const Py_buffer *codes, Py_ssize_t bits) {
+    Py_ssize_t size = codes->itemsize, count = size ? codes->len / size : 0;
+    bool fits = bits <= NARROW ? size == 1 : (size == 2 && bits <= 16) || size == 4 || size == 8;
+    if (bits < 1 || bits > 32 || !fits || count < 1 || count > UINT32_MAX) {
+        PyErr_Format(PyExc_ValueError, "cannot code %zd integers of %zd bytes as %zd bits", count,
+                     size, bits);
+        return false;
+    }
+    if ((uintptr_t)codes->buf % (uintptr_t)size) {
+        PyErr_Format(PyExc_ValueError, "integers of %zd bytes are not aligned", size);
+        return false;
+    }
+    return true;
+}
+
+static size_t count_of(const Py_buffer *codes) { return (size_t)(codes->len / codes->itemsize); }
+
+typedef bool (*Writer)(Bytes *, Source *);
+
+static bool write_only_packed(Bytes *out, Source *source) { return write_packed(out, source); }
+
+static PyObject *write_with(Writer writer, PyObject *args) {
+    Py_buffer codes;
+    Py_ssize_t bits;
+    if (!PyArg_ParseTuple(args, "y*n", &codes, &bits)) return NULL;
+    PyObject *result = NULL;
+    if (sound(&codes, bits)) {
+        Source source = {codes.buf, count_of(&codes), (unsigned)codes.itemsize,
+                         (unsigned)bits, codes.buf, 0};
+        Bytes out = {NULL, 0, 0};
+        bool fit, written;
+        Py_BEGIN_ALLOW_THREADS
+        fit = codes_fit(&source);
+        written = fit && writer(&out, &source);
+        Py_END_ALLOW_THREADS
+        if (written)
+            result = PyBytes_FromStringAndSize((const char *)out.data, (Py_ssize_t)out.size);
+        else if (fit)
+            PyErr_NoMemory();
+        else
+            PyErr_Format(PyExc_ValueError, "codes do not fit %zd bits", bits);
+        free(out.data);
+    }
+    PyBuffer_Release(&codes);
+    return result;
+}
+
+typedef Problem (*Reader)(Cursor *, const Target *);
+
+static Problem read_only_packed(Cursor *in, const Target *target) {
+    TRY(read_packed(in, target));
+    return left(in) ? "packed codes go on after the last one" : NULL;
+}
+
+static PyObject *read_with(Reader reader, PyObject *args) {
+    Py_buffer body, codes;
+    Py_ssize_t bits;
+    if (!PyArg_ParseTuple(args, "y*w*n", &body, &codes, &bits)) return NULL;
+    Problem problem = NULL;
+    if (sound(&codes, bits)) {
+        Target target = {codes.buf, count_of(&codes), (unsigned)codes.itemsize,
+                         (unsigned)bits};
+        Cursor in = {body.buf, (const uint8_t *)body.buf + body.len};
+        Py_BEGIN_ALLOW_THREADS
+        problem = reader(&in, &target);
+        Py_END_ALLOW_THREADS
+        if (problem) PyErr_SetString(PyExc_ValueError, problem);
+    }
+    PyBuffer_Release(&body);
+    PyBuffer_Release(&codes);
+    return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+}
+
+static PyObject *encode(PyObject *self, PyObject *args) {
+    (void)self;
+    return write_with(write_body, args);
+}
+
+static PyObject *pack(PyObject *self, PyObject *args) {
+    (void)self;
+    return write_with(write_only_packed, args);
+}
+
+static PyObject *decode(PyObject *self, PyObject *args) {
+    (void)self;
+    return read_with(read_body, args);
+}
+
+static PyObject *unpack(PyObject *self, PyObject *args) {
+    (void)self;
+    return read_with(read_only_packed, args);
+}
+
+static PyMethodDef methods[] = {
+    {"encode", encode, METH_VARARGS, "encode(codes, bits): the codes as a coded body."},
+    {"decode", decode, METH_VARARGS, "decode(body, codes, bits): read a coded body into codes."},
+    {"pack", pack, METH_VARARGS, "pack(codes, bits): the codes at fixed width, without gaps."},
+    {"unpack", unpack, METH_VARARGS, "unpack(body, codes, bits): read packed codes."},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "aquila.native.coder", NULL, 0, methods, NULL, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit_coder(void) {
+    prepare_logs();
+    prepare_numbers();
+    prepare_listed();
+    return PyModule_Create(&definition);
+}
