@@ -9,7 +9,8 @@ SOURCE = Path(__file__).parent.parent / "src" / "aquila"
 
 ALLOWED = {
     "version": set(),
-    "core": set(),
+    "native": set(),
+    "core": {"native"},
     "theory": {"core"},
     "methods": {"core"},
     "runtime": {"core"},

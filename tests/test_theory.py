@@ -10,7 +10,8 @@ import torch
 
 import aquila
 from aquila import theory
-from aquila.core.quantize import aquila_level, midrise
+from aquila.core.innovation import aquila_level, measure
+from aquila.core.quantize import midrise
 
 ROUNDS = 150
 
@@ -151,7 +152,7 @@ def test_the_tight_level_rule_contracts_whatever_the_vector(dimension):
     for tail in (0.0, 1.0, 3.0, 8.0):
         draw = torch.randn(20, dimension, generator=generator, dtype=torch.float64)
         for v in draw * draw.abs() ** tail:
-            codes = midrise(v, aquila_level(v, tightness=7.0))
+            codes = midrise(v, aquila_level(measure(v, torch.zeros_like(v)), tightness=7.0))
             ratio = torch.linalg.norm(v - codes.decode()) / torch.linalg.norm(v)
             assert ratio <= theory.TIGHT_CONTRACTION
 
@@ -160,7 +161,7 @@ def test_the_contraction_of_the_tight_level_rule_cannot_be_stated_much_better():
     """Nearly all coordinates half way between two of the 8 levels, level 4 just missed."""
     counts, values = torch.tensor([4300, 5700, 1]), torch.tensor([2 / 7, 4 / 7, 1.0])
     v = values.double().repeat_interleave(counts)
-    codes = midrise(v, aquila_level(v, tightness=7.0))
+    codes = midrise(v, aquila_level(measure(v, torch.zeros_like(v)), tightness=7.0))
     ratio = torch.linalg.norm(v - codes.decode()) / torch.linalg.norm(v)
     assert 0.99 * theory.TIGHT_CONTRACTION < ratio <= theory.TIGHT_CONTRACTION
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import reader
 from aquila.core.packet import Codes
 from aquila.core.wire import pack, unpack
 
@@ -14,6 +15,21 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 DOCS = Path(__file__).parents[2] / "docs" / "wire-format.md"
 MAKE = runpy.run_path(str(GOLDEN / "make.py"))
 FRAMES = MAKE["descriptions"]()
+CODED = [name for name in FRAMES if name.startswith("coded")]
+SEGMENTS = {
+    "coded_by_hand": [(reader.SPARSE, 200)],
+    "coded_one_value": [(reader.SPARSE, 1000)],
+    "coded_sparse_wide": [(reader.SPARSE, 2432)],
+    "coded_direct": [(reader.DIRECT, 240)],
+    "coded_direct_four_states": [(reader.DIRECT, 1123)],
+    "coded_in_buckets": [(reader.DIRECT, 400)],
+    "coded_folded": [(reader.FOLDED, 5120)],
+    "coded_folded_wide": [(reader.FOLDED, 206)],
+    "coded_folded_four_states": [(reader.FOLDED, 542)],
+    "coded_signed": [(reader.SIGNED, 1508)],
+    "coded_signed_wide": [(reader.SIGNED, 39918)],
+    "coded_layers": [(reader.PACKED, 8192), (reader.DIRECT, 8192), (reader.SPARSE, 12002)],
+}
 
 
 @pytest.fixture(params=FRAMES)
@@ -61,16 +77,43 @@ def test_what_is_described_is_written_as_that_frame(name):
     assert pack(unpack(frame)) == frame
 
 
-def block(language):
-    """Return the one fenced block of this language in the format's documentation."""
-    (text,) = re.findall(rf"^```{language}\n(.*?)^```", DOCS.read_text(), re.MULTILINE | re.DOTALL)
-    return text
+def test_a_second_reader_reads_it_as_described(name):
+    described, got = FRAMES[name], reader.read(frame_of(name))
+    for field in ("round", "ack", "refused", "scalars"):
+        assert getattr(got, field) == described[field], field
+    vector = described["vector"] or {}
+    assert got.double is (vector.get("float") == "float64")
+    for field in vector.keys() & {"bits", "bucket", "codes"}:
+        assert getattr(got, field) == vector[field], field
+    dtype = torch.float64 if got.double else torch.float32
+    decoded = vector.get("decoded", vector.get("values", []))
+    for floats, expected in (
+        (got.values, decoded),
+        (got.low, vector.get("low", [])),
+        (got.step, vector.get("step", [])),
+    ):
+        assert_same_bits(torch.tensor(floats, dtype=dtype), expected, dtype)
+
+
+@pytest.mark.parametrize("name", CODED)
+def test_coded_frames_have_the_modes_that_they_stand_for(name):
+    assert reader.read(frame_of(name)).segments == SEGMENTS[name]
+
+
+def test_every_mode_has_a_golden_frame():
+    assert {mode for segments in SEGMENTS.values() for mode, _ in segments} == set(range(5))
+
+
+def blocks(language):
+    """Return the fenced blocks of this language in the format's documentation."""
+    return re.findall(rf"^```{language}\n(.*?)^```", DOCS.read_text(), re.MULTILINE | re.DOTALL)
 
 
 def test_the_reader_in_the_documentation_reads_every_frame(name):
-    reader = {}
-    exec(block("python"), reader)
-    described, got = FRAMES[name], reader["read"](frame_of(name))
+    documented = {}
+    (text,) = blocks("python")
+    exec(text, documented)
+    described, got = FRAMES[name], documented["read"](frame_of(name))
     for field in ("round", "ack", "refused", "scalars"):
         assert got[field] == described[field]
     expected = described["vector"] or {}
@@ -79,6 +122,7 @@ def test_the_reader_in_the_documentation_reads_every_frame(name):
     assert torch.tensor(got["values"], dtype=dtype).tolist() == decoded.tolist()
 
 
-def test_the_worked_example_in_the_documentation_is_a_golden_frame():
-    hexadecimal = "".join(line.split("   ")[0] for line in block("text").splitlines())
-    assert bytes.fromhex(hexadecimal) == frame_of("codes_6_bits")
+def test_the_worked_examples_in_the_documentation_are_golden_frames():
+    for text, name in zip(blocks("text"), ("codes_6_bits", "coded_by_hand"), strict=True):
+        hexadecimal = "".join(line.split("   ")[0] for line in text.splitlines())
+        assert bytes.fromhex(hexadecimal) == frame_of(name)

@@ -1,7 +1,5 @@
 """Quantizers against transcriptions of their formulas."""
 
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -10,7 +8,6 @@ from hypothesis import strategies as st
 
 from aquila.core.packet import Codes, Dense
 from aquila.core.quantize import (
-    aquila_level,
     dither,
     levels_of_width,
     midrise,
@@ -200,43 +197,3 @@ def test_levels_and_widths():
         levels = levels_of_width(bits)
         assert width_of_levels(levels) == bits
         assert 2 ** (bits - 1) < 2 * levels + 1 <= 2**bits
-
-
-@STABLE
-@given(vectors(1e100, 64), st.sampled_from([1.0, 7.0]))
-def test_the_level_is_that_of_theorem_1(numbers, tightness):
-    R = max(map(abs, numbers))
-    assume(R > 1e-100)
-    norm = R * math.sqrt(math.fsum((x / R) ** 2 for x in numbers))
-    exact = math.log2(tightness * R * math.sqrt(len(numbers)) / norm + 1)
-    level = aquila_level(torch.tensor(numbers, dtype=torch.float64), tightness)
-    assert level in {max(1, math.floor(exact - 1e-12)), max(1, math.floor(exact + 1e-12))}
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("dimension", [1, 2, 3, 8, 9, 10, 48, 49, 50, 1000])
-def test_the_level_is_between_1_and_that_of_a_single_spike(dimension, dtype):
-    highest = math.floor(math.log2(math.sqrt(dimension) + 1))
-    spike = torch.zeros(dimension, dtype=dtype)
-    spike[dimension // 2] = -0.5
-    assert aquila_level(spike) == highest
-    for seed in range(20):
-        v = normal(dimension, seed, dtype) ** 5
-        assert 1 <= aquila_level(v) <= highest
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_flat_vectors_have_level_1_despite_rounding(dtype):
-    for dimension in range(1, 200):
-        signs = normal(dimension, dimension).sign().to(dtype)
-        for size in (0.1, 1 / 3, 0.7, 1e-20, 1e20):
-            assert aquila_level(size * signs) == 1
-
-
-def test_the_zero_vector_has_level_0():
-    assert aquila_level(torch.zeros(7)) == 0
-
-
-def test_the_tight_rule_asks_for_more():
-    v = normal(1000)
-    assert aquila_level(v, tightness=7.0) > aquila_level(v)

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from aquila.core.vector import error_ratio, max_norm, squared_norm
+from aquila.core.vector import error_ratio, max_norm, relative_size, squared_norm
 
 
 def test_squared_norm_by_hand():
@@ -22,6 +22,46 @@ def test_squared_norm_of_a_long_float32_vector_keeps_its_digits():
 
 def test_squared_norm_does_not_overflow_float32():
     assert squared_norm(torch.tensor([1e30, 1e30])) == pytest.approx(2e60, rel=1e-6)
+
+
+def in_order(numbers):
+    """Add the squares as the order of `core/vector.py` says, one number at a time."""
+    lanes = [0.0] * 65536
+    for i, x in enumerate(numbers):
+        lanes[i % 65536] += x * x
+    while len(lanes) > 1:
+        half = len(lanes) // 2
+        lanes = [a + b for a, b in zip(lanes[:half], lanes[half:], strict=True)]
+    return lanes[0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 5, 1000, 1025, 65535, 65536, 65537, 150_001])
+def test_squares_are_added_in_the_one_order(size, dtype):
+    v = torch.randn(size, generator=torch.Generator().manual_seed(size), dtype=dtype)
+    assert squared_norm(v) == in_order(v.tolist())
+    strided = torch.stack((v, -v), 1)[:, 0]
+    assert squared_norm(strided) == squared_norm(v)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("size", [0, 1, 3, 65537, 1_000_003])
+def test_a_gpu_adds_the_squares_in_the_one_order(size, dtype):
+    v = torch.randn(size, generator=torch.Generator().manual_seed(size), dtype=dtype)
+    assert squared_norm(v.cuda()) == squared_norm(v)
+    assert squared_norm(torch.stack((v, -v), 1).cuda()[:, 0]) == squared_norm(v)
+    assert max_norm(v.cuda()) == max_norm(v)
+
+
+def test_nan_shows_in_both_norms():
+    v = torch.tensor([1.0, math.nan, 2.0])
+    assert math.isnan(squared_norm(v))
+    assert math.isnan(max_norm(v))
+
+
+def test_a_vector_that_learns_has_norms_too():
+    assert squared_norm(torch.ones(3, requires_grad=True)) == 3
 
 
 @pytest.mark.parametrize(
@@ -41,6 +81,11 @@ def test_error_ratio_compares_error_and_vector():
 
 def test_error_ratio_of_the_zero_vector_is_0():
     assert error_ratio(torch.zeros(2), torch.zeros(2)) == 0
+
+
+def test_relative_size_is_a_ratio_of_norms():
+    assert relative_size(1.0, 4.0) == 0.5
+    assert relative_size(0.0, 0.0) == 0
 
 
 def test_results_are_plain_floats():

@@ -95,13 +95,30 @@ def test_an_upload_on_one_grid_costs_at_most_64_bytes_beside_its_codes(bits, dty
         assert len(frame) - math.ceil(bits * dimension / 8) <= 64
 
 
-def test_qsgd_at_6_bits_pays_6_bits_a_coordinate():
+def test_qsgd_at_6_bits_counts_6_bits_a_coordinate_and_pays_at_most_that():
     dimension = 1001
     v = torch.randn(dimension, generator=torch.Generator().manual_seed(1))
     codes = dither(v, levels_of_width(6), Key((1,)))
     frame = parse(pack(Packet(0, codes)))
     assert frame.paper_bits == 6 * dimension
-    assert frame.body_bytes == 2 * 4 + math.ceil(6 * dimension / 8)
+    assert frame.body_bytes <= 2 * 4 + math.ceil(6 * dimension / 8)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("bucket", [None, 100])
+@pytest.mark.parametrize("bits", WIDTHS)
+def test_codes_that_are_alike_are_sent_coded_and_survive(bits, bucket, dtype):
+    sent = random_codes(1000, bits, dtype, bucket)
+    sent.codes[3:-3] = 2 ** (bits - 1)
+    frame = pack(Packet(3, sent))
+    assert parse(frame).kind is Kind.CODED
+    assert parse(frame).paper_bits == 1000 * bits
+    assert_same_codes(unpack(frame).vector, sent)
+    assert pack(unpack(frame)) == frame
+
+
+def test_codes_that_fill_their_width_are_sent_at_fixed_width():
+    assert parse(pack(Packet(3, random_codes(1000, 6)))).kind is Kind.FIXED
 
 
 def test_a_skip_is_the_envelope_alone():
@@ -235,8 +252,10 @@ def test_the_envelope_round_trips_whatever_the_body():
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("bucket", [None, 1, 512])
 @pytest.mark.parametrize("bits", [1, 6, 8, 13, 16, 25, 32])
-def test_a_frame_decodes_to_the_same_bits_on_cpu_and_gpu(bits, bucket, dtype):
+@pytest.mark.parametrize("alike", [0, 9000])
+def test_a_frame_decodes_to_the_same_bits_on_cpu_and_gpu(bits, bucket, dtype, alike):
     codes = random_codes(10_007, bits, dtype, bucket)
+    codes.codes[:alike] = 0
     frame = pack(Packet(1, codes))
     vector = unpack(frame).vector
     on_gpu = unpack(frame, device="cuda").vector

@@ -2,9 +2,13 @@
 
 A frame that is already there is never written again: frames of a released version must be readable
 for ever, so a changed format gets new frames beside the old ones.
+
+Lists of codes and of decoded values may hold {"repeat": [...], "times": n}, also nested, and
+{"from": a, "by": b, "times": n} for a, a + b, a + 2 b, ...
 """
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -16,7 +20,23 @@ HERE = Path(__file__).parent
 
 
 def descriptions() -> dict[str, dict]:
-    return json.loads((HERE / "frames.json").read_text())
+    """Return what frames.json describes, with all repetitions written out."""
+    described = json.loads((HERE / "frames.json").read_text())
+    for description in described.values():
+        vector = description["vector"] or {}
+        for field in vector.keys() & {"codes", "decoded"}:
+            vector[field] = list(_written_out(vector[field]))
+    return described
+
+
+def _written_out(items: list) -> Iterator[float]:
+    for item in items:
+        if not isinstance(item, dict):
+            yield item
+        elif "from" in item:
+            yield from (item["from"] + item["by"] * i for i in range(item["times"]))
+        else:
+            yield from list(_written_out(item["repeat"])) * item["times"]
 
 
 def packet_of(description: dict) -> Packet:

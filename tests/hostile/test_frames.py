@@ -1,60 +1,43 @@
 """Frames that lie. Each must raise WireError, and nothing else, whatever its checksum says."""
 
 import math
-import struct
-import zlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+import forge
 import pytest
 import torch
+from forge import (
+    CODED,
+    DENSE,
+    DIRECT,
+    DOUBLE,
+    EMPTY,
+    FIXED,
+    FOLDED,
+    PACKED,
+    REFUSED,
+    SIGNED,
+    SPARSE,
+    Forged,
+    doubles,
+    floats,
+    numbers,
+    scalar,
+    sealed,
+    segment,
+    stream,
+    table,
+    varint,
+)  # fmt: skip
+from fuzz import assert_second_reader_agrees, content
 
+import reader
+from aquila.core import wire
 from aquila.core.packet import Codes, Dense, Packet, WireError
 from aquila.core.wire import pack, unpack
 
-DOUBLE, REFUSED = 1, 2
-EMPTY, DENSE, FIXED = 0, 1, 2
 HUGE = 2**32 - 1
-
-
-@dataclass(frozen=True)
-class Forged:
-    """A frame made by hand from docs/wire-format.md, with a checksum that always matches."""
-
-    magic: bytes = b"AQLA"
-    version: int = 1
-    kind: int = EMPTY
-    flags: int = 0
-    bits: int = 0
-    round: int = 3
-    ack: int = 0
-    dimension: int = 0
-    bucket: int = 0
-    count: int = 0
-    scalars: bytes = b""
-    body: bytes = b""
-
-    def bytes(self):
-        header = struct.pack(
-            "<4s4B4IB", self.magic, self.version, self.kind, self.flags, self.bits, self.round,
-            self.ack, self.dimension, self.bucket, self.count,
-        )  # fmt: skip
-        return sealed(header + self.scalars + self.body)
-
-
-def sealed(content):
-    return content + struct.pack("<I", zlib.crc32(content))
-
-
-def scalar(name, value=1.0, length=None):
-    return bytes([len(name) if length is None else length]) + name + struct.pack("<d", value)
-
-
-def floats(*values):
-    return struct.pack(f"<{len(values)}f", *values)
-
-
-def doubles(*values):
-    return struct.pack(f"<{len(values)}d", *values)
+GRID = floats(-1.0, 0.5)
 
 
 SKIP = Forged()
@@ -78,13 +61,16 @@ LIES = {
     "wrong magic": replace(SKIP, magic=b"AQLB"),
     "version 0": replace(SKIP, version=0),
     "version 2": replace(SKIP, version=2),
-    "kind 3": replace(SKIP, kind=3),
+    "kind 4": replace(SKIP, kind=4),
     "kind 255": replace(FIXED_FRAME, kind=255),
     "empty read as dense": replace(SKIP, kind=DENSE),
     "empty read as fixed": replace(SKIP, kind=FIXED),
+    "empty read as coded": replace(SKIP, kind=CODED),
     "dense read as empty": replace(DENSE_FRAME, kind=EMPTY),
     "dense read as fixed": replace(DENSE_FRAME, kind=FIXED),
+    "dense read as coded": replace(DENSE_FRAME, kind=CODED),
     "fixed read as dense": replace(FIXED_FRAME, kind=DENSE),
+    "fixed read as coded": replace(FIXED_FRAME, kind=CODED),
     "flag 4": replace(SKIP, flags=4),
     "flag 128": replace(FIXED_FRAME, flags=128),
     "empty but double": replace(SKIP, flags=DOUBLE),
@@ -168,6 +154,220 @@ LIES |= {
 }
 
 
+# ---- coded frames ----
+
+
+def coded(*segments, dimension=5, bits=3, grid=GRID, **header):
+    return Forged(
+        kind=CODED, bits=bits, dimension=dimension, body=grid + b"".join(segments), **header
+    )
+
+
+def lie_about(part, lie, mode=DIRECT, codes=(0, 1, 2, 1, 1)):
+    """Return a frame whose stream of symbols has this part replaced."""
+    broken = replace(stream(codes), **{part: lie}).bytes()
+    return coded(segment(mode, len(codes), broken), dimension=len(codes))
+
+
+MANY = [0, 1, 2, 1, 1] * 60
+FOUR = stream(MANY)
+ONE = stream([0, 1, 2, 1, 1])
+LONG = stream([i * i % 7 for i in range(200)])  # with words
+SIGNS = [0, 1, 1, 0, 1]
+SPARSE_FRAME = coded(forge.sparse(5, 3, [1, 0], [0, 6]))
+SIGNED_FRAME = coded(forge.signed(SIGNS, 3, [4], [2]))
+FOLDED_WIDE = coded(forge.folded(2048, [0, 1, 17, 4095, 300]), bits=12)
+CODED_SOUND = {
+    "packed": coded(segment(PACKED, 5, b"\x88\x46")),
+    "direct": coded(forge.direct([0, 7, 3, 3, 3])),
+    "direct, four states": coded(forge.direct(MANY), dimension=300),
+    "direct, with words": coded(segment(DIRECT, 200, LONG.bytes()), dimension=200),
+    "direct, 8 bits": coded(forge.direct([0, 255, 3, 3, 3]), bits=8),
+    "folded": coded(forge.folded(7, [0, 1, 2, 7, 6])),
+    "folded wide": FOLDED_WIDE,
+    "folded, 32 bits": coded(forge.folded(HUGE, [0, 1, HUGE, HUGE - 1, 2**31]), bits=32),
+    "sparse": SPARSE_FRAME,
+    "sparse, no exceptions": coded(forge.sparse(5, 3)),
+    "sparse, exceptions alone": coded(forge.sparse(5, 3, [0] * 5, [0, 1, 2, 6, 0])),
+    "sparse, four states": coded(forge.sparse(999, 3, [0] * 600, [5] * 600), dimension=999),
+    "sparse, 32 bits": coded(forge.sparse(5, HUGE, [4], [HUGE - 1]), bits=32),
+    "signed": SIGNED_FRAME,
+    "signed, no exceptions": coded(forge.signed(SIGNS, 0)),
+    "signed, one bit": coded(forge.signed(SIGNS, 1), bits=1),
+    "signed, 32 bits": coded(forge.signed(SIGNS, 5, [1, 2], [2**31 - 2, 0]), bits=32),
+    "every mode": coded(
+        *(forge.in_mode(mode, [1, 2, 1, 1, 7], 3, 1) for mode in range(5)), dimension=25
+    ),
+    "segments of one code": coded(*[forge.sparse(1, code) for code in range(5)]),
+    "shares for symbols beyond the bits": coded(
+        segment(DIRECT, 5, stream([0, 1, 0, 0, 1], [2000, 1000, *[0] * 250, 1096]).bytes())
+    ),
+    "shares for numbers beyond 32 bits": coded(
+        segment(FOLDED, 5, b"\x03" + stream([0] * 5, [4000, *[0] * 199, 96]).bytes())
+    ),
+    "float64": coded(
+        forge.sparse(5, 3), grid=doubles(-1.0, 0.5), flags=DOUBLE, count=1, scalars=scalar(b"loss")
+    ),
+    "coded in buckets": coded(forge.sparse(5, 3), grid=floats(-1, -2, -3, 0.5, 0, 1), bucket=2),
+}
+CODED_LIES = {
+    # header and grids
+    "coded, width 0": replace(SPARSE_FRAME, bits=0),
+    "coded, width 33": replace(SPARSE_FRAME, bits=33),
+    "coded, width 255": replace(SPARSE_FRAME, bits=255),
+    "coded, refused": replace(SPARSE_FRAME, flags=REFUSED),
+    "coded, flag 4": replace(SPARSE_FRAME, flags=4),
+    "coded, flag of double": replace(SPARSE_FRAME, flags=DOUBLE),
+    "coded, no coordinates": replace(SPARSE_FRAME, dimension=0),
+    "coded, no coordinates, no segments": coded(dimension=0),
+    "coded, no segments": coded(),
+    "coded, no grid": coded(dimension=5, grid=b""),
+    "coded, one fewer": replace(SPARSE_FRAME, dimension=4),
+    "coded, one more": replace(SPARSE_FRAME, dimension=6),
+    "coded, huge": replace(SPARSE_FRAME, dimension=HUGE),
+    "coded, huge and true": coded(forge.sparse(HUGE, 3), dimension=HUGE),
+    "coded, just above the limit": coded(forge.sparse(2**28 + 1, 3), dimension=2**28 + 1),
+    "coded, huge in buckets": replace(SPARSE_FRAME, dimension=HUGE, bucket=1),
+    "coded, bucket of the whole": replace(SPARSE_FRAME, bucket=5),
+    "coded, bucket too long": replace(SPARSE_FRAME, bucket=HUGE),
+    "coded, buckets without grids": replace(SPARSE_FRAME, bucket=2),
+    "coded, grids without buckets": replace(CODED_SOUND["coded in buckets"], bucket=0),
+    "coded read as fixed": replace(SPARSE_FRAME, kind=FIXED),
+    "coded read as dense": replace(SPARSE_FRAME, kind=DENSE),
+    "coded read as empty": replace(SPARSE_FRAME, kind=EMPTY),
+    "coded, negative step": coded(forge.sparse(5, 3), grid=floats(-1.0, -0.5)),
+    "coded, top overflows": coded(forge.sparse(5, 3), grid=floats(0.0, 1e38)),
+    # segments
+    "bytes after the last segment": coded(forge.sparse(5, 3), b"\x00"),
+    "a segment too many": coded(forge.sparse(5, 3), forge.sparse(1, 3)),
+    "mode 5": coded(segment(5, 5, b"\x03\x00")),
+    "mode 255": coded(segment(255, 5, b"\x03\x00")),
+    "segment of no codes": coded(forge.sparse(0, 3), forge.sparse(5, 3)),
+    "segment of too many codes": coded(forge.sparse(6, 3)),
+    "segment of 2^32 - 1 codes": coded(forge.sparse(HUGE, 3)),
+    "segments of too many codes": coded(forge.sparse(3, 3), forge.sparse(3, 3)),
+    "segments of too few codes": coded(forge.sparse(2, 3), forge.sparse(2, 3)),
+    # whole numbers
+    "length longer than needed": coded(b"\x03\x85\x00\x03\x00"),
+    "length much longer than needed": coded(b"\x03\x85\x80\x80\x80\x00\x03\x00"),
+    "length of 33 bits": coded(b"\x03\x85\x80\x80\x80\x10\x03\x00"),
+    "length of 35 bits": coded(b"\x03\xff\xff\xff\xff\x7f\x03\x00"),
+    "length of 6 bytes": coded(b"\x03\x85\x80\x80\x80\x80\x00\x03\x00"),
+    "centre longer than needed": coded(b"\x03\x05\x83\x00\x00"),
+    "centre of 33 bits": coded(b"\x03\x05\x83\x80\x80\x80\x10\x00"),
+    "exceptions longer than needed": coded(b"\x03\x05\x03\x80\x00"),
+    "words longer than needed": coded(
+        segment(DIRECT, 5, table([4096]) + b"\x80\x00" + b"\x00\x80\x00\x00")
+    ),
+    # tables
+    "shares add up to 4095": lie_about("shares", [1000, 2000, 1095]),
+    "shares add up to 4097": lie_about("shares", [1000, 2000, 1097]),
+    "shares add up to 8192": lie_about("shares", [2048, 4096, 2048]),
+    "shares wrap 16 bits": lie_about("shares", [4096, 32768, 32768]),
+    "share of 4097": lie_about("shares", [4097]),
+    "share of 8190": lie_about("shares", [8190]),
+    "share too wide": coded(segment(DIRECT, 5, b"\x00" + bytes(5) + b"\x00\x00\x80\x00\x00")),
+    "no shares at all": lie_about("shares", [0, 0, 0]),
+    "last share is 0": lie_about("shares", [*ONE.shares, 0]),
+    "symbol without a share": lie_about("shares", [4096]),
+    "spare bit of a table": coded(segment(DIRECT, 5, b"\x00\x00\x30\x00\x02\x00\x00\x80\x00\x00")),
+    "table cut": coded(segment(DIRECT, 5, table(ONE.shares)[:-1])),
+    "table of 256 shares cut": coded(segment(DIRECT, 5, b"\xff\xff\xff")),
+    # states and words
+    **{
+        f"state {state:#x}": lie_about("states", [state])
+        for state in (0, 1, 2**15 - 1, 2**15, ONE.states[0] + 1, 2**31 - 1, 2**31, HUGE)
+    },
+    **{
+        f"state {k} of four out of range": lie_about(
+            "states", [2**31 if i == k else x for i, x in enumerate(FOUR.states)], codes=MANY
+        )
+        for k in range(4)
+    },
+    **{
+        f"state {k} of four does not end as it must": lie_about(
+            "states", [x + 4096 * (i == k) for i, x in enumerate(FOUR.states)], codes=MANY
+        )
+        for k in range(4)
+    },
+    # both would end at 2^15, with the words used up
+    "state 0 that ends as it must": coded(
+        segment(DIRECT, 1, replace(stream([0]), states=[0], words=[2**15]).bytes()), dimension=1
+    ),
+    "state 2^31 that ends as it must": coded(
+        segment(DIRECT, 2, forge.Stream([16, 4080], [2**31], []).bytes()), dimension=2
+    ),
+    "states in another order": lie_about("states", FOUR.states[::-1], codes=MANY),
+    "one state where four must be": lie_about("states", FOUR.states[:1], codes=MANY),
+    "four states where one must be": lie_about("states", 4 * ONE.states),
+    "a word too many": lie_about("words", [1]),
+    "a word too many after words": lie_about("words", [*FOUR.words, 0], codes=MANY),
+    "a word too many before words": lie_about("words", [0, *FOUR.words], codes=MANY),
+    "a word is missing": lie_about("words", FOUR.words[:-1], codes=MANY),
+    "all words are missing": lie_about("words", [], codes=MANY),
+    "another word": lie_about("words", [FOUR.words[0] ^ 1, *FOUR.words[1:]], codes=MANY),
+    "2^32 - 1 words": coded(segment(DIRECT, 5, table([4096]) + varint(HUGE) + b"\x00\x80\x00\x00")),
+    # modes
+    "packed, spare bit": coded(segment(PACKED, 5, b"\x88\xc6")),
+    "packed, cut": coded(segment(PACKED, 5, b"\x88")),
+    "packed, too long": coded(segment(PACKED, 5, b"\x88\x46\x00")),
+    "direct, code beyond its bits": coded(forge.direct([0, 8, 3, 3, 3])),
+    "direct, code far beyond its bits": coded(forge.direct([0, 255, 3, 3, 3])),
+    "direct, one bit": coded(forge.direct([0, 2, 1, 1, 1]), bits=1),
+    "direct, 9 bits": coded(forge.direct([0, 7, 3, 3, 3]), bits=9),
+    "direct, 32 bits": coded(forge.direct([0, 7, 3, 3, 3]), bits=32),
+    "folded, centre beyond its bits": coded(forge.folded(8, [0, 1, 2, 3, 4])),
+    "folded, fold beyond its bits": coded(forge.folded(3, [0, 1, 2, 3, 8])),
+    "folded, fold far beyond its bits": coded(forge.folded(3, [0, 1, 2, 3, HUGE])),
+    "folded, fold of 13 bits": coded(forge.folded(3, [0, 1, 2, 3, 4096]), bits=12),
+    "folded, symbol 128": coded(segment(FOLDED, 5, b"\x03" + stream([0, 128, 0, 0, 0]).bytes())),
+    "folded, symbol 255": coded(segment(FOLDED, 5, b"\x03" + stream([0, 255, 0, 0, 0]).bytes())),
+    "folded, symbol 128 of 32 bits": coded(
+        segment(FOLDED, 5, b"\x03" + stream([0, 128, 0, 0, 0]).bytes()), bits=32
+    ),
+    "folded, open bits are missing": coded(
+        segment(FOLDED, 5, b"\x03" + stream([0, 16, 0, 0, 0]).bytes()), bits=12
+    ),
+    "folded, open bits too many": coded(
+        segment(FOLDED, 5, b"\x03" + stream([0, 16, 0, 0, 0]).bytes() + b"\x00\x00"), bits=12
+    ),
+    "folded, spare open bit": coded(
+        segment(FOLDED, 5, b"\x03" + stream([0, 16, 0, 0, 0]).bytes() + b"\x04"), bits=12
+    ),
+    "sparse, centre beyond its bits": coded(forge.sparse(5, 8)),
+    "sparse, centre of 32 bits": coded(forge.sparse(5, HUGE), bits=31),
+    "sparse, more exceptions than codes": coded(forge.sparse(5, 3, [0] * 6, [0] * 6)),
+    "sparse, 2^32 - 1 exceptions": coded(segment(SPARSE, 5, b"\x03" + varint(HUGE))),
+    "sparse, exceptions are missing": coded(segment(SPARSE, 5, b"\x03\x02")),
+    "sparse, values are missing": coded(segment(SPARSE, 5, b"\x03\x02" + numbers([0, 0]))),
+    "sparse, exception beyond the end": coded(forge.sparse(5, 3, [5], [0])),
+    "sparse, last exception beyond the end": coded(forge.sparse(5, 3, [0, 0, 3], [0, 0, 0])),
+    "sparse, exception in the next segment": coded(
+        forge.sparse(3, 3, [3], [0]), forge.sparse(2, 3)
+    ),
+    "sparse, gaps wrap 32 bits": coded(forge.sparse(5, 3, [1, HUGE], [0, 0])),
+    "sparse, value beyond its bits": coded(forge.sparse(5, 3, [1], [7])),
+    "sparse, value wraps 32 bits": coded(forge.sparse(5, 3, [1], [HUGE]), bits=32),
+    "signed, centre beyond its bits": coded(forge.signed(SIGNS, 8)),
+    "signed, spare bit": coded(segment(SIGNED, 5, b"\x03\x20\x00")),
+    "signed, signs cut": coded(segment(SIGNED, 17, b"\x03\x01\x00"), dimension=17),
+    "signed, more exceptions than codes": coded(forge.signed(SIGNS, 3, [0] * 6, [0] * 6)),
+    "signed, exception beyond the end": coded(forge.signed(SIGNS, 3, [5], [0])),
+    "signed, magnitude beyond its bits": coded(forge.signed(SIGNS, 3, [0], [3])),
+    "signed, negative magnitude beyond its bits": coded(forge.signed(SIGNS, 3, [1], [3])),
+    "signed, magnitude wraps 32 bits": coded(forge.signed(SIGNS, 3, [1], [2**31 - 1]), bits=32),
+    "signed, largest number as magnitude": coded(forge.signed(SIGNS, 3, [1], [HUGE]), bits=32),
+    "signed, exception of one bit": coded(forge.signed(SIGNS, 0, [1], [0]), bits=1),
+}
+for number in (math.nan, math.inf, -math.inf):
+    CODED_LIES |= {
+        f"coded, low {number}": coded(forge.sparse(5, 3), grid=floats(number, 0.5)),
+        f"coded, step {number}": coded(forge.sparse(5, 3), grid=floats(-1.0, number)),
+    }
+SOUND |= CODED_SOUND
+LIES |= CODED_LIES
+
+
 def small_frames():
     grid = torch.tensor([-1.0]), torch.tensor([0.5])
     return {
@@ -175,6 +375,7 @@ def small_frames():
         "words": Packet(3, scalars={"drift": 0.5}, ack=2),
         "dense": Packet(3, Dense(torch.tensor([1.5, -2.0]))),
         "codes": Packet(3, Codes(torch.tensor([0, 1, 2, 3, 4]), 3, *grid, 5), {"loss": 1.0}),
+        "coded": Packet(3, Codes(torch.tensor([3] * 199 + [4]), 3, *grid, 200)),
     }
 
 
@@ -183,18 +384,66 @@ def frame(request):
     return pack(small_frames()[request.param])
 
 
+def assert_refused(frame, dimension=None):
+    with pytest.raises(WireError):
+        unpack(frame, dimension)
+    with pytest.raises(reader.FrameError):
+        reader.read(frame, dimension)
+
+
 @pytest.mark.parametrize("name", SOUND)
 def test_forging_without_lying_is_read(name):
     """Otherwise the lies below might be refused for the wrong reason."""
-    packet = unpack(SOUND[name].bytes())
+    frame = SOUND[name].bytes()
+    packet = unpack(frame)
     assert packet.round == 3
-    assert pack(packet) == SOUND[name].bytes()
+    assert_second_reader_agrees(frame, None, packet)
+    again = pack(packet)
+    assert content(unpack(again)) == content(packet)
+    if SOUND[name].kind != CODED:
+        assert again == frame
 
 
 @pytest.mark.parametrize("name", LIES)
 def test_lies_with_a_valid_checksum_are_refused(name):
-    with pytest.raises(WireError):
-        unpack(LIES[name].bytes())
+    assert_refused(LIES[name].bytes())
+
+
+@pytest.mark.parametrize("name", [name for name in CODED_LIES if LIES[name].dimension < 2**20])
+def test_lies_are_refused_with_the_dimension_that_they_claim(name):
+    assert_refused(LIES[name].bytes(), LIES[name].dimension)
+
+
+def test_what_is_asked_for_may_exceed_the_limit(monkeypatch):
+    monkeypatch.setattr(wire, "UNASKED_LIMIT", 999)
+    frame = coded(forge.sparse(1000, 3), dimension=1000).bytes()
+    with pytest.raises(WireError, match="must know how many"):
+        unpack(frame)
+    assert unpack(frame, 1000).vector.codes.tolist() == [3] * 1000
+    assert unpack(coded(forge.sparse(999, 3), dimension=999).bytes()).vector.dimension == 999
+
+
+@pytest.mark.parametrize("name", CODED_SOUND)
+def test_a_coded_body_cut_anywhere_or_continued_is_refused(name):
+    forged = CODED_SOUND[name]
+    for length in range(len(forged.body)):
+        assert_refused(replace(forged, body=forged.body[:length]).bytes())
+    for more in (b"\x00", b"\xff", forged.body):
+        assert_refused(replace(forged, body=forged.body + more).bytes())
+
+
+@pytest.mark.parametrize("name", CODED_SOUND)
+def test_any_flipped_bit_of_a_coded_body_is_read_alike_by_both_readers(name):
+    forged = CODED_SOUND[name]
+    for place in range(8 * len(forged.body)):
+        body = bytearray(forged.body)
+        body[place // 8] ^= 1 << place % 8
+        frame = replace(forged, body=bytes(body)).bytes()
+        try:
+            packet = unpack(frame)
+        except WireError:
+            packet = None
+        assert_second_reader_agrees(frame, None, packet)
 
 
 def test_a_frame_cut_anywhere_is_refused(frame):
@@ -228,17 +477,22 @@ def test_any_flipped_bit_is_refused(frame):
 
 def test_any_flipped_bit_sealed_again_is_refused_or_another_sound_packet(frame):
     for place in range(8 * (len(frame) - 4)):
-        content = bytearray(frame[:-4])
-        content[place // 8] ^= 1 << place % 8
-        forged = sealed(bytes(content))
+        flipped = bytearray(frame[:-4])
+        flipped[place // 8] ^= 1 << place % 8
+        forged = sealed(bytes(flipped))
         try:
             packet = unpack(forged)
         except WireError:
             continue
-        assert pack(packet) == forged
+        again = pack(packet)
+        assert content(unpack(again)) == content(packet)
+        if CODED not in (again[5], forged[5]):
+            assert again == forged
 
 
-@pytest.mark.parametrize("name", ["dense float32", "dense float64", "fixed float32", "buckets"])
+@pytest.mark.parametrize(
+    "name", ["dense float32", "dense float64", "fixed float32", "buckets", "sparse", "folded wide"]
+)
 @pytest.mark.parametrize("difference", [-1, 1, HUGE])
 def test_another_dimension_than_expected_is_refused(name, difference):
     forged = SOUND[name]

@@ -1,29 +1,25 @@
-"""Frames damaged at random: only WireError comes out, and claims alone take no memory.
-
-Every other frame gets a valid checksum, so that it reaches the decoders behind it.
-"""
+"""Frames damaged at random: only WireError comes out, and claims alone take no memory."""
 
 import pickle
-import random
 import struct
 import subprocess
 import sys
-import zlib
 
+import fuzz
 import numpy as np
 import pytest
 import torch
+from forge import sealed
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mutants import CHECKSUM, mutants
 
-from aquila.core.packet import Codes, Dense, Packet, WireError, code_dtype
-from aquila.core.wire import pack, unpack
+import reader
+from aquila.core import wire
+from aquila.core.packet import Codes, Dense, Packet, code_dtype
+from aquila.core.wire import pack
 
-FRAMES_A_SEED = 30_000
-CHECKSUM = 4
-HEADER_FIELDS = [(4, 1), (5, 1), (6, 1), (7, 1), (8, 4), (12, 4), (16, 4), (20, 4), (24, 1)]
-TEMPTING = [0, 1, 2, 3, 4, 5, 7, 8, 31, 32, 33, 64, 127, 128, 255]
-TEMPTING_LONG = [*TEMPTING, 2**16, 2**29, 2**30, 2**31 - 1, 2**31, 2**32 - 1]
+FRAMES_A_SEED = 10_000
 
 # tensors take their memory past Python's own count, so the system is asked
 DECODE = """
@@ -67,86 +63,28 @@ def sound_frames():
         codes(3, 32),
         codes(10, 3, bucket=4),
         codes(9, 8, bucket=1),
+        Codes(torch.tensor([3] * 99 + [5]), 3, torch.zeros(1), torch.ones(1), 100),
     ]
     packets = [Packet(7, vector) for vector in vectors]
     packets += [Packet(7, vector, {"loss": 0.5, "drift": 2.0}, ack=6) for vector in vectors]
     return [pack(packet) for packet in [*packets, Packet(7, refused=True)]]
 
 
-def sealed(content):
-    return content + struct.pack("<I", zlib.crc32(content))
-
-
-def edit_bytes(rng, frame, _):
-    edited = bytearray(frame)
-    for _ in range(rng.randint(1, 4)):
-        edited[rng.randrange(len(edited))] = rng.choice([rng.randrange(256), 0, 255])
-    return bytes(edited)
-
-
-def edit_behind_magic(rng, frame, _):
-    edited = bytearray(frame)
-    edited[rng.randrange(5, len(edited))] ^= 1 << rng.randrange(8)
-    return bytes(edited)
-
-
-def edit_header(rng, frame, _):
-    edited = bytearray(frame)
-    for offset, width in rng.sample(HEADER_FIELDS, rng.randint(1, 3)):
-        number = rng.choice(
-            [rng.randrange(256**width), *(TEMPTING_LONG if width > 1 else TEMPTING)]
-        )
-        edited[offset : offset + width] = number.to_bytes(width, "little")
-    return bytes(edited)
-
-
-def truncate(rng, frame, _):
-    return frame[: rng.randrange(len(frame))]
-
-
-def extend(rng, frame, _):
-    at = rng.randrange(len(frame))
-    return frame[:at] + rng.randbytes(rng.randint(1, 12)) + frame[at:]
-
-
-def splice(rng, frame, other):
-    return frame[: rng.randrange(len(frame))] + other[rng.randrange(len(other)) :]
-
-
-def keep_header_of_other(rng, frame, other):
-    return other[:25] + frame[25:]
-
-
-MUTATIONS = [
-    edit_bytes, edit_behind_magic, edit_header, truncate, extend, splice, keep_header_of_other,
-]  # fmt: skip
-
-
-def mutants(seed, count):
-    rng, sound = random.Random(seed), sound_frames()
-    for number in range(count):
-        mutate = MUTATIONS[number // 2 % len(MUTATIONS)]
-        mutant = mutate(rng, rng.choice(sound), rng.choice(sound))
-        yield sealed(mutant[:-CHECKSUM]) if number % 2 else mutant
+@pytest.mark.parametrize("seed", range(2))
+def test_mutants_are_refused_or_sound_to_both_readers(seed, monkeypatch):
+    monkeypatch.setattr(wire, "UNASKED_LIMIT", fuzz.LIMIT)
+    monkeypatch.setattr(reader, "LIMIT", fuzz.LIMIT)
+    outcomes = fuzz.fuzz(seed, FRAMES_A_SEED, second_every=5)
+    # both ways must have been taken, or the loop tests nothing
+    for kind in ("empty", "dense", "fixed", "coded"):
+        assert min(outcomes[kind, "read"], outcomes[kind, "refused"]) > 20
 
 
 def refused(frame):
-    """Whether a frame is refused; one that is read must be sound to the last bit."""
-    try:
-        packet = unpack(frame)
-    except WireError:
-        return True
-    if packet.vector is not None:
-        assert torch.isfinite(packet.vector.decode()).all()
-    assert pack(packet) == frame
-    return False
-
-
-@pytest.mark.parametrize("seed", range(7))
-def test_mutants_are_refused_or_sound(seed):
-    results = [refused(mutant) for mutant in mutants(seed, FRAMES_A_SEED)]
-    # both ways must have been taken, or the loop tests nothing
-    assert FRAMES_A_SEED / 2 < sum(results) < FRAMES_A_SEED
+    """Whether both readers refuse a frame; one that is read must be sound to the last bit."""
+    packet = fuzz.read_or_refused(frame)
+    fuzz.assert_second_reader_agrees(frame, None, packet)
+    return packet is None
 
 
 @settings(deadline=None, derandomize=True, max_examples=500)
@@ -157,7 +95,7 @@ def test_random_bytes_are_refused(data):
 
 @settings(deadline=None, derandomize=True, max_examples=500)
 @given(
-    st.sampled_from([0, 1, 2]), st.integers(0, 3), st.integers(0, 65),
+    st.sampled_from([0, 1, 2, 3]), st.integers(0, 3), st.integers(0, 65),
     st.integers(0, 12), st.integers(0, 5), st.integers(0, 2), st.binary(max_size=80),
 )  # fmt: skip
 def test_random_bodies_behind_likely_headers_are_refused_or_sound(
@@ -169,6 +107,19 @@ def test_random_bodies_behind_likely_headers_are_refused_or_sound(
     refused(sealed(header + body))
 
 
+@settings(deadline=None, derandomize=True, max_examples=1000)
+@given(
+    st.integers(1, 9), st.integers(1, 40), st.integers(0, 4), st.integers(1, 40),
+    st.binary(max_size=40),
+)  # fmt: skip
+def test_random_segments_behind_a_sound_header_are_refused_or_sound(
+    bits, dimension, mode, length, content
+):
+    header = struct.pack("<4s4B4IB", b"AQLA", 1, 3, 0, bits, 1, 0, dimension, 0, 0)
+    grid = struct.pack("<2f", -1.0, 0.5)
+    refused(sealed(header + grid + bytes([mode, length]) + content))
+
+
 def long_frames():
     vectors = [
         Dense(torch.linspace(-1, 1, 50_000)),
@@ -176,6 +127,8 @@ def long_frames():
         codes(200_000, 9),
         codes(50_000, 32),
         codes(20_000, 1, bucket=1),
+        Codes(torch.arange(10**6).remainder(9).byte(), 6, torch.zeros(1), torch.ones(1), 10**6),
+        Codes(torch.zeros(10**6, dtype=torch.int16), 12, torch.zeros(1), torch.ones(1), 10**6),
     ]
     frames = [pack(Packet(1, vector)) for vector in vectors]
     return [*frames, pack(Packet(1, None, {f"s{i}": 1.0 for i in range(255)}))]
@@ -205,7 +158,8 @@ def growth_in_a_new_process(tmp_path, frames, extra=0):
 
 @needs_peak
 def test_decoding_takes_no_memory_for_what_a_frame_only_claims(tmp_path):
-    frames = [*long_frames(), *lying_frames(), *mutants(seed=99, count=3000)]
+    damaged = [frame for frame, _ in mutants(seed=99, count=3000)]
+    frames = [*long_frames(), *lying_frames(), *damaged]
     assert growth_in_a_new_process(tmp_path, frames) < 100
 
 

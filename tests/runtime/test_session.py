@@ -174,7 +174,7 @@ class TestUnsoundOrders:
         return Order(model, pack(Packet(words_round, vector, scalars or {})))
 
     def test_wrong_dimension(self):
-        self.handle_in_vain(self.order(dimension=13), "model of 13 coordinates")
+        self.handle_in_vain(self.order(dimension=13), "holds 13 coordinates")
 
     def test_rounds_that_differ(self):
         self.handle_in_vain(self.order(words_round=2), "model of round 1 in an order of round 2")
@@ -183,7 +183,7 @@ class TestUnsoundOrders:
         self.handle_in_vain(self.order(), "lacks the scalar 'drift'")
 
     def test_words_with_a_vector(self):
-        self.handle_in_vain(self.order(vector=Dense(torch.zeros(12))), "an order is")
+        self.handle_in_vain(self.order(vector=Dense(torch.zeros(12))), "where 0 are expected")
 
     def test_damaged_model(self):
         sound = self.order()

@@ -65,7 +65,7 @@ def test_a_run_agrees_with_the_cpu():
         assert theirs.loss == pytest.approx(mine.loss, rel=2e-2)
     first = on_cpu.records[0]
     assert on_gpu.records[0].levels == first.levels
-    assert on_gpu.records[0].uplink_bytes == first.uplink_bytes
+    assert on_gpu.records[0].paper_bits == first.paper_bits
 
 
 @pytest.mark.parametrize("precision", ["tf32", "bf16"])

@@ -1,0 +1,273 @@
+"""Frames of every kind and mode, sound ones and lies, and what damages them."""
+
+import random
+from dataclasses import replace
+
+import forge
+import torch
+
+from aquila.core.packet import Codes, Dense, Packet, code_dtype
+from aquila.core.wire import pack
+
+HEADER_FIELDS = [(4, 1), (5, 1), (6, 1), (7, 1), (8, 4), (12, 4), (16, 4), (20, 4), (24, 1)]
+TEMPTING = [0, 1, 2, 3, 4, 5, 7, 8, 9, 31, 32, 33, 64, 127, 128, 255]
+TEMPTING_LONG = [*TEMPTING, 256, 2**15, 2**16, 2**28, 2**28 + 1, 2**31 - 1, 2**31, 2**32 - 1]
+HEADER, CHECKSUM = 25, 4
+POOL, FRAMES_A_POOL = 1500, 25_000
+
+
+# ---- sound frames ----
+
+
+def any_codes(rng, d, bits):
+    centre, top = rng.randrange(2**bits), 2**bits - 1
+    shape = rng.randrange(5)
+    if shape == 0:
+        return [centre] * d, centre
+    if shape == 1:
+        return [rng.randint(0, top) for _ in range(d)], centre
+    spread = 2 ** rng.uniform(-2, min(bits, 8) - 1)
+    if shape == 2:
+        return [(centre + round(rng.gauss(0, spread))) % 2**bits for _ in range(d)], centre
+    codes = [(centre - rng.randint(0, shape - 3)) % 2**bits for _ in range(d)]
+    for _ in range(d // 10):
+        codes[rng.randrange(d)] = rng.randint(0, top)
+    return codes, centre
+
+
+def any_width(rng):
+    return rng.choice([rng.randint(1, 8), rng.randint(1, 8), rng.randint(9, 32)])
+
+
+def any_dimension(rng):
+    if rng.random() < 0.93:
+        return rng.randint(1, 40)
+    return rng.choice([255, 256, 257, rng.randint(41, 600)])
+
+
+def any_modes(bits):
+    return [mode for mode in range(5) if mode != forge.DIRECT or bits <= 8]
+
+
+def any_scalars(rng):
+    names = rng.sample([b"loss", b"drift", b"_", b"a" * 32], rng.choice([0, 0, 0, 1, 2]))
+    return len(names), b"".join(forge.scalar(name, rng.gauss(0, 1)) for name in names)
+
+
+def any_grids(rng, d):
+    """Return the bucket, the flags and the bytes of as many grids as it makes."""
+    bucket = rng.randint(1, d - 1) if d > 1 and rng.random() < 0.2 else 0
+    grids = -(-d // bucket) if bucket else 1
+    low = [rng.gauss(0, 1) for _ in range(grids)]
+    step = [rng.choice([0.0, rng.random()]) for _ in range(grids)]
+    if rng.random() < 0.3:
+        return bucket, forge.DOUBLE, forge.doubles(*low, *step)
+    return bucket, 0, forge.floats(*low, *step)
+
+
+def cut(rng, d):
+    """Return the lengths of one or more segments of d codes."""
+    cuts = sorted({rng.randrange(d) for _ in range(rng.choice([0, 0, 1, 3]))} - {0})
+    return [end - start for start, end in zip([0, *cuts], [*cuts, d], strict=True)]
+
+
+def segment_of(rng, n, bits):
+    codes, centre = any_codes(rng, n, bits)
+    return forge.in_mode(rng.choice(any_modes(bits)), codes, bits, centre)
+
+
+def coded_frame(rng, one_segment=segment_of):
+    bits, d = any_width(rng), any_dimension(rng)
+    bucket, flags, grids = any_grids(rng, d)
+    count, scalars = any_scalars(rng)
+    lengths = cut(rng, d)
+    liar = rng.randrange(len(lengths))
+    segments = [
+        (one_segment if i == liar else segment_of)(rng, n, bits) for i, n in enumerate(lengths)
+    ]
+    return forge.Forged(
+        kind=forge.CODED, flags=flags, bits=bits, round=rng.getrandbits(32), dimension=d,
+        bucket=bucket, count=count, scalars=scalars, body=grids + b"".join(segments),
+    ).bytes()  # fmt: skip
+
+
+def written_frame(rng):
+    """Return a frame that Aquila writes itself."""
+    d, bits = any_dimension(rng), any_width(rng)
+    dtype = rng.choice([torch.float32, torch.float64])
+    scalars = {"loss": rng.gauss(0, 1)} if rng.random() < 0.3 else {}
+    kind = rng.randrange(6)
+    if kind == 0:
+        return pack(Packet(rng.getrandbits(32), None, scalars, refused=rng.random() < 0.3))
+    if kind == 1:
+        values = torch.tensor([rng.gauss(0, 1) for _ in range(d)], dtype=dtype)
+        return pack(Packet(rng.getrandbits(32), Dense(values), scalars))
+    if kind == 2 and rng.random() < 0.05:
+        d = rng.randint(9000, 40_000)  # enough for segments that the writer cuts itself
+    codes, _ = any_codes(rng, d, bits)
+    bucket = rng.randint(1, d) if rng.random() < 0.2 else d
+    low = torch.randn(-(-d // bucket), dtype=dtype)
+    step = torch.rand(-(-d // bucket), dtype=dtype)
+    codes = torch.tensor(codes, dtype=code_dtype(bits))
+    return pack(Packet(rng.getrandbits(32), Codes(codes, bits, low, step, bucket), scalars))
+
+
+# ---- lies that are made, since damage would hardly ever reach what they are about ----
+
+
+def lying_segment(rng, n, bits):
+    return rng.choice(LIARS)(rng, n, bits)
+
+
+def any_number(rng, most):
+    wrong = [most, most + 1, 2 * most, 2**32 - 1]
+    return min(rng.choice([rng.randrange(most), 0, most - 1, rng.choice(wrong)]), 2**32 - 1)
+
+
+def centre_anywhere(rng, n, bits):
+    folds = [rng.randrange(min(2**bits, 5)) for _ in range(n)]
+    return forge.folded(any_number(rng, 2**bits), folds)
+
+
+def folds_anywhere(rng, n, bits):
+    return forge.folded(rng.randrange(2**bits), [any_number(rng, 2**bits) for _ in range(n)])
+
+
+def exceptions_anywhere(rng, n, bits):
+    m = rng.choice([1, n, n + 1, rng.randint(1, n)])
+    gaps = [rng.choice([0, 0, 1, any_number(rng, n)]) for _ in range(m)]
+    most = rng.choice([2**bits, max(2 ** (bits - 1), 1)])
+    values = [any_number(rng, most) for _ in range(m)]
+    centre = rng.randrange(2**bits)
+    if rng.random() < 0.5:
+        return forge.sparse(n, centre, gaps, values)
+    return forge.signed([rng.randint(0, 1) for _ in range(n)], centre, gaps, values)
+
+
+def symbols_anywhere(rng, n, bits):
+    top = rng.choice([2 ** min(bits, 8), 128, 129, 256])
+    stream = forge.stream([rng.randrange(top) for _ in range(n)]).bytes()
+    if rng.random() < 0.5:
+        return forge.segment(forge.DIRECT, n, stream)
+    return forge.segment(
+        forge.FOLDED, n, forge.varint(0) + stream + rng.randbytes(rng.randrange(4))
+    )
+
+
+def stream_broken(rng, n, bits):
+    stream = forge.stream([rng.randrange(2 ** min(bits, 8)) for _ in range(n)])
+    shares, states, words = list(stream.shares), list(stream.states), list(stream.words)
+    part = rng.randrange(4)
+    if part == 0:
+        shares[rng.randrange(len(shares))] = rng.choice([0, 1, 4095, 4096, 4097, 8190])
+    elif part == 1:
+        states[rng.randrange(len(states))] = rng.choice([0, 2**15 - 1, 2**15, 2**31 - 1, 2**31])
+    elif part == 2:
+        words.insert(rng.randint(0, len(words)), rng.getrandbits(16))
+    else:
+        words = words[: rng.randint(0, len(words))]
+    lie = replace(stream, shares=shares, states=states, words=words)
+    return forge.segment(forge.DIRECT, n, lie.bytes())
+
+
+def length_anywhere(rng, n, bits):
+    sound = segment_of(rng, n, bits)
+    mode, rest = sound[:1], sound[1 + len(forge.varint(n)) :]
+    return mode + forge.varint(any_number(rng, n + 1)) + rest
+
+
+LIARS = [
+    centre_anywhere, folds_anywhere, exceptions_anywhere, exceptions_anywhere, symbols_anywhere,
+    stream_broken, length_anywhere,
+]  # fmt: skip
+
+
+# ---- damage ----
+
+
+def keep(rng, frame, other):
+    return frame
+
+
+def flip_bits(rng, frame, other):
+    edited = bytearray(frame)
+    for _ in range(rng.choice([1, 1, 2, 4])):
+        edited[rng.randrange(HEADER, len(edited))] ^= 1 << rng.randrange(8)
+    return bytes(edited)
+
+
+def edit_bytes(rng, frame, other):
+    edited = bytearray(frame)
+    for _ in range(rng.randint(1, 4)):
+        edited[rng.randrange(4, len(edited))] = rng.choice([rng.randrange(256), 0, 128, 255])
+    return bytes(edited)
+
+
+def edit_header(rng, frame, other):
+    edited = bytearray(frame)
+    for offset, width in rng.sample(HEADER_FIELDS, rng.randint(1, 2)):
+        field = int.from_bytes(edited[offset : offset + width], "little")
+        tempting = TEMPTING_LONG if width > 1 else TEMPTING
+        field = rng.choice([rng.choice(tempting), field + 1, max(field, 1) - 1]) % 256**width
+        edited[offset : offset + width] = field.to_bytes(width, "little")
+    return bytes(edited)
+
+
+def edit_varint(rng, frame, other):
+    at = rng.randrange(HEADER, len(frame))
+    number = forge.varint(rng.choice(TEMPTING_LONG))
+    if rng.random() < 0.3:
+        number = number[:-1] + bytes([number[-1] | 128]) + b"\x00"  # longer than needed
+    return frame[:at] + number + frame[at + rng.choice([0, 1, 1, len(number)]) :]
+
+
+def truncate(rng, frame, other):
+    return frame[: rng.randrange(HEADER, len(frame))]
+
+
+def extend(rng, frame, other):
+    at = rng.randrange(HEADER, len(frame))
+    return frame[:at] + rng.randbytes(rng.randint(1, 12)) + frame[at:]
+
+
+def drop(rng, frame, other):
+    at = rng.randrange(HEADER, len(frame))
+    return frame[:at] + frame[at + rng.randint(1, 8) :]
+
+
+def splice(rng, frame, other):
+    return frame[: rng.randrange(4, len(frame))] + other[rng.randrange(4, len(other)) :]
+
+
+def header_of_other(rng, frame, other):
+    return other[:HEADER] + frame[HEADER:]
+
+
+def kind_of_other(rng, frame, other):
+    return frame[:5] + bytes([rng.choice([2, 3])]) + frame[6:]
+
+
+DAMAGE = [
+    keep, flip_bits, flip_bits, edit_bytes, edit_header, edit_varint, edit_varint, truncate, extend,
+    drop, splice, header_of_other, kind_of_other,
+]  # fmt: skip
+
+
+def pool_of(rng):
+    """Return sound frames and lies."""
+    torch.manual_seed(rng.getrandbits(32))
+    makers = [written_frame, coded_frame, coded_frame, lambda r: coded_frame(r, lying_segment)]
+    return [rng.choice(makers)(rng) for _ in range(POOL)]
+
+
+def mutants(seed, count):
+    """Yield frames, and for each the dimension that was meant."""
+    for number in range(count):
+        if number % FRAMES_A_POOL == 0:
+            rng = random.Random(f"{seed} {number}")
+            pool = pool_of(rng)
+        frame = rng.choice(pool)
+        damaged = rng.choice(DAMAGE)(rng, frame, rng.choice(pool))
+        if rng.random() < 0.98:  # without its checksum hardly a frame gets anywhere
+            damaged = forge.sealed(damaged[:-CHECKSUM])
+        yield damaged, int.from_bytes(frame[16:20], "little")
