@@ -1,0 +1,146 @@
+"""Time of the quantize path, from gradient and memory to codes and new memory.
+
+    python benchmarks/quantize.py --device cpu
+    python benchmarks/quantize.py --device cuda
+
+Prints one JSON line for each length: seconds of the two passes, as a share of what a copy of the
+same number of bytes would take (the first pass reads two vectors; the second reads two and writes
+one and the codes), and the time of the whole step beside that of the same step in single torch
+operations. On a GPU the passes are timed without launches, as one graph of several calls; the whole
+step is timed on the clock. On the CPU everything runs on one thread.
+"""
+
+import argparse
+import json
+import platform
+import statistics
+import time
+from datetime import date
+
+import torch
+
+from aquila.core.innovation import measure
+from aquila.core.passes import passes_for
+from aquila.core.quantize import range_grid
+
+LENGTHS = (11_173_962, 19_000_000, 100_000_000)
+BITS = 4
+
+
+def step_in_torch(g, q):
+    """The same step by single operations, with norms in the library's own order."""
+    v = g - q
+    R = float(v.abs().max())
+    norm = torch.linalg.vector_norm(v, dtype=torch.float64).item()
+    top = 2**BITS - 1
+    low, step = v.new_tensor([-R]), v.new_tensor([2 * R / top])
+    codes = ((v + R) / step + 0.5).floor_().clamp_(0, top).to(torch.uint8)
+    dq = codes.to(v.dtype).mul_(step).add_(low)
+    norms = [torch.linalg.vector_norm(x, dtype=torch.float64).item() for x in (dq, v - dq)]
+    return codes, q + dq, norm, norms
+
+
+def on_the_clock(work, repeats):
+    """Median seconds of a call that ends when its result is there."""
+    work()
+    seconds = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds)
+
+
+def on_the_gpu(work, repeats, calls=10):
+    """Median seconds of one call without its launch: several are replayed as one graph."""
+    work()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(calls):
+            work()
+    marks = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(repeats + 3)]
+    for start, end in marks:
+        start.record()
+        graph.replay()
+        end.record()
+    torch.cuda.synchronize()
+    return statistics.median(a.elapsed_time(b) for a, b in marks[3:]) / 1000 / calls
+
+
+def kernel_work(g, q, grid):
+    """The launches of the two passes, into memory that is there already."""
+    from aquila.core.passes import gpu, kernels
+
+    squares = g.new_empty(2 * gpu.LANES, dtype=torch.float64)
+    result, magnitudes = squares.new_empty(2), g.new_empty(gpu.PROGRAMS)
+    moved, codes = torch.empty_like(q), torch.empty_like(q, dtype=grid.code)
+    size = g.numel(), -(-g.numel() // gpu.LANES)
+    points = grid.largest, grid.step, grid.last
+
+    def first():
+        kernels.measure[(gpu.PROGRAMS,)](g, q, squares, magnitudes, *size, **gpu.ROUNDED)
+        kernels.finish_measure[(1,)](squares, magnitudes, result, **gpu.FOLDING)
+
+    def second():
+        kernels.quantize[(gpu.PROGRAMS,)](
+            g, q, moved, codes, squares, *points, *size, **gpu.ROUNDED
+        )
+        kernels.finish_quantize[(2,)](squares, result, **gpu.FOLDING)
+
+    return first, second
+
+
+def cpu_work(g, q, grid):
+    passes = passes_for(g, q)
+    return lambda: passes.measure(g, q), lambda: passes.quantize(g, q, grid)
+
+
+def row(d, device, repeats):
+    g, q = torch.randn(d, device=device), torch.randn(d, device=device) / 8
+    grid = range_grid(measure(g, q).largest, BITS, g.dtype)
+    on_gpu = device == "cuda"
+    first, second = (kernel_work if on_gpu else cpu_work)(g, q, grid)
+    clock = on_the_gpu if on_gpu else on_the_clock
+    source = torch.randn(2 * d, device=device)
+    target = torch.empty_like(source)
+    bandwidth = 2 * 4 * len(source) / clock(lambda: target.copy_(source), repeats)
+    passes = clock(first, repeats), clock(second, repeats)
+    whole = on_the_clock(lambda: measure(g, q).midrise(BITS), repeats)
+    operations = on_the_clock(lambda: step_in_torch(g, q), repeats)
+    return {
+        "d": d,
+        "copy_gb_s": bandwidth / 1e9,
+        "measure_s": passes[0],
+        "measure_of_copy": 8 * d / passes[0] / bandwidth,
+        "quantize_s": passes[1],
+        "quantize_of_copy": 13 * d / passes[1] / bandwidth,
+        "step_s": whole,
+        "step_in_torch_s": operations,
+        "faster": operations / whole,
+    }
+
+
+def machine(device):
+    if device == "cuda":
+        return torch.cuda.get_device_name()
+    return f"{platform.machine()}, one thread"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--repeats", type=int, default=20)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    about = {"machine": machine(given.device), "torch": torch.__version__, "seed": 0}
+    for d in LENGTHS:
+        print(
+            json.dumps({"date": str(date.today()), **about, **row(d, given.device, given.repeats)}),
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
