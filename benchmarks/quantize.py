@@ -3,10 +3,11 @@
     python benchmarks/quantize.py --device cpu
     python benchmarks/quantize.py --device cuda
 
-Prints one JSON line for each length: seconds of the two passes, as a share of what a copy of the
-same number of bytes would take (the first pass reads two vectors; the second reads two and writes
-one and the codes), and the time of the whole step beside that of the same step in single torch
-operations. On a GPU the passes are timed without launches, as one graph of several calls; the whole
+Prints one JSON line for each length: seconds of the two passes, the share of a copy's bandwidth
+that they reach over the bytes they must move (the first pass reads two vectors; the second reads
+two and writes one and the codes), and the time of the whole step beside that of the same step in
+single torch operations. On a GPU the passes are timed without launches, as one graph of several
+calls, and the share is given for the pass alone and with the folding of its partial sums; the whole
 step is timed on the clock. On the CPU everything runs on one thread.
 """
 
@@ -68,8 +69,22 @@ def on_the_gpu(work, repeats, calls=10):
     return statistics.median(a.elapsed_time(b) for a, b in marks[3:]) / 1000 / calls
 
 
-def kernel_work(g, q, grid):
-    """The launches of the two passes, into memory that is there already."""
+def copy_bandwidth(device):
+    """Bytes read and written in a second by copies of a GiB."""
+    source = torch.zeros(2**30, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+
+    def copies():
+        for _ in range(10):
+            target.copy_(source)
+        if device == "cuda":
+            torch.cuda.synchronize()
+
+    return 10 * 2 * len(source) / on_the_clock(copies, 5)
+
+
+def kernel_seconds(g, q, grid, repeats):
+    """Seconds of the two passes on a GPU, alone and with the folding of their partial sums."""
     from aquila.core.passes import gpu, kernels
 
     squares = g.new_empty(2 * gpu.LANES, dtype=torch.float64)
@@ -80,44 +95,55 @@ def kernel_work(g, q, grid):
 
     def first():
         kernels.measure[(gpu.PROGRAMS,)](g, q, squares, magnitudes, *size, **gpu.ROUNDED)
+
+    def first_folded():
+        first()
         kernels.finish_measure[(1,)](squares, magnitudes, result, **gpu.FOLDING)
 
     def second():
         kernels.quantize[(gpu.PROGRAMS,)](
             g, q, moved, codes, squares, *points, *size, **gpu.ROUNDED
         )
+
+    def second_folded():
+        second()
         kernels.finish_quantize[(2,)](squares, result, **gpu.FOLDING)
 
-    return first, second
+    calls = {
+        "measure": first,
+        "measure_folded": first_folded,
+        "quantize": second,
+        "quantize_folded": second_folded,
+    }
+    return {name: on_the_gpu(call, repeats) for name, call in calls.items()}
 
 
-def cpu_work(g, q, grid):
+def cpu_seconds(g, q, grid, repeats):
     passes = passes_for(g, q)
-    return lambda: passes.measure(g, q), lambda: passes.quantize(g, q, grid)
+    return {
+        "measure": on_the_clock(lambda: passes.measure(g, q), repeats),
+        "quantize": on_the_clock(lambda: passes.quantize(g, q, grid), repeats),
+    }
 
 
-def row(d, device, repeats):
+def row(d, device, repeats, bandwidth):
     g, q = torch.randn(d, device=device), torch.randn(d, device=device) / 8
     grid = range_grid(measure(g, q).largest, BITS, g.dtype)
-    on_gpu = device == "cuda"
-    first, second = (kernel_work if on_gpu else cpu_work)(g, q, grid)
-    clock = on_the_gpu if on_gpu else on_the_clock
-    source = torch.randn(2 * d, device=device)
-    target = torch.empty_like(source)
-    bandwidth = 2 * 4 * len(source) / clock(lambda: target.copy_(source), repeats)
-    passes = clock(first, repeats), clock(second, repeats)
+    seconds = (kernel_seconds if device == "cuda" else cpu_seconds)(g, q, grid, repeats)
+    bytes_moved = {"measure": 8 * d, "quantize": 13 * d}
     whole = on_the_clock(lambda: measure(g, q).midrise(BITS), repeats)
     operations = on_the_clock(lambda: step_in_torch(g, q), repeats)
     return {
         "d": d,
-        "copy_gb_s": bandwidth / 1e9,
-        "measure_s": passes[0],
-        "measure_of_copy": 8 * d / passes[0] / bandwidth,
-        "quantize_s": passes[1],
-        "quantize_of_copy": 13 * d / passes[1] / bandwidth,
-        "step_s": whole,
-        "step_in_torch_s": operations,
-        "faster": operations / whole,
+        "copy_gb_s": round(bandwidth / 1e9, 1),
+        **{f"{name}_us": round(1e6 * s, 1) for name, s in seconds.items()},
+        **{
+            f"{name}_of_copy": round(bytes_moved[name.split("_")[0]] / s / bandwidth, 3)
+            for name, s in seconds.items()
+        },
+        "step_us": round(1e6 * whole, 1),
+        "step_in_torch_us": round(1e6 * operations, 1),
+        "faster": round(operations / whole, 2),
     }
 
 
@@ -135,9 +161,16 @@ def main():
     torch.set_num_threads(1)
     torch.manual_seed(0)
     about = {"machine": machine(given.device), "torch": torch.__version__, "seed": 0}
+    bandwidth = copy_bandwidth(given.device)
     for d in LENGTHS:
         print(
-            json.dumps({"date": str(date.today()), **about, **row(d, given.device, given.repeats)}),
+            json.dumps(
+                {
+                    "date": str(date.today()),
+                    **about,
+                    **row(d, given.device, given.repeats, bandwidth),
+                }
+            ),
             flush=True,
         )
 

@@ -1,5 +1,6 @@
 """The command line, one file a subcommand. Heavy imports wait until a command needs them."""
 
+import os
 from typing import Any
 
 import click
@@ -10,6 +11,8 @@ from aquila.cli.frame import frame
 from aquila.cli.methods import methods
 from aquila.cli.run import run
 from aquila.version import __version__
+
+os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # torch reads it once: vectors in huge pages
 
 INTERRUPTED = 130
 """Exit status of a command that was stopped by Ctrl-C, as shells have it."""
