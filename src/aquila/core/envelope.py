@@ -5,12 +5,12 @@ The layout is written down in docs/wire-format.md.
 
 import math
 import struct
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 
 from aquila.core.packet import NEVER, WireError
+from aquila.native.checksum import crc32
 
 MAGIC = b"AQLA"
 VERSION = 1
@@ -86,7 +86,7 @@ def seal(frame: Frame) -> bytes:
         MAGIC, VERSION, frame.kind, frame.flags, frame.bits,
         frame.round, ack, frame.dimension, frame.bucket, len(frame.scalars),
     )  # fmt: skip
-    checksum = zlib.crc32(frame.body, zlib.crc32(scalars, zlib.crc32(header)))
+    checksum = crc32(frame.body, crc32(scalars, crc32(header)))
     return b"".join((header, scalars, frame.body, _CHECKSUM.pack(checksum)))
 
 
@@ -103,9 +103,7 @@ def parse(data: bytes, trusted: bool = False) -> Frame:
     demand(version == VERSION, f"frame of version {version}; this release reads version {VERSION}")
     content = memoryview(data)[: -_CHECKSUM.size]
     (checksum,) = _CHECKSUM.unpack_from(data, len(content))
-    demand(
-        trusted or zlib.crc32(content) == checksum, "checksum does not match: the frame is damaged"
-    )
+    demand(trusted or crc32(content) == checksum, "checksum does not match: the frame is damaged")
     demand(kind in _KINDS, f"frame of kind {kind}; this release reads kinds {_KINDS}")
     demand(flags & ~_KNOWN_FLAGS == 0, f"frame has unknown flags {flags:#04x}")
     scalars, start = _parse_scalars(content, count)

@@ -1,0 +1,31 @@
+"""The checksum of frames against zlib's."""
+
+import random
+import zlib
+
+import pytest
+
+from aquila.native.checksum import crc32
+
+LENGTHS = [*range(200), 255, 256, 257, 1000, 4095, 4096, 65_537, 1_000_003]
+
+
+@pytest.mark.parametrize("offset", [0, 1, 7])
+def test_it_is_zlibs(offset):
+    source = random.Random(offset)
+    for length in LENGTHS:
+        data = memoryview(source.randbytes(offset + length))[offset:]
+        start = source.getrandbits(32)
+        assert crc32(data) == zlib.crc32(data)
+        assert crc32(data, start) == zlib.crc32(data, start)
+
+
+def test_it_goes_on_where_it_stopped():
+    data = random.Random(1).randbytes(10_000)
+    for cut in (0, 1, 63, 64, 5000, 10_000):
+        assert crc32(data[cut:], crc32(data[:cut])) == zlib.crc32(data)
+
+
+def test_only_bytes_have_one():
+    with pytest.raises(TypeError):
+        crc32("text")
