@@ -1,11 +1,13 @@
-"""Time of one round of CIFAR-10/ResNet-18 with AQUILA, and where it goes.
+"""Time of one round of AQUILA with local epochs, and where it goes.
 
     python benchmarks/round.py --devices 10 --precision bf16
+    python benchmarks/round.py --model transformer --devices 80 --batch-size 100
 
-Images are random numbers of CIFAR-10's shape: arithmetic takes as long on them as on real ones.
-Prints one JSON line: seconds a round (median), seconds in the devices' local epochs alone, the
-share outside them, seconds of a bare graphed training loop of the same model over as many images,
-and the peak of GPU memory.
+Inputs are random numbers of the shape of CIFAR-10's images or WikiText-2's lines, and as many:
+arithmetic takes as long on them as on real ones. Prints one JSON line: seconds a round (median),
+seconds of the devices' local epochs alone, side by side as in the round, the share outside them,
+seconds of a bare training loop of the same model over the same minibatches (one graphed step after
+another), its speed against the round's, and the peak of GPU memory.
 """
 
 import argparse
@@ -16,9 +18,12 @@ import time
 import torch
 
 import aquila
+from aquila.core.packet import Packet
 from aquila.core.random import Key
+from aquila.sim.crew import crew_for
 from aquila.sim.hardware import prepare
 from aquila.tasks import build_model
+from aquila.tasks.transformer import token_loss
 
 
 def clock(work, repeats, device):
@@ -35,66 +40,91 @@ def clock(work, repeats, device):
     return statistics.median(seconds[1:])  # the first one warms up
 
 
-def main():
+IMAGES, LINES, WORDS, VOCABULARY = 50_000, 32_600, 64, 33_278
+
+
+def arguments():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--devices", type=int, default=10)
-    parser.add_argument("--images", type=int, default=50_000)
     parser.add_argument("--batch-size", type=int, default=250)
     parser.add_argument("--precision", default="bf16", choices=["float32", "tf32", "bf16"])
     parser.add_argument("--device", default="cuda", choices=["cpu", "cuda"])
-    parser.add_argument("--model", default="resnet18")
+    parser.add_argument("--model", default="resnet18", choices=["resnet18", "transformer"])
     parser.add_argument("--method", default="aquila")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--fuse", action="store_true")
-    given = parser.parse_args()
+    return parser.parse_args()
 
-    prepare(given.device, given.precision, deterministic=False)
-    torch.manual_seed(0)
-    each = given.images // given.devices
-    shards = [
-        (torch.randn(each, 3, 32, 32), torch.randint(0, 10, (each,))) for _ in range(given.devices)
-    ]
-    made = aquila.problem(
+
+def make(given):
+    """A problem of the right size."""
+    words = given.model == "transformer"
+    each = (LINES if words else IMAGES) // given.devices
+
+    def shard():
+        if words:
+            return (torch.randint(0, VOCABULARY, (each, WORDS)),) * 2
+        return torch.randn(each, 3, 32, 32), torch.randint(0, 10, (each,))
+
+    return aquila.problem(
         build_model(given.model),
-        shards,
+        [shard() for _ in range(given.devices)],
+        loss=token_loss if words else torch.nn.functional.cross_entropy,
         batch_size=given.batch_size,
         device=given.device,
         precision=given.precision,
         fuse=given.fuse,
     )
+
+
+def measure(given, made):
+    """Seconds of a round, of the local epochs in it, and of a bare loop over as many samples."""
     method = aquila.create(given.method, alpha=0.01, work="epochs")
-    run = aquila.Simulation(method, made.theta0, made.devices, fleet=made.fleet)
-    whole = clock(run.advance, given.rounds, given.device)
+    run = aquila.Simulation(
+        method, made.theta0, made.devices, fleet=made.fleet, workers=given.workers
+    )
+    crew = crew_for(made.theta0.device, made.devices[0].side_by_side, given.workers)
 
     def local_epochs():
-        for number, shard in enumerate(made.devices):
-            shard.oracle(Key((0, number))).train(run.theta, 0.01)
+        def train(number):
+            made.devices[number].oracle(Key((0, 0, number))).train(run.theta, 0.01)
+            return Packet(0)
+
+        crew.turns(range(given.devices), train, lambda number, reply: True)
 
     def bare_loop():
-        model = made.devices[0].model
-        batches = [b for shard in made.devices for b in shard.oracle(Key((1,))).batches(0)]
-        model.descend(made.theta0, batches, 0.01, Key((1,)))
+        batches = [b for shard in made.devices for b in shard.oracle(Key((1, 0, 0))).batches(0)]
+        made.devices[0].models.first.descend(made.theta0, batches, 0.01, Key((1,)))
 
-    epochs = clock(local_epochs, given.rounds, given.device)
-    bare = clock(bare_loop, given.rounds, given.device)
-    peak = torch.cuda.max_memory_allocated() / 2**30 if given.device == "cuda" else 0.0
-    gpu = torch.cuda.get_device_name() if given.device == "cuda" else "none"
-    print(
-        json.dumps(
-            {
-                "gpu": gpu,
-                "torch": torch.__version__,
-                **vars(given),
-                "parameters": len(made.theta0),
-                "round_s": round(whole, 4),
-                "local_epochs_s": round(epochs, 4),
-                "outside_share": round(1 - epochs / whole, 4),
-                "bare_loop_s": round(bare, 4),
-                "images_per_s": round(each * given.devices / whole),
-                "peak_gib": round(peak, 2),
-            }
-        )
-    )
+    return [
+        clock(work, given.rounds, given.device) for work in (run.advance, local_epochs, bare_loop)
+    ]
+
+
+def main():
+    given = arguments()
+    prepare(given.device, given.precision, deterministic=False)
+    torch.manual_seed(0)
+    made = make(given)
+    whole, epochs, bare = measure(given, made)
+    samples = sum(len(shard.data[0]) for shard in made.devices)
+    on_gpu = given.device == "cuda"
+    row = {
+        "gpu": torch.cuda.get_device_name() if on_gpu else "none",
+        "torch": torch.__version__,
+        **vars(given),
+        "parameters": len(made.theta0),
+        "side_by_side": made.devices[0].side_by_side,
+        "round_s": round(whole, 4),
+        "local_epochs_s": round(epochs, 4),
+        "outside_share": round(1 - epochs / whole, 4),
+        "bare_loop_s": round(bare, 4),
+        "of_bare_speed": round(bare / whole, 4),
+        "samples_per_s": round(samples / whole),
+        "peak_gib": round(torch.cuda.max_memory_allocated() / 2**30, 2) if on_gpu else 0.0,
+    }
+    print(json.dumps(row), flush=True)
 
 
 if __name__ == "__main__":

@@ -122,6 +122,18 @@ def test_smoke_keeps_what_was_asked_for():
     assert "5 devices" in text
 
 
+def test_a_share_of_the_devices_and_a_limit_on_memory_may_be_asked_for(tmp_path):
+    output(
+        "run", "--rounds", "2", "--devices", "10", "--participation", "0.3", "--state-memory", "1",
+        "--out", str(tmp_path),
+    )  # fmt: skip
+    lines = (tmp_path / "records.jsonl").read_text().splitlines()
+    assert [len(json.loads(line)["uplink"]) for line in lines] == [3, 3]
+    assert "participation must be a number > 0 and <= 1, not '0'" in mistake(
+        "run", "--participation", "0"
+    )
+
+
 def test_ctrl_c_leaves_a_run_that_goes_on(tmp_path):
     whole, part = tmp_path / "whole", tmp_path / "part"
     arguments = ("run", "-m", "marina", "--rounds", "150", "--out")

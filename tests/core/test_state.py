@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from aquila.core.state import from_arrays, to_arrays
+from aquila.core.state import from_arrays, to_arrays, vectors_of, with_vectors
 
 
 @dataclass(frozen=True)
@@ -101,6 +101,15 @@ def test_the_loaded_state_shares_no_memory_with_the_arrays():
     loaded = from_arrays(BLANK, arrays)
     loaded.theta.zero_()
     assert FULL.theta[0] != 0
+
+
+def test_vectors_are_found_and_replaced_wherever_they_are():
+    found = list(vectors_of(FULL))
+    assert all(a is b for a, b in zip(found, (FULL.theta, FULL.inner.q, FULL.counts), strict=True))
+    emptied = with_vectors(FULL, torch.zeros_like)
+    assert not any(vector.any() for vector in vectors_of(emptied))
+    back = iter(found)
+    assert_same(with_vectors(emptied, lambda vector: next(back)), FULL)
 
 
 def test_a_missing_field_is_named():

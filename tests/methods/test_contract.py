@@ -11,6 +11,7 @@ import aquila
 from aquila.core.envelope import parse
 from aquila.core.packet import Packet
 from aquila.core.random import Key
+from aquila.core.state import to_arrays
 from aquila.core.wire import pack
 from aquila.sim.oracle import FunctionOracle
 from problems import ridge
@@ -151,8 +152,10 @@ def test_reaches_the_optimum_of_a_strongly_convex_problem(name, loss_rate):
 
 
 @pytest.mark.parametrize("name", [name for name in aquila.METHODS if remembers(name)])
-def test_average_memory_is_the_mean_of_the_memories(name):
-    run = simulation(name, link=aquila.Link(uplink_loss=0.3, downlink_loss=0.2), seed=1)
+@pytest.mark.parametrize("participation", [1.0, 0.4])
+def test_average_memory_is_the_mean_of_the_memories(name, participation):
+    link = aquila.Link(uplink_loss=0.3, downlink_loss=0.2)
+    run = simulation(name, link=link, seed=1, participation=participation)
     for _ in range(25):
         run.advance()
         memories = []
@@ -198,6 +201,27 @@ def test_interrupted_run_resumes_bit_for_bit(name, tmp_path):
     resumed = aquila.simulate(method, theta0(), devices, resume=True, **options)
     assert resumed.records == whole.records
     assert torch.equal(resumed.theta, whole.theta)
+
+
+@every_method
+def test_states_on_disk_have_the_same_bits(name):
+    options = {"rounds": 12, "link": aquila.Link(uplink_loss=0.2), "participation": 0.6}
+    runs = [
+        aquila.simulate(create(name), theta0(), PROBLEM.devices, state_memory=limit, **options)
+        for limit in (None, 0)
+    ]
+    assert runs[0].records == runs[1].records
+    assert torch.equal(runs[0].theta, runs[1].theta)
+
+
+@every_method
+def test_the_server_holds_nothing_for_each_device(name):
+    sizes = set()
+    for copies in (1, 20):
+        run = aquila.Simulation(create(name), theta0(), PROBLEM.devices * copies)
+        run.advance()
+        sizes.add(sum(array.nbytes for array in to_arrays(run.server.state).values()))
+    assert len(sizes) == 1
 
 
 def modes(name: str) -> list[dict[str, str]]:

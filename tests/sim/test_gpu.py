@@ -43,11 +43,14 @@ def problem(device: str, precision: str = "float32", **options: object) -> aquil
     )  # fmt: skip
 
 
-def train(made: aquila.Problem, rounds: int = 3, name: str = "aquila") -> aquila.Run:
+def train(
+    made: aquila.Problem, rounds: int = 3, name: str = "aquila", workers: int = 0
+) -> aquila.Run:
     method = aquila.create(name, alpha=0.02, work="epochs")
     return aquila.simulate(
-        method, made.theta0, made.devices, rounds=rounds, fleet=made.fleet, evaluate=made.evaluate
-    )
+        method, made.theta0, made.devices, rounds=rounds, fleet=made.fleet,
+        evaluate=made.evaluate, workers=workers,
+    )  # fmt: skip
 
 
 def test_gradients_agree_with_the_cpu():
@@ -104,9 +107,10 @@ def test_dropout_in_graphs_follows_the_key():
 
 def test_deterministic_runs_give_the_same_bits():
     prepare("cuda", "bf16", deterministic=True)
-    runs = [train(problem("cuda", "bf16")) for _ in range(2)]
-    assert torch.equal(runs[0].theta, runs[1].theta)
-    assert runs[0].records == runs[1].records
+    runs = [train(problem("cuda", "bf16"), workers=workers) for workers in (1, 1, 2, 2, 3)]
+    for other in runs[1:]:
+        assert torch.equal(runs[0].theta, other.theta)
+        assert runs[0].records == other.records
 
 
 @pytest.mark.parametrize("name", ["aquila", "laq", "qsgd", "adaquantfl", "ladaq", "lena", "lag"])

@@ -111,7 +111,7 @@ def test_widths_share_the_accuracy_of_the_last_minibatch():
         aquila.create("fedsgd"), problem.theta0, problem.devices, fleet=problem.fleet
     )
     record = run.advance(problem.evaluate)
-    narrow = problem.devices[1].model
+    narrow = problem.devices[1].models.here
     narrow.load(problem.fleet.restrict(problem.theta0)[1])
     right = (narrow.outputs(shards(x, y)[1][0]).argmax(1) == shards(x, y)[1][1]).float().mean()
     assert record.metrics["last_minibatch_train_accuracy"] == pytest.approx(float(right))

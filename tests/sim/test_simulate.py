@@ -107,13 +107,16 @@ def test_a_checkpoint_with_a_part_missing_is_named(tmp_path):
     simulate(out=tmp_path)
     with np.load(tmp_path / CHECKPOINT) as file:
         arrays = dict(file)
-    for missing in ("acks", "server.theta.", "1.state.q."):
+    for missing in ("acks", "last_rounds", "server.theta.", "states.0", "states.0.q."):
         rest = {name: array for name, array in arrays.items() if name != missing}
         np.savez(tmp_path / CHECKPOINT, **rest)
         with pytest.raises(ValueError, match="is not a whole checkpoint"):
             simulate(out=tmp_path, resume=True)
-    np.savez(tmp_path / CHECKPOINT, **{**arrays, "1.state.q.": np.zeros(1, np.float32)})
+    np.savez(tmp_path / CHECKPOINT, **{**arrays, "states.0.q.": np.zeros((3, 1), np.float32)})
     with pytest.raises(ValueError, match=r"q is \(1,\), not \(8,\)"):
+        simulate(out=tmp_path, resume=True)
+    np.savez(tmp_path / CHECKPOINT, **{**arrays, "states.0.q.": arrays["states.0.q."][:2]})
+    with pytest.raises(ValueError, match="is not a whole checkpoint"):
         simulate(out=tmp_path, resume=True)
 
 

@@ -37,7 +37,7 @@ class Watch:
         self.console = console
         self.rounds = rounds
         self.label_width = label_width
-        self._uplink = 0
+        self._uplink = self._skips = 0
         self._label = ""
         self._task: TaskID | None = None
         self._progress: Progress | None = None
@@ -69,34 +69,40 @@ class Watch:
     def begin(self, label: str) -> None:
         """Start watching another run."""
         self._label = label.ljust(self.label_width)
-        self._uplink = 0
+        self._uplink = self._skips = 0
         if self._progress:
             self._task = self._progress.add_task(self._label, total=self.rounds, news="")
 
     def sent_before(self, records: Sequence[Record]) -> None:
         """Count what was sent in earlier rounds of a run that is being resumed."""
-        self._uplink += sum(record.uplink_bytes for record in records)
+        for record in records:
+            self._count(record)
 
     def show(self, record: Record) -> None:
         """Show one more round."""
-        self._uplink += record.uplink_bytes
+        self._count(record)
+        said = news(record, self._uplink, self._skips)
         if self._progress and self._task is not None:
-            self._progress.update(
-                self._task, completed=record.round + 1, news=news(record, self._uplink)
-            )
+            self._progress.update(self._task, completed=record.round + 1, news=said)
         elif (record.round + 1) % max(1, self.rounds // LINES_A_RUN) == 0:
             position = f"round {record.round + 1:>{len(str(self.rounds))}}/{self.rounds}"
-            self.console.print(f"{self._label}  {position}  {news(record, self._uplink)}")
+            self.console.print(f"{self._label}  {position}  {said}")
+
+    def _count(self, record: Record) -> None:
+        self._uplink += record.uplink_bytes
+        self._skips += record.skips
 
     def say(self, sentence: str) -> None:
         """Print a sentence about the run above its progress."""
         self.console.print(f"{self._label.rstrip()}: {sentence}")
 
 
-def news(record: Record, uplink_bytes: int) -> str:
-    """Return the numbers worth watching."""
+def news(record: Record, uplink_bytes: int, skips: int) -> str:
+    """Return the numbers worth watching: of the last round, and of all of them together."""
     parts = [] if record.loss is None else [f"loss {record.loss:.4f}"]
     if "test_accuracy" in record.metrics:
         parts.append(f"{record.metrics['test_accuracy']:6.1%}")
     parts.append(f"{uplink_bytes / 2**20:.2f} MiB up")
+    if skips:
+        parts.append(f"{skips} skips")
     return "  ".join(parts)

@@ -20,6 +20,7 @@ class Purpose(IntEnum):
     SPLIT = 4
     HOLD_OUT = 5
     SYNTHETIC = 6
+    PARTICIPATION = 7
 
 
 @dataclass(frozen=True)

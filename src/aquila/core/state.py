@@ -5,7 +5,7 @@ type (nested if all parts are equally long), or further such dataclasses.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,25 @@ def from_arrays(template: Any, arrays: Mapping[str, npt.NDArray[Any]], prefix: s
     if isinstance(template, tuple):
         return _tuples(array.tolist())
     return type(template)(array.item())
+
+
+def vectors_of(state: Any) -> Iterator[torch.Tensor]:
+    """Yield the tensors of a state, in the order of its fields."""
+    if dataclasses.is_dataclass(state):
+        for field in dataclasses.fields(state):
+            yield from vectors_of(getattr(state, field.name))
+    elif isinstance(state, torch.Tensor):
+        yield state
+
+
+def with_vectors(state: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """Return the state with each of its tensors, in the order of the fields, changed."""
+    if dataclasses.is_dataclass(state):
+        values = {
+            f.name: with_vectors(getattr(state, f.name), change) for f in dataclasses.fields(state)
+        }
+        return dataclasses.replace(state, **values)  # type: ignore[type-var]
+    return change(state) if isinstance(state, torch.Tensor) else state
 
 
 def _tuples(value: Any) -> Any:

@@ -80,11 +80,12 @@ class MarinaDevice:
 
 @dataclass(frozen=True, eq=False)
 class MarinaState:
-    """Model, estimate of the gradient, and whether this round is a full one."""
+    """Model, estimate of the gradient, whether this round is a full one or the next must be."""
 
     theta: Vector
     g: Vector
     full: bool
+    overdue: bool = True
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ class MarinaServer:
         self, state: MarinaState, fleet: Fleet, round: int, key: Key
     ) -> tuple[MarinaState, dict[DeviceId, Packet]]:
         """Toss the coin and send it with the model."""
-        full = round == 0 or key.coin(self.p)
+        full = state.overdue or key.coin(self.p)
         orders = broadcast(fleet, state.theta, round, scalars={"full": float(full)})
         return replace(state, full=full), orders
 
@@ -116,21 +117,25 @@ class MarinaServer:
     def update(
         self, state: MarinaState, fleet: Fleet, replies: Mapping[DeviceId, Packet]
     ) -> MarinaState:
-        """Set or move the estimate by the mean of the replies and step along it."""
+        """Set or move the estimate by the mean of the replies and step along it.
+
+        A change that no device tells of would be missing from it until the next full round.
+        """
         fresh = {d: reply for d, reply in replies.items() if "stale" not in reply.scalars}
         g = state.g
         if fresh:
             mean = fleet.mean(uploads(fresh), weights=dict.fromkeys(fresh, 1.0))
             g = torch.where(fleet.held_by(fresh), mean, g) if state.full else g + mean
         theta = (state.theta - self.alpha * g).to(state.theta.dtype)
-        return MarinaState(theta, g, state.full)
+        return MarinaState(theta, g, state.full, overdue=not fresh)
 
 
 @entry(
     paper="Gorbunov et al., MARINA: Faster Non-Convex Distributed Learning with Compression, 2021, "
     "arXiv 2102.07845",
-    lost_reply="the mean change is taken over the replies that arrived; a device that missed an "
-    "order waits for one round to have two models in a row again",
+    lost_reply="the mean change is taken over the replies that arrived, and after a round without "
+    "any the next one is full; a device that missed an order waits for one round to have two "
+    "models in a row again, so p must grow as participation falls",
 )
 def marina(
     alpha: Alpha = 0.1,

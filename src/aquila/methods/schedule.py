@@ -51,11 +51,12 @@ class ScheduledServer:
         size = self.start
         if state.first > 0:
             size *= math.sqrt(state.first / max(state.latest, state.first * NEGLIGIBLE))
+        distinct = {id(order): order for order in orders.values()}  # many devices share one
         scheduled = {
-            device: replace(order, scalars={**order.scalars, "size": size})
-            for device, order in orders.items()
+            name: replace(order, scalars={**order.scalars, "size": size})
+            for name, order in distinct.items()
         }
-        return replace(state, inner=inner), scheduled
+        return replace(state, inner=inner), {d: scheduled[id(o)] for d, o in orders.items()}
 
     def check(self, reply: Packet) -> None:
         """Take replies that report a loss."""

@@ -46,11 +46,15 @@ class Ledger:
 
     def count_up(self, device: DeviceId, cost: Cost) -> None:
         """Count a frame that a device sent."""
-        self.uplink[device] = self.uplink.get(device, Cost()) + cost
+        _count(self.uplink, device, cost)
 
     def count_down(self, device: DeviceId, cost: Cost) -> None:
         """Count a frame that was sent to a device."""
-        self.downlink[device] = self.downlink.get(device, Cost()) + cost
+        _count(self.downlink, device, cost)
+
+
+def _count(costs: dict[DeviceId, Cost], device: DeviceId, cost: Cost) -> None:
+    costs[device] = costs[device] + cost if device in costs else cost
 
 
 def total(costs: dict[DeviceId, Cost]) -> Cost:

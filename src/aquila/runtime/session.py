@@ -9,8 +9,7 @@ doubled and reordered replies are thus all one case: a turn that never happened.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -31,8 +30,20 @@ class Order:
     words: bytes
 
 
+class Keep(Protocol):
+    """Where the states of devices are kept."""
+
+    def __call__(self, device: DeviceId, state: Any, *held: Any) -> Any:
+        """Return an equal state to go on with; `held` are the device's others still in use."""
+        ...
+
+
 class DeviceSession:
-    """A device: answers orders, and remembers its state and the turn not yet acknowledged."""
+    """A device: answers orders, and remembers its state and the turn not yet acknowledged.
+
+    A `start` made by the method for vectors `like` these may be shared by many devices, since no
+    state is ever written to.
+    """
 
     def __init__(
         self,
@@ -42,18 +53,22 @@ class DeviceSession:
         like: Vector,
         seed: int,
         on_nan: NanPolicy = "stop",
-        unpack_model: Callable[[bytes], Packet] | None = None,
+        unpack_order: Callable[[bytes, int], Packet] = unpack,
+        start: Any = None,
+        keep: Keep | None = None,
     ) -> None:
         self.half = method.device
         self.device = device
-        self.state: Any = self.half.init(like)
+        self.state: Any = self.half.init(like) if start is None else start
         self.last_round = NEVER
         self.acked = NEVER
         self.notes: dict[str, float] = {}
         self._shard = shard
         self._seed = seed
         self._on_nan = on_nan
-        self._unpack_model = unpack_model or partial(unpack, dimension=like.numel())
+        self._unpack = unpack_order
+        self._dimension = like.numel()
+        self._keep = keep
         self._pending: Turn[Any] | None = None
 
     def handle(self, order: Order) -> bytes:
@@ -75,7 +90,7 @@ class DeviceSession:
             if self._on_nan == "stop":
                 raise
             turn = Turn(state, Packet(packet.round, refused=True))
-        self.state, self.acked, self._pending = state, packet.ack, turn
+        self.state, self.acked, self._pending = state, packet.ack, self._kept(turn, state)
         self.last_round = packet.round
         self.notes = dict(turn.notes)
         return turn.reply
@@ -91,8 +106,18 @@ class DeviceSession:
 
     def restore(self, state: Any, last_round: int, acked: int) -> None:
         """Continue from a saved, settled state."""
-        self.state, self.last_round, self.acked = state, last_round, acked
-        self._pending = None
+        self.state = state if self._keep is None else self._keep(self.device, state)
+        self.last_round, self.acked, self._pending = last_round, acked, None
+
+    def _kept(self, turn: Turn[Any], before: Any) -> Turn[Any]:
+        if self._keep is None:
+            return turn
+        state, fallback = self._keep(self.device, turn.state, before), turn.fallback
+        if fallback is turn.state:
+            fallback = state
+        elif fallback is not None:
+            fallback = self._keep(self.device, fallback, before, state)
+        return replace(turn, state=state, fallback=fallback)
 
     def _settled(self, ack: int) -> Any:
         turn = self._pending
@@ -106,7 +131,7 @@ class DeviceSession:
         return self.state if turn is None or turn.fallback is None else turn.fallback
 
     def _read(self, order: Order) -> Packet:
-        words, model = unpack(order.words, dimension=0), self._unpack_model(order.model)
+        words, model = self._unpack(order.words, 0), self._unpack(order.model, self._dimension)
         if model.vector is None:
             raise WireError("an order is a model frame and a frame of words; this one has no model")
         if words.round != model.round:
@@ -118,7 +143,11 @@ class DeviceSession:
 
 
 class ServerSession:
-    """The server: opens a round, takes replies one by one, closes the round."""
+    """The server: opens a round, takes replies one by one, closes the round.
+
+    Where `participation` is below 1, that share of a round's orders is drawn and sent, at least
+    one; to the method the other devices are ones whose replies were lost.
+    """
 
     def __init__(
         self,
@@ -127,7 +156,10 @@ class ServerSession:
         fleet: Fleet,
         seed: int,
         unpack_reply: Callable[..., Packet] = unpack,
+        participation: float = 1.0,
     ) -> None:
+        if not 0 < participation <= 1:
+            raise ValueError(f"participation must be above 0 and at most 1, not {participation}")
         self.half = method.server
         self.fleet = fleet
         self.round = 0
@@ -135,6 +167,7 @@ class ServerSession:
         self.state: Any = self.half.init(theta, fleet)
         self._seed = seed
         self._unpack_reply = unpack_reply
+        self._participation = participation
         self._orders: dict[DeviceId, Order] = {}
         self._opened: Any = None
         self._replies: dict[DeviceId, Packet] = {}
@@ -149,14 +182,33 @@ class ServerSession:
         if not self._orders:
             key = Key((self._seed, self.round, Purpose.SERVER))
             self._opened, packets = self.half.orders(self.state, self.fleet, self.round, key)
+            packets = self._drawn(packets)
             self._demand_finite(packets)
-            models: dict[int, bytes] = {}
-            for device, packet in packets.items():
+            self._orders = self._packed(packets)
+        return self._orders
+
+    def _packed(self, packets: dict[DeviceId, Packet]) -> dict[DeviceId, Order]:
+        """Turn orders into bytes; those that say the same to many devices are packed once."""
+        models: dict[int, bytes] = {}
+        same: dict[tuple[int, int], Order] = {}
+        orders: dict[DeviceId, Order] = {}
+        for device, packet in packets.items():
+            wording = id(packet), self.acks[device]
+            if wording not in same:
                 if id(packet.vector) not in models:
                     models[id(packet.vector)] = pack(Packet(packet.round, packet.vector))
                 words = pack(replace(packet, vector=None, ack=self.acks[device]))
-                self._orders[device] = Order(models[id(packet.vector)], words)
-        return self._orders
+                same[wording] = Order(models[id(packet.vector)], words)
+            orders[device] = same[wording]
+        return orders
+
+    def _drawn(self, packets: dict[DeviceId, Packet]) -> dict[DeviceId, Packet]:
+        """Return the orders of the devices that take part."""
+        if self._participation == 1:
+            return packets
+        count = max(1, round(self._participation * len(packets)))
+        key = Key((self._seed, self.round, Purpose.PARTICIPATION))
+        return {device: packets[device] for device in key.sample(list(packets), count)}
 
     def receive(self, device: DeviceId, frame: bytes) -> None:
         """Take a reply to the open round; raise WireError, and change nothing, if it is unsound."""

@@ -1,37 +1,53 @@
-"""Checkpoints: a run on disk, written whole or not at all, without pickle."""
+"""Checkpoints: a run on disk, written whole or not at all, without pickle.
+
+A checkpoint is an `.npz` file. The states of devices that have had a turn are stacked, one array a
+field; they are written and read a device at a time, since a fleet's may be more than memory holds.
+"""
 
 import os
-from itertools import zip_longest
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from itertools import count, zip_longest
+from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING
-from zipfile import BadZipFile
+from typing import IO, TYPE_CHECKING, Any
+from zipfile import BadZipFile, ZipFile
 
 import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
 
 from aquila.core.packet import NEVER
 from aquila.core.state import Arrays, from_arrays, to_arrays
+from aquila.runtime.session import DeviceSession
 
 if TYPE_CHECKING:
     from aquila.sim.loop import Simulation
 
+Form = tuple[tuple[str, tuple[int, ...], np.dtype[Any]], ...]
+"""Name, shape and type of every array of a state; states of one form can be stacked."""
+
 
 def save_checkpoint(path: Path, simulation: "Simulation") -> None:
     """Save the simulation as it was after the last closed round."""
-    server = simulation.server
+    server, sessions = simulation.server, simulation.devices
+    for session in sessions:
+        session.rewind(server.round)
+        session.settle(server.acks[session.device])
     arrays: Arrays = {
         "fingerprint": np.asarray(simulation.fingerprint),
         "round": np.asarray(server.round),
         "acks": np.asarray(server.acks),
+        "last_rounds": np.asarray([session.last_round for session in sessions]),
         **to_arrays(server.state, "server."),
     }
-    for session in simulation.devices:
-        session.rewind(server.round)
-        session.settle(server.acks[session.device])
-        arrays[f"{session.device}.last_round"] = np.asarray(session.last_round)
-        arrays |= to_arrays(session.state, f"{session.device}.state.")
     temporary = path.with_suffix(".tmp")
     with temporary.open("wb") as file:
-        np.savez(file, allow_pickle=False, **arrays)
+        with ZipFile(file, "w") as archive:
+            for name, array in arrays.items():
+                with _member(archive, name, "w") as member:
+                    npy.write_array(member, array, allow_pickle=False)
+            _save_states(archive, [s for s in sessions if s.last_round != NEVER])
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
@@ -40,23 +56,90 @@ def save_checkpoint(path: Path, simulation: "Simulation") -> None:
 def load_checkpoint(path: Path, simulation: "Simulation") -> None:
     """Bring a fresh simulation to the saved round; ValueError if it is not the same run."""
     try:
-        with path.open("rb") as file:
-            arrays = dict(np.load(file, allow_pickle=False))
-    except (OSError, ValueError, TypeError, EOFError, BadZipFile) as error:
+        with ZipFile(path) as archive:
+            saved = str(_read(archive, "fingerprint"))
+    except (OSError, KeyError, ValueError, EOFError, BadZipFile) as error:
         raise ValueError(f"{path} is not a checkpoint: {error}") from error
-    _check_same_run(path, str(arrays.get("fingerprint")), simulation.fingerprint)
-    server = simulation.server
+    _check_same_run(path, saved, simulation.fingerprint)
     try:
-        round, acks = int(arrays["round"]), [int(ack) for ack in arrays["acks"]]
-        if not all(NEVER <= ack < round for ack in acks):
-            raise ValueError("it acknowledges rounds that have not been")
-        server.restore(from_arrays(server.state, arrays, "server."), round, acks)
-        for session in simulation.devices:
-            state = from_arrays(session.state, arrays, f"{session.device}.state.")
-            last_round = int(arrays[f"{session.device}.last_round"])
-            session.restore(state, last_round, acks[session.device])
-    except (KeyError, IndexError, ValueError, TypeError) as error:
+        with ZipFile(path) as archive:
+            _restore(archive, simulation)
+    except (KeyError, IndexError, ValueError, TypeError, EOFError, BadZipFile) as error:
         raise ValueError(f"{path} is not a whole checkpoint: {error}") from error
+
+
+def _restore(archive: ZipFile, simulation: "Simulation") -> None:
+    server, sessions = simulation.server, simulation.devices
+    round, acks = int(_read(archive, "round")), _read(archive, "acks").tolist()
+    last_rounds = _read(archive, "last_rounds").tolist()
+    if not all(NEVER <= ack < round for ack in acks):
+        raise ValueError("it acknowledges rounds that have not been")
+    names = [name.removesuffix(".npy") for name in archive.namelist()]
+    arrays = {name: _read(archive, name) for name in names if name.startswith("server.")}
+    server.restore(from_arrays(server.state, arrays, "server."), round, acks)
+    missing = {device for device, last in enumerate(last_rounds) if last != NEVER}
+    for device, fields in _saved_states(archive, names):
+        state = from_arrays(sessions[device].state, fields)
+        sessions[device].restore(state, last_rounds[device], acks[device])
+        missing.discard(device)
+    if missing:
+        raise ValueError(f"it has no state of device {min(missing)}")
+
+
+def _save_states(archive: ZipFile, sessions: Sequence[DeviceSession]) -> None:
+    alike: dict[Form, list[DeviceSession]] = {}
+    for session in sessions:
+        arrays = to_arrays(session.state)
+        form = tuple((name, array.shape, array.dtype) for name, array in arrays.items())
+        alike.setdefault(form, []).append(session)
+    for number, (form, group) in enumerate(alike.items()):
+        with _member(archive, f"states.{number}", "w") as member:
+            npy.write_array(member, np.asarray([session.device for session in group]))
+        for name, shape, dtype in form:
+            with _member(archive, f"states.{number}.{name}", "w") as member:
+                _write_header(member, (len(group), *shape), dtype)
+                for session in group:
+                    member.write(to_arrays(session.state)[name].tobytes())
+
+
+def _saved_states(archive: ZipFile, names: list[str]) -> Iterator[tuple[int, Arrays]]:
+    """Yield device and arrays of every saved state."""
+    for number in count():
+        whole = f"states.{number}"
+        if whole not in names:
+            return
+        fields = [name for name in names if name.startswith(f"{whole}.")]
+        with ExitStack() as opened:
+            columns = [_rows(opened.enter_context(_member(archive, n, "r"))) for n in fields]
+            short = [name.removeprefix(f"{whole}.") for name in fields]
+            for device, *row in zip(_read(archive, whole), *columns, strict=True):
+                yield int(device), dict(zip(short, row, strict=True))
+
+
+def _rows(member: IO[bytes]) -> Iterator[NDArray[Any]]:
+    """Yield what an array holds along its first axis, without ever holding all of it."""
+    npy.read_magic(member)
+    shape, _, dtype = npy.read_array_header_1_0(member)
+    if dtype.hasobject:
+        raise ValueError("it holds pickles")
+    size = prod(shape[1:]) * dtype.itemsize
+    for _ in range(shape[0]):
+        yield np.frombuffer(member.read(size), dtype).reshape(shape[1:])
+
+
+def _write_header(member: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    header = {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    npy.write_array_header_1_0(member, header)
+
+
+def _read(archive: ZipFile, name: str) -> NDArray[Any]:
+    with _member(archive, name, "r") as member:
+        array: NDArray[Any] = npy.read_array(member, allow_pickle=False)
+    return array
+
+
+def _member(archive: ZipFile, name: str, mode: Any) -> IO[bytes]:
+    return archive.open(f"{name}.npy", mode, force_zip64=mode == "w")
 
 
 def _check_same_run(path: Path, saved: str, asked: str) -> None:

@@ -29,7 +29,7 @@ CHUNK = 8192
 class FlatModule:
     """A copy of a module whose parameters and gradients are views of two flat vectors.
 
-    `last_accuracy` is a cell for the accuracy on the latest minibatch, which modules may share.
+    `draws` says whether the module draws random numbers as it trains, once `probe` has found out.
     """
 
     def __init__(
@@ -39,13 +39,14 @@ class FlatModule:
         device: torch.device | str = "cpu",
         precision: Precision = "float32",
         fuse: bool = False,
-        last_accuracy: torch.Tensor | None = None,
     ) -> None:
         _refuse_running_statistics(module)
-        self.module = copy.deepcopy(module).to(device)
+        self.module = copy.deepcopy(module).to(device).train()
         self._forward = torch.compile(self.module) if fuse else self.module
         self.loss = loss
         self.precision = precision
+        self.fuse = fuse
+        self.draws = True
         parameters = [p for p in self.module.parameters() if p.requires_grad]
         if not parameters:
             raise ValueError("the module has no parameters to train")
@@ -57,15 +58,28 @@ class FlatModule:
             p.data = self.theta[start:end].view_as(p)
             p.grad = self.grad[start:end].view_as(p)
             start = end
-        self.last_accuracy = (
-            torch.zeros((), device=device) if last_accuracy is None else last_accuracy
-        )
+        self._accuracy = torch.zeros((), device=device)
+        self._guesses: Batch | None = None
         # the statistics of a batch norm are those of the whole batch, which so must not be cut
         self._whole = has_batch_norm(module)
         self._alpha = self.theta.new_zeros(())
         self._loss_sum = self.theta.new_zeros(())
-        touched = (self.theta, self.grad, self.last_accuracy, self._loss_sum)
+        touched = (self.theta, self.grad, self._accuracy, self._loss_sum)
         self._run_step = StepGraphs(self._step, touched).run if self.theta.is_cuda else self._step
+
+    def copy(self) -> "FlatModule":
+        """Return another one that shares no memory with this."""
+        made = FlatModule(self.module, self.loss, self.theta.device, self.precision, self.fuse)
+        made.draws = self.draws
+        return made
+
+    @torch.no_grad()
+    def probe(self, x: torch.Tensor) -> None:
+        """Find out by a pass over some inputs whether the module draws random numbers."""
+        with self._randomness(Key((0,))):
+            before = _generator_state(x.device)
+            self.outputs(channels_last(x), self.module)  # not compiled: its shape is unusual
+            self.draws = not before.equal(_generator_state(x.device))
 
     def gradient(
         self, theta: Vector, batch: Batch, key: Key, mask: torch.Tensor | None = None
@@ -113,10 +127,17 @@ class FlatModule:
         with torch.no_grad():
             self.theta.copy_(theta)
 
+    def last_accuracy(self) -> float:
+        """Return the accuracy on the latest minibatch."""
+        if self._guesses is not None:
+            outputs, y = self._guesses
+            self._accuracy.copy_((outputs.argmax(-1) == y).float().mean())
+            self._guesses = None
+        return float(self._accuracy)
+
     def _begin(self, theta: Vector) -> None:
         self.load(theta)
         self._loss_sum.zero_()
-        self.module.train()
 
     def _step(self, x: torch.Tensor, y: torch.Tensor, mask: torch.Tensor | None) -> None:
         self.grad.zero_()
@@ -127,24 +148,48 @@ class FlatModule:
     def _backward(
         self, x: torch.Tensor, y: torch.Tensor, mask: torch.Tensor | None, share: float = 1.0
     ) -> torch.Tensor:
-        outputs = self.outputs(x)
+        outputs = self.outputs(channels_last(x))
         if mask is not None:  # HeteroFL: classes that a device has never seen have logit zero
             outputs = outputs.masked_fill(~mask, 0)
         loss = self.loss(outputs, y) * share
         loss.backward()  # type: ignore[no-untyped-call]
         if is_classification(outputs, y):
-            self.last_accuracy.copy_((outputs.detach().argmax(-1) == y).float().mean())
+            self._note(outputs.detach(), y)
         return loss.detach()
+
+    def _note(self, outputs: torch.Tensor, y: torch.Tensor) -> None:
+        """Keep what the accuracy takes; a graph must work it out, as it uses its memory again."""
+        if outputs.is_cuda:
+            self._accuracy.copy_((outputs.argmax(-1) == y).float().mean())
+        else:
+            self._guesses = outputs, y
 
     @contextmanager
     def _randomness(self, key: Key) -> Iterator[None]:
         """Draw dropout by the key, and leave torch's own generators as they were."""
+        if not self.draws:
+            yield
+            return
         device, seed = self.theta.device, key.torch().initial_seed()
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
             torch.default_generator.manual_seed(seed)
             if device.type == "cuda":
                 torch.cuda.manual_seed(seed)
             yield
+
+
+def _generator_state(device: torch.device) -> torch.Tensor:
+    if device.type == "cuda":
+        return torch.cuda.get_rng_state(device)
+    return torch.default_generator.get_state()
+
+
+def channels_last(x: torch.Tensor) -> torch.Tensor:
+    """Lay out images with the channels of a pixel side by side: convolutions are faster so."""
+    if x.ndim != 4 or x.stride(1) == 1:
+        return x
+    # not `contiguous`: it takes images of one channel for laid out either way
+    return torch.empty_like(x, memory_format=torch.channels_last).copy_(x)
 
 
 def is_classification(outputs: torch.Tensor, targets: torch.Tensor) -> bool:

@@ -20,25 +20,36 @@ class Quiet:
     def __init__(self) -> None:
         self._condition = threading.Condition()
         self._busy = 0
+        self._local = threading.local()
 
     @contextmanager
     def working(self) -> Iterator[None]:
         """Work that may go on beside other work, but not beside a recording."""
-        with self._condition:
-            self._busy += 1
+        self._count(+1)
+        self._local.working = True
         try:
             yield
         finally:
-            with self._condition:
-                self._busy -= 1
-                self._condition.notify_all()
+            self._local.working = False
+            self._count(-1)
 
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Wait for all other work, and keep new work waiting."""
+        mine = int(getattr(self._local, "working", False))
         with self._condition:
+            self._busy -= mine
+            self._condition.notify_all()
             self._condition.wait_for(lambda: self._busy == 0)
-            yield
+            try:
+                yield
+            finally:
+                self._busy += mine
+
+    def _count(self, change: int) -> None:
+        with self._condition:
+            self._busy += change
+            self._condition.notify_all()
 
 
 QUIET = Quiet()
@@ -59,7 +70,9 @@ class StepGraphs:
         self._step = step
         self._touched = touched
         self._recorded: dict[tuple[object, ...], _Recorded] = {}
-        self._pool = torch.cuda.graph_pool_handle()  # graphs never run side by side
+        self._pool = torch.cuda.graph_pool_handle()  # graphs of one module never run side by side
+        # cuBLAS keeps a workspace a stream: modules that are side by side must not share one
+        self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
     def run(self, x: torch.Tensor, y: torch.Tensor, mask: torch.Tensor | None) -> None:
         """Take one step on a batch."""
@@ -80,14 +93,13 @@ class StepGraphs:
         targets, mask = y.clone(), None if mask is None else mask.clone()
         before = [tensor.clone() for tensor in self._touched]
         random = torch.cuda.get_rng_state(x.device)
-        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
             for _ in range(WARM_UP):
                 self._step(inputs, targets, mask)
-        torch.cuda.current_stream().wait_stream(stream)
+        torch.cuda.current_stream().wait_stream(self._stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
+        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
             self._step(inputs, targets, mask)
         for tensor, value in zip(self._touched, before, strict=True):
             tensor.copy_(value)

@@ -7,6 +7,16 @@ import torch
 from aquila.sim.flat import Precision
 
 
+def core_count() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def memory_bytes() -> int:
+    """Return how much memory the machine has."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
 def prepare(device: str, precision: Precision, deterministic: bool) -> None:
     """Set torch up for a run; ValueError if the machine does not have the device."""
     if device == "cuda" and not torch.cuda.is_available():
@@ -19,4 +29,5 @@ def prepare(device: str, precision: Precision, deterministic: bool) -> None:
     torch.backends.cudnn.benchmark = not deterministic
     if deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(deterministic)
+    if deterministic != torch.are_deterministic_algorithms_enabled():  # the call imports a compiler
+        torch.use_deterministic_algorithms(deterministic)

@@ -8,6 +8,7 @@ import torch
 
 from aquila.core.vector import Vector
 from aquila.sim.flat import CHUNK, Batch, FlatModule, is_classification
+from aquila.sim.replicas import Latest
 from aquila.tasks.models import with_statistics
 
 STATISTICS_BATCH = 500
@@ -23,6 +24,7 @@ class Judge:
     """
 
     model: FlatModule
+    latest: Latest
     test: Batch
     train_inputs: torch.Tensor
     seen: Sequence[torch.Tensor] = ()
@@ -46,7 +48,7 @@ class Judge:
         if not is_classification(outputs, y):
             return metrics
         metrics["test_accuracy"] = right / count
-        metrics["last_minibatch_train_accuracy"] = float(self.model.last_accuracy)
+        metrics["last_minibatch_train_accuracy"] = self.latest.accuracy()
         if y.ndim > 1:
             metrics["perplexity"] = math.exp(min(loss / count, 700))
         if self.seen:

@@ -3,7 +3,8 @@
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import get_args
+from pathlib import Path
+from typing import Any, get_args
 
 import torch
 
@@ -16,10 +17,11 @@ from aquila.core.wire import pack, unpack
 from aquila.runtime.finite import NanPolicy
 from aquila.runtime.ledger import Cost, Ledger, cost_of
 from aquila.runtime.session import DeviceSession, ServerSession
-from aquila.sim.beside import Beside
+from aquila.sim.crew import crew_for
 from aquila.sim.link import Link
 from aquila.sim.oracle import Device, as_shard
 from aquila.sim.records import Happened, Record, make_record
+from aquila.sim.store import StateStore, store_for
 
 Evaluate = Callable[[Vector], Mapping[str, float]]
 
@@ -27,8 +29,12 @@ Evaluate = Callable[[Vector], Mapping[str, float]]
 class Simulation:
     """A run that can be advanced round by round and looked into between rounds.
 
-    `setting` is any text that tells this run from others with the same method, model and seed; a
-    checkpoint is resumed only by a run that gives the same one.
+    `workers` is how many devices compute side by side on the CPU, 0 to have it chosen; the results
+    do not depend on it. `participation` is the share of the devices that a round is for, drawn
+    anew every round. Devices' states that could take more than `state_memory` bytes (default: half
+    of the machine's memory) live in a nameless file in `state_folder` instead. `setting` is any
+    text that tells this run from others with the same method, model and seed; a checkpoint is
+    resumed only by a run that gives the same one.
     """
 
     def __init__(
@@ -41,6 +47,10 @@ class Simulation:
         fleet: Fleet | None = None,
         link: Link | None = None,
         on_nan: NanPolicy = "stop",
+        workers: int = 0,
+        participation: float = 1.0,
+        state_memory: int | None = None,
+        state_folder: Path | None = None,
         setting: str = "",
     ) -> None:
         _check_arguments(method, theta0, devices, on_nan)
@@ -48,27 +58,40 @@ class Simulation:
         self.link = link or Link()
         self.seed = seed
         trusting = partial(unpack, trusted=True)  # both ends are here, nothing is damaged between
-        self.server = ServerSession(method, theta0.clone(), self.fleet, seed, trusting)
-        self._beside = Beside(theta0.device)
+        self.server = ServerSession(
+            method, theta0.clone(), self.fleet, seed, trusting, participation
+        )
+        self._crew = crew_for(theta0.device, _side_by_side(devices), workers)
         self.fingerprint = (
             f"method {method!r}\nmodel {_digest(theta0)}\ngroups {self.fleet.groups}\n"
-            f"seed {seed}\nlink {self.link!r}\non_nan {on_nan}\n{setting}"
+            f"seed {seed}\nlink {self.link!r}\non_nan {on_nan}\n"
+            + (f"participation {participation}\n" if participation != 1 else "")
+            + setting
         )
-        self._models = ModelReader(theta0.device)
-        likes = self.fleet.restrict(theta0)
-        self.devices = [
+        self._orders = OrderReader(theta0.device)
+        starts = [method.device.init(like) for like in self.fleet.restrict(theta0)]
+        store = store_for(starts, self.fleet, state_memory, state_folder)
+        self.devices = self._sessions(method, devices, on_nan, starts, store)
+        self._check_dimensions(devices)
+
+    def _sessions(
+        self,
+        method: Method,
+        devices: Sequence[Device],
+        on_nan: NanPolicy,
+        starts: Sequence[Any],
+        store: StateStore | None,
+    ) -> list[DeviceSession]:
+        """Return a session for each device; those of a group start from one and the same state."""
+        likes, groups = self.fleet.restrict(self.theta), self.fleet.groups
+        read, keep = self._orders.read, None if store is None else store.keep
+        return [
             DeviceSession(
-                method,
-                device,
-                as_shard(given),
-                likes[self.fleet.groups[device]],
-                seed,
-                on_nan,
-                self._models.read,
+                method, device, as_shard(given), likes[groups[device]], self.seed, on_nan, read,
+                starts[groups[device]], keep,
             )
             for device, given in enumerate(devices)
-        ]
-        self._check_dimensions(devices)
+        ]  # fmt: skip
 
     def _check_dimensions(self, devices: Sequence[Device]) -> None:
         for number, device in enumerate(devices):
@@ -87,22 +110,26 @@ class Simulation:
     def advance(self, evaluate: Evaluate | None = None) -> Record:
         """Run one round and return its record; `evaluate` judges the model after it."""
         round = self.server.round
-        ledger, replies = Ledger(), {}
-        orders = self.server.open_round()
+        ledger, orders = Ledger(), self.server.open_round()
         for device, order in orders.items():
-            ledger.count_down(device, self._models.cost(order.model) + cost_of(order.words))
-            if self.link.order_arrives(self._link_key(device)):
-                reply = self.devices[device].answer(order)
-                deliver = partial(self._deliver, device, reply, ledger)
-                replies[device] = self._beside.submit(deliver)
-        arrived = sum(delivery.result() for delivery in replies.values())
-        happened = self._close(ledger, lost=len(orders) - arrived)
-        self._models.forget()
+            ledger.count_down(
+                device, self._orders.cost(order.model) + self._orders.cost(order.words)
+            )
+        reached = [d for d in orders if self.link.order_arrives(self._link_key(d))]
+        arrived = self._crew.turns(
+            reached,
+            lambda device: self.devices[device].answer(orders[device]),
+            partial(self._deliver, ledger),
+        )
+        happened = self._close(ledger, lost=len(orders) - sum(arrived))
+        self._orders.forget()
+        for device in reached:  # what the next order would say; until then, two states and a reply
+            self.devices[device].settle(self.server.acks[device])
         metrics = evaluate(self.theta.clone()) if evaluate else {}
-        notes = [self.devices[device].notes for device in replies]
+        notes = [self.devices[device].notes for device in reached]
         return make_record(round, happened, notes, metrics)
 
-    def _deliver(self, device: DeviceId, reply: Packet, ledger: Ledger) -> bool:
+    def _deliver(self, ledger: Ledger, device: DeviceId, reply: Packet) -> bool:
         """Pack a reply, count it, and hand it to the server unless it gets lost."""
         frame = pack(reply)
         ledger.count_up(device, cost_of(frame))
@@ -121,15 +148,15 @@ class Simulation:
         return Happened(ledger, levels, len(replies) - len(levels) - refused, lost, refused)
 
 
-class ModelReader:
-    """Reads each model frame once, though every device of a group is sent the same bytes."""
+class OrderReader:
+    """Reads each frame of an order once, though many devices are sent the same bytes."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._seen: dict[int, tuple[bytes, Packet, Cost]] = {}
 
-    def read(self, frame: bytes) -> Packet:
-        """Return the packet in a frame."""
+    def read(self, frame: bytes, dimension: int) -> Packet:
+        """Return the packet in a frame; it was packed in this process, for the dimension asked."""
         return self._entry(frame)[1]
 
     def cost(self, frame: bytes) -> Cost:
@@ -137,7 +164,7 @@ class ModelReader:
         return self._entry(frame)[2]
 
     def forget(self) -> None:
-        """Let go of the models of the round."""
+        """Let go of the orders of the round."""
         self._seen.clear()
 
     def _entry(self, frame: bytes) -> tuple[bytes, Packet, Cost]:
@@ -145,6 +172,12 @@ class ModelReader:
             packet = unpack(frame, device=self._device, trusted=True)
             self._seen[id(frame)] = frame, packet, cost_of(frame)
         return self._seen[id(frame)]
+
+
+def _side_by_side(devices: Sequence[Device]) -> bool | None:
+    """Whether devices may compute at the same time; None if one of them does not say."""
+    said = {getattr(device, "side_by_side", None) for device in devices}
+    return False if False in said else None if None in said else True
 
 
 def _digest(theta: Vector) -> str:

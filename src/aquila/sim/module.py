@@ -10,8 +10,9 @@ from torch import nn
 from aquila.core.fleet import Fleet
 from aquila.core.random import Key
 from aquila.core.vector import Vector
-from aquila.sim.flat import Batch, FlatModule, Loss, Precision
+from aquila.sim.flat import Batch, FlatModule, Loss, Precision, channels_last
 from aquila.sim.judge import Judge
+from aquila.sim.replicas import Latest, Replicas
 from aquila.tasks.widths import held_coordinates
 
 Augment = Callable[[torch.Tensor, Key], torch.Tensor]
@@ -22,7 +23,8 @@ Augment = Callable[[torch.Tensor, Key], torch.Tensor]
 class ModuleShard:
     """The samples of one device; `batch_size` None means all of them at once."""
 
-    model: FlatModule
+    models: Replicas
+    latest: Latest
     data: Batch
     batch_size: int | None
     epochs: int
@@ -32,7 +34,12 @@ class ModuleShard:
     @property
     def dimension(self) -> int:
         """Coordinates of the model that the device trains."""
-        return self.model.theta.numel()
+        return self.models.first.theta.numel()
+
+    @property
+    def side_by_side(self) -> bool:
+        """Whether it may be trained while others are: torch has but one generator to draw from."""
+        return not self.models.first.draws
 
     def oracle(self, key: Key) -> "ModuleOracle":
         """Draw the round's minibatches."""
@@ -41,10 +48,11 @@ class ModuleShard:
 
 @dataclass(frozen=True)
 class ModuleOracle:
-    """A shard in one round."""
+    """A shard in one round; its answers are the caller's own."""
 
     shard: ModuleShard
     key: Key
+    keeps_to_itself = True
 
     @property
     def samples(self) -> int:
@@ -54,13 +62,20 @@ class ModuleOracle:
     def gradient(self, theta: Vector) -> tuple[float, Vector]:
         """Return loss and gradient on the round's minibatch, or on all samples."""
         first = next(iter(self.batches(epoch=0)))
-        return self.shard.model.gradient(theta, first, self.key, self.shard.classes)
+        model = self._model()
+        return model.gradient(theta, first, self.key, self.shard.classes)
 
     def train(self, theta: Vector, alpha: float) -> tuple[float, Vector]:
         """Run local epochs of SGD; return the mean loss and the way divided by alpha."""
         batches = (batch for epoch in range(self.shard.epochs) for batch in self.batches(epoch))
-        loss, local = self.shard.model.descend(theta, batches, alpha, self.key, self.shard.classes)
+        model = self._model()
+        loss, local = model.descend(theta, batches, alpha, self.key, self.shard.classes)
         return loss, (theta - local) / alpha
+
+    def _model(self) -> FlatModule:
+        model = self.shard.models.here
+        self.shard.latest.trained(model, self.key)
+        return model
 
     def batches(self, epoch: int) -> Iterable[Batch]:
         """Yield the minibatches of an epoch."""
@@ -116,26 +131,27 @@ def problem(
     _check_work(batch_size, epochs, precision, device)
     if loss is nn.functional.cross_entropy and shards[0][1].is_floating_point():
         raise ValueError("targets are numbers, not classes; give loss=, such as F.mse_loss")
-    cell = torch.zeros((), device=device)
-    models = [FlatModule(m, loss, device, precision, fuse, cell) for m in (module, *narrower)]
+    slices = [None, *(held_coordinates(module, part) for part in narrower)]
+    latest = Latest()
+    models = [Replicas(FlatModule(m, loss, device, precision, fuse)) for m in (module, *narrower)]
     seen = [] if classes is None else [_seen(y, classes).to(device) for _, y in shards]
-    placed = [(x.to(device), y.to(device)) for x, y in shards]
+    placed = [(channels_last(x.to(device)), y.to(device)) for x, y in shards]
+    for model in models:
+        model.first.probe(placed[0][0][:2])
     devices = tuple(
-        ModuleShard(models[group], data, batch_size, epochs, seen[m] if seen else None, augment)
+        ModuleShard(
+            models[group], latest, data, batch_size, epochs, seen[m] if seen else None, augment
+        )
         for m, (group, data) in enumerate(zip(groups, placed, strict=True))
     )
-    slices = [None, *(held_coordinates(module, part) for part in narrower)]
-    fleet = Fleet(models[0].theta.numel(), groups, slices, device)
-    judge = None if test is None else _judge(models[0], test, placed, seen)
-    return Problem(models[0].theta.clone(), devices, fleet, judge)
-
-
-def _judge(
-    model: FlatModule, test: Batch, shards: Sequence[Batch], seen: Sequence[torch.Tensor]
-) -> Judge:
-    device = model.theta.device
-    inputs = torch.cat([x for x, _ in shards])
-    return Judge(model, (test[0].to(device), test[1].to(device)), inputs, seen)
+    first = models[0].first
+    fleet = Fleet(first.theta.numel(), groups, slices, device)
+    judge = None
+    if test is not None:
+        inputs = torch.cat([x for x, _ in placed])
+        judged = channels_last(test[0].to(device)), test[1].to(device)
+        judge = Judge(first, latest, judged, inputs, seen)
+    return Problem(first.theta.clone(), devices, fleet, judge)
 
 
 def _check_work(

@@ -46,11 +46,18 @@ class Setting:
     epochs: Annotated[int, Bounds("local epochs a round, where devices train", 1)] = 5
     augment: Annotated[bool, "crop and flip training images at random"] = False
     loss_rate: Annotated[float, Bounds("share of replies lost on the way", 0, 1)] = 0.0
+    participation: Annotated[
+        float, Bounds("share of the devices in a round, drawn anew each", above=0, high=1)
+    ] = 1.0
     on_nan: Annotated[
         Literal["stop", "skip"], "on a NaN gradient: stop the run, or let the device sit out"
     ] = "stop"
     evaluate_every: Annotated[int, Bounds("rounds between two evaluations", 1)] = 1
     device: Annotated[Literal["cpu", "cuda"], "where to compute"] = "cpu"
+    workers: Annotated[int, Bounds("devices side by side on the CPU; 0 for as many as pay", 0)] = 0
+    state_memory: Annotated[
+        int, Bounds("MiB for the devices' states, else on disk; 0: half the memory", 0)
+    ] = 0
     precision: Annotated[
         Literal["float32", "tf32", "bf16"], "arithmetic of the layers on a GPU"
     ] = "float32"
@@ -94,8 +101,11 @@ class Setting:
         return Link(uplink_loss=self.loss_rate)
 
     def identity(self) -> str:
-        """Return what must stay the same for a run to be resumed; its length and place need not."""
-        free = {"rounds", "folder", "evaluate_every"}
+        """Return what must stay the same for a run to be resumed; its length and place need not.
+
+        `participation` must too, but of that the simulation itself takes care.
+        """
+        free = {"rounds", "folder", "evaluate_every", "workers", "participation", "state_memory"}
         return "\n".join(f"{n} {value}" for n, value in asdict(self).items() if n not in free)
 
     def to_dict(self) -> dict[str, object]:

@@ -35,6 +35,9 @@ def simulate(
     fleet: Fleet | None = None,
     link: Link | None = None,
     on_nan: NanPolicy = "stop",
+    workers: int = 0,
+    participation: float = 1.0,
+    state_memory: int | None = None,
     out: Path | str | None = None,
     resume: bool = False,
     checkpoint_every: int = 10,
@@ -46,10 +49,24 @@ def simulate(
     A device is a function theta -> (loss, gradient), an oracle, or a shard. `evaluate` judges the
     model after every `evaluate_every` rounds and after the last one. With `out`, records stream to
     that folder and a checkpoint is kept there; `resume` goes on from it as if nothing had happened,
-    provided that method, model, seed and `setting`, a text of yours, are the same.
+    provided that method, model, seed and `setting`, a text of yours, are the same. On the CPU
+    `workers` devices compute side by side (0: as many as pay); the results are the same for any.
+    `participation` is the share of the devices in a round. States of the devices that could take
+    more than `state_memory` bytes (default: half of the machine's memory) live on disk.
     """
     simulation = Simulation(
-        method, theta0, devices, seed=seed, fleet=fleet, link=link, on_nan=on_nan, setting=setting
+        method,
+        theta0,
+        devices,
+        seed=seed,
+        fleet=fleet,
+        link=link,
+        on_nan=on_nan,
+        workers=workers,
+        participation=participation,
+        state_memory=state_memory,
+        state_folder=None if out is None else Path(out),
+        setting=setting,
     )
     if rounds < 0 or min(evaluate_every, checkpoint_every) < 1:
         raise ValueError("rounds must be at least 0, evaluate_every and checkpoint_every 1")

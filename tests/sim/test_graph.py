@@ -1,18 +1,10 @@
-"""Threads that work beside the GPU, and recordings that must be alone."""
+"""Recordings of graphs must be alone."""
 
 import threading
 
 import pytest
-import torch
 
-from aquila.sim.beside import Beside
 from aquila.sim.graph import Quiet
-
-
-def test_without_a_gpu_work_is_done_at_once():
-    done = Beside(torch.device("cpu")).submit(lambda: threading.current_thread())
-    assert done.done()
-    assert done.result() is threading.current_thread()
 
 
 def test_recording_waits_for_work_and_keeps_new_work_waiting():
@@ -47,3 +39,26 @@ def test_work_that_fails_does_not_block_recordings():
         raise ValueError("failed")
     with quiet.alone():
         pass
+
+
+def test_whoever_works_may_record_once_the_others_have_stopped():
+    quiet, order = Quiet(), []
+    both = threading.Barrier(2)
+
+    def work(name):
+        with quiet.working():
+            both.wait()
+            with quiet.alone():
+                order.append(f"{name} begins")
+                order.append(f"{name} ends")
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in "ab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=10)
+    assert not any(thread.is_alive() for thread in threads)
+    assert order in (
+        ["a begins", "a ends", "b begins", "b ends"],
+        ["b begins", "b ends", "a begins", "a ends"],
+    )

@@ -1,0 +1,42 @@
+"""Copies of a model for the threads that train it, and which of them worked last."""
+
+import threading
+
+from aquila.core.random import Key
+from aquila.sim.flat import FlatModule
+
+
+class Replicas:
+    """A model, and a copy of it for every other thread that asks."""
+
+    def __init__(self, first: FlatModule) -> None:
+        self.first = first
+        self._local = threading.local()
+        self._local.model = first
+
+    @property
+    def here(self) -> FlatModule:
+        """The copy of this thread."""
+        if not hasattr(self._local, "model"):
+            self._local.model = self.first.copy()
+        model: FlatModule = self._local.model
+        return model
+
+
+class Latest:
+    """The model that trained the last device of the last round, whichever thread it was on."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._turn: tuple[int, ...] = ()
+        self._model: FlatModule | None = None
+
+    def trained(self, model: FlatModule, key: Key) -> None:
+        """Note a turn; threads work on devices in their order, so a copy's last turn stands."""
+        with self._lock:
+            if key.words[1:3] >= self._turn:
+                self._turn, self._model = key.words[1:3], model
+
+    def accuracy(self) -> float:
+        """Accuracy on the last minibatch of that turn; 0 before the first one."""
+        return 0.0 if self._model is None else self._model.last_accuracy()

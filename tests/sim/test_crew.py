@@ -1,0 +1,142 @@
+"""Turns one after another or side by side: the same bits, whoever does them."""
+
+import threading
+import time
+
+import pytest
+import torch
+from torch import nn
+
+import aquila
+from aquila.runtime.finite import NonFiniteError
+from aquila.sim import crew
+from aquila.tasks import build_model
+
+ROUNDS = 3
+
+
+def images(count, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(count, 1, 8, 8, generator=generator)
+    return x, torch.randint(0, 10, (count,), generator=generator)
+
+
+def network(*more):
+    torch.manual_seed(3)
+    return nn.Sequential(build_model("cnn", size=8, hidden=16), *more)
+
+
+def problem(module=None, **options):
+    x, y = images(70)
+    shards = [(x[m::7], y[m::7]) for m in range(7)]
+    return aquila.problem(module or network(), shards, test=(x, y), **options)
+
+
+def run(made, workers, method="aquila", **parameters):
+    parameters = {"alpha": 0.1, **parameters}
+    return aquila.simulate(
+        aquila.create(method, **parameters), made.theta0, made.devices, ROUNDS,
+        evaluate=made.evaluate, fleet=made.fleet, workers=workers,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("method", ["aquila", "laq", "marina", "qsgd", "lena"])
+def test_any_number_of_workers_gives_the_same_bits(method):
+    one = run(problem(), 1, method)
+    for workers in (0, 2, 5):
+        other = run(problem(), workers, method)
+        assert other.theta.numpy().tobytes() == one.theta.numpy().tobytes()
+        assert other.records == one.records
+
+
+def test_so_do_local_epochs_on_minibatches():
+    one, three = (
+        run(problem(batch_size=3, epochs=2), workers, work="epochs") for workers in (1, 3)
+    )
+    assert three.theta.numpy().tobytes() == one.theta.numpy().tobytes()
+    assert three.records == one.records
+
+
+def test_threads_of_torch_are_as_before():
+    before = torch.get_num_threads()
+    for workers in (1, 3):
+        run(problem(), workers)
+        assert torch.get_num_threads() == before
+
+
+def test_devices_that_draw_at_random_are_trained_one_after_another():
+    made = problem(network(nn.Dropout(0.5)))
+    assert not made.devices[0].side_by_side
+    assert run(made, 0).records == run(problem(network(nn.Dropout(0.5))), 1).records
+    with pytest.raises(ValueError, match="draws random numbers"):
+        run(made, 2)
+
+
+def test_devices_that_draw_nothing_may_be_side_by_side():
+    assert all(device.side_by_side for device in problem().devices)
+
+
+def test_negative_workers_are_refused():
+    with pytest.raises(ValueError, match="workers must be at least 1"):
+        run(problem(), -1)
+
+
+class Worker:
+    """Devices that remember the threads they were on, and may fail."""
+
+    def __init__(self, fails=(), seconds=0.0):
+        self.threads, self.fails, self.seconds = {}, fails, seconds
+
+    def device(self, number):
+        def gradient(theta):
+            time.sleep(self.seconds)
+            self.threads.setdefault(number, threading.current_thread())
+            if number in self.fails:
+                return float("nan"), theta
+            return 1.0, theta + number
+
+        return gradient
+
+    def run(self, devices=6, workers=0, rounds=1):
+        made = [self.device(number) for number in range(devices)]
+        method = aquila.create("fedsgd", alpha=0.1)
+        return aquila.simulate(method, torch.ones(4), made, rounds, workers=workers)
+
+
+def test_plain_functions_stay_on_the_callers_thread_unless_workers_are_named():
+    alone, named = Worker(seconds=0.003), Worker(seconds=0.003)
+    one, two = alone.run(), named.run(workers=2)
+    assert set(alone.threads.values()) == {threading.current_thread()}
+    assert threading.current_thread() not in named.threads.values()
+    assert torch.equal(one.theta, two.theta)
+
+
+def test_quick_turns_are_not_worth_a_thread(monkeypatch):
+    made = problem()
+    monkeypatch.setattr(crew, "WORTH_A_THREAD", 1e9)
+    monkeypatch.setattr(crew.ThreadPoolExecutor, "submit", None)
+    run(made, 0)
+
+
+def test_a_failing_device_stops_the_round_and_the_first_one_is_named():
+    for workers in (1, 3):
+        with pytest.raises(NonFiniteError, match="device 2"):
+            Worker(fails=(2, 4)).run(workers=workers)
+
+
+def test_an_interrupt_waits_for_the_turns_that_have_begun(monkeypatch):
+    begun, ended = [], []
+
+    def interrupted(futures):
+        raise KeyboardInterrupt
+
+    def slow(theta):
+        begun.append(1)
+        time.sleep(0.05)
+        ended.append(1)
+        return 1.0, theta
+
+    monkeypatch.setattr(crew, "_waited", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        aquila.simulate(aquila.create("fedsgd"), torch.ones(4), [slow] * 20, 1, workers=2)
+    assert len(begun) == len(ended) < 20
