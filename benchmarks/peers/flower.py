@@ -1,0 +1,83 @@
+"""Flower: its simulation on Ray, one CPU a client, so that as many clients run as there are cores.
+
+A client answers the model with its gradient, a strategy takes a step along the mean of them. In
+its favour, the model travels as one array, and each worker keeps module and data between messages.
+"""
+
+import os
+import time
+from functools import lru_cache
+from pathlib import Path
+
+os.environ["FLWR_TELEMETRY_ENABLED"] = os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
+from flwr.serverapp.strategy import FedAvg
+from flwr.simulation import run_simulation
+from torch.nn.functional import cross_entropy
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+from peers.work import ALPHA, Work
+
+client = ClientApp()
+
+
+@lru_cache(1)
+def kept(case, folder):
+    """Model and data, read once in every worker."""
+    work = Work(case, Path(folder), 0)
+    return work.model(), work.shards()
+
+
+@client.train()
+def answer(message, context):
+    """Loss and gradient at the model of the message."""
+    config = message.content["config"]
+    model, shards = kept(config["case"], config["folder"])
+    x, y = shards[context.node_config["partition-id"]]
+    (theta,) = message.content["arrays"].to_numpy_ndarrays()
+    vector_to_parameters(torch.tensor(theta), model.parameters())
+    model.zero_grad()
+    loss = cross_entropy(model(x), y)
+    loss.backward()
+    gradient = torch.cat([p.grad.reshape(-1) for p in model.parameters()])
+    metrics = MetricRecord({"loss": loss.item(), "num-examples": len(x)})
+    arrays = ArrayRecord([gradient.numpy()])
+    return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=message)
+
+
+class GradientDescent(FedAvg):
+    """Steps along the mean of the gradients."""
+
+    def __init__(self, theta, devices, diary):
+        super().__init__(fraction_evaluate=0.0, min_train_nodes=devices)
+        self.theta, self.diary = theta, diary
+
+    def aggregate_train(self, server_round, replies):
+        arrays, metrics = super().aggregate_train(server_round, replies)
+        (mean,) = arrays.to_numpy_ndarrays()
+        self.theta = self.theta - ALPHA * mean
+        self.diary.end_round(metrics["loss"])
+        return ArrayRecord([self.theta]), metrics
+
+
+def run(work, diary):
+    server = ServerApp()
+    theta0 = parameters_to_vector(work.model().parameters()).detach().numpy()
+
+    @server.main()
+    def descend(grid, context):
+        while len(list(grid.get_node_ids())) < work.devices:
+            time.sleep(0.01)  # the strategy's own wait takes seconds
+        GradientDescent(theta0, work.devices, diary).start(
+            grid,
+            ArrayRecord([theta0]),
+            num_rounds=work.rounds,
+            train_config=ConfigRecord({"case": work.case, "folder": str(work.folder)}),
+        )
+
+    one_cpu = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
+    run_simulation(server, client, work.devices, backend_config=one_cpu)
