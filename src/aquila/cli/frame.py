@@ -32,6 +32,7 @@ def frame(file: Path) -> None:
         ("refused to upload", "yes" if packet.refused else "no"),
         *((f"scalar {name}", f"{value:g}") for name, value in parsed.scalars.items()),
         *(vector_facts(packet.vector) if packet.vector is not None else ()),
+        *((("whole frame", wire_bits(data, packet.vector)),) if packet.vector is not None else ()),
         ("header bytes", len(data) - parsed.body_bytes),
         ("body bytes", parsed.body_bytes),
         ("paper's count", f"{parsed.paper_bits} bits"),
@@ -60,6 +61,11 @@ def vector_facts(vector: Codes | Dense) -> list[tuple[str, object]]:
             ("entropy of the codes", f"{entropy(vector):.3f} bits a coordinate"),
         ]
     return facts
+
+
+def wire_bits(data: bytes, vector: Codes | Dense) -> str:
+    """Return what a coordinate really costs."""
+    return f"{8 * len(data) / vector.dimension:.3f} bits a coordinate"
 
 
 def entropy(vector: Codes) -> float:
