@@ -79,7 +79,7 @@ class CpuCrew:
                 return first + [turn(device) for device in rest]
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self._workers, "device", _compute_alone)
-        return first + _results([self._threads.submit(turn, device) for device in rest])
+        return first + _results(self._threads.submit(turn, device) for device in rest)
 
     def _choose(self, turn: Callable[[DeviceId], bool], devices: Sequence[DeviceId]) -> list[bool]:
         """Have two devices take their turns; the first warms up, the second is timed."""
@@ -108,7 +108,6 @@ class GpuCrew:
 
     def turns(self, devices: Sequence[DeviceId], answer: Answer, deliver: Deliver) -> list[bool]:
         """Have every device answer, and its answer delivered while others train."""
-
         delivered: dict[DeviceId, Future[bool]] = {}
 
         def turn(device: DeviceId) -> None:
@@ -147,8 +146,9 @@ class GpuCrew:
 
 def _results(started: Iterable["Future[T]"]) -> list[T]:
     """Wait for all; if one fails or the user interrupts, call off those that have not begun."""
-    futures = list(started)
+    futures: list[Future[T]] = []
     try:
+        futures.extend(started)
         return _waited(futures)
     except BaseException:
         for future in futures:
