@@ -13,8 +13,8 @@ from itertools import accumulate
 
 EMPTY, DENSE, FIXED, CODED = range(4)
 PACKED, DIRECT, FOLDED, SPARSE, SIGNED = range(5)
-DOUBLE, REFUSED = 1, 2
-HEADER = struct.Struct("<4s4B4IB")
+DOUBLE, REFUSED, FRESH = 1, 2, 4
+HEADER = struct.Struct("<4s4B5IB")
 CHECKSUM = 4
 NAME = re.compile(rb"[A-Za-z_][A-Za-z0-9_]{0,31}")
 SHARES = 4096
@@ -33,7 +33,9 @@ class Frame:
     kind: int
     round: int
     ack: int
+    answers: int
     refused: bool
+    fresh: bool
     scalars: dict[str, float]
     double: bool
     bits: int
@@ -54,11 +56,11 @@ def read(frame, dimension=None):
     """Return what a frame holds, of `dimension` coordinates if that is known."""
     check(len(frame) >= HEADER.size + CHECKSUM, "shorter than an envelope")
     header = HEADER.unpack_from(frame)
-    magic, version, kind, flags, bits, round_, ack, d, bucket, count = header
-    check(magic == b"AQLA" and version == 1, "not a frame of version 1")
+    magic, version, kind, flags, bits, round_, ack, answers, d, bucket, count = header
+    check(magic == b"AQLA" and version == 2, "not a frame of version 2")
     check(zlib.crc32(frame[:-CHECKSUM]) == int.from_bytes(frame[-CHECKSUM:], "little"), "damaged")
     check(kind <= CODED, "unknown kind")
-    check(flags <= DOUBLE + REFUSED, "unknown flags")
+    check(flags <= DOUBLE + REFUSED + FRESH, "unknown flags")
     check(not flags & REFUSED or kind == EMPTY, "refused, but with a vector")
     check(dimension is None or kind == EMPTY or d == dimension, "another dimension")
     source = Source(frame[HEADER.size : -CHECKSUM])
@@ -85,10 +87,10 @@ def read(frame, dimension=None):
             for i, code in enumerate(codes)
         ]
     check(source.place == 8 * len(source.data), "bytes behind the body")
-    refused, double = bool(flags & REFUSED), bool(flags & DOUBLE)
+    refused, fresh, double = (bool(flags & flag) for flag in (REFUSED, FRESH, DOUBLE))
     return Frame(
-        kind, round_, ack - 1, refused, scalars, double, bits, bucket, values, low, step, codes,
-        segments,
+        kind, round_, ack - 1, answers, refused, fresh, scalars, double, bits, bucket, values,
+        low, step, codes, segments,
     )  # fmt: skip
 
 

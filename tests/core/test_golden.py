@@ -54,7 +54,8 @@ def test_every_frame_is_described():
 def test_a_frame_reads_as_described(name):
     described, packet = FRAMES[name], unpack(frame_of(name))
     assert (packet.round, packet.ack) == (described["round"], described["ack"])
-    assert packet.refused is described["refused"]
+    for field in ("refused", "answers", "fresh"):
+        assert getattr(packet, field) == described[field], field
     assert list(packet.scalars.items()) == list(described["scalars"].items())
     vector, expected = packet.vector, described["vector"]
     if expected is None:
@@ -79,7 +80,7 @@ def test_what_is_described_is_written_as_that_frame(name):
 
 def test_a_second_reader_reads_it_as_described(name):
     described, got = FRAMES[name], reader.read(frame_of(name))
-    for field in ("round", "ack", "refused", "scalars"):
+    for field in ("round", "ack", "answers", "refused", "fresh", "scalars"):
         assert getattr(got, field) == described[field], field
     vector = described["vector"] or {}
     assert got.double is (vector.get("float") == "float64")
@@ -114,7 +115,7 @@ def test_the_reader_in_the_documentation_reads_every_frame(name):
     (text,) = blocks("python")
     exec(text, documented)
     described, got = FRAMES[name], documented["read"](frame_of(name))
-    for field in ("round", "ack", "refused", "scalars"):
+    for field in ("round", "ack", "answers", "refused", "fresh", "scalars"):
         assert got[field] == described[field]
     expected = described["vector"] or {}
     dtype = getattr(torch, expected.get("float", "float32"))

@@ -15,7 +15,7 @@ from aquila.core.wire import pack, unpack
 
 FLOATS = [torch.float32, torch.float64]
 WIDTHS = range(1, 33)
-ENVELOPE_BYTES = 29  # header and checksum, without scalars
+ENVELOPE_BYTES = 33
 
 
 def raw(tensor):
@@ -218,7 +218,15 @@ def test_other_floats_are_not_sent():
 
 
 @pytest.mark.parametrize(
-    "packet", [Packet(-1), Packet(2**32), Packet(1, ack=-2), Packet(1, ack=2**32 - 1)]
+    "packet",
+    [
+        Packet(-1),
+        Packet(2**32),
+        Packet(1, ack=-2),
+        Packet(1, ack=2**32 - 1),
+        Packet(1, answers=-1),
+        Packet(1, answers=2**32),
+    ],
 )
 def test_numbers_that_do_not_fit_the_header_are_not_sent(packet):
     with pytest.raises(WireError, match="does not fit"):
@@ -239,11 +247,21 @@ def test_a_skip_has_no_dimension_to_check():
 
 def test_the_envelope_round_trips_whatever_the_body():
     frame = Frame(
-        Kind.DENSE, Flag.DOUBLE | Flag.REFUSED, 200, 9, 8, 77, 5, {"loss": 1.0}, b"any bytes"
+        Kind.DENSE, Flag.DOUBLE | Flag.REFUSED, 200, 9, 8, 6, 77, 5, {"loss": 1.0}, b"any bytes"
     )
     parsed = parse(seal(frame))
     assert bytes(parsed.body) == frame.body
-    for name in ("kind", "flags", "bits", "round", "ack", "dimension", "bucket", "scalars"):
+    for name in (
+        "kind",
+        "flags",
+        "bits",
+        "round",
+        "ack",
+        "answers",
+        "dimension",
+        "bucket",
+        "scalars",
+    ):
         assert getattr(parsed, name) == getattr(frame, name), name
     assert (parsed.body_bytes, parsed.paper_bits) == (9, 200 * 77)
 

@@ -22,7 +22,8 @@ HERE = Path(__file__).parent
 def descriptions() -> dict[str, dict]:
     """Return what frames.json describes, with all repetitions written out."""
     described = json.loads((HERE / "frames.json").read_text())
-    for description in described.values():
+    for name, description in described.items():
+        described[name] = description = {"answers": 0, "fresh": False, **description}
         vector = description["vector"] or {}
         for field in vector.keys() & {"codes", "decoded"}:
             vector[field] = list(_written_out(vector[field]))
@@ -42,7 +43,8 @@ def _written_out(items: list) -> Iterator[float]:
 def packet_of(description: dict) -> Packet:
     """Return the packet that a description in frames.json stands for."""
     d = description
-    return Packet(d["round"], _vector(d["vector"]), d["scalars"], d["ack"], d["refused"])
+    content = d["round"], _vector(d["vector"]), d["scalars"], d["ack"], d["refused"]
+    return Packet(*content, d["answers"], d["fresh"])
 
 
 def _vector(d: dict | None) -> Dense | Codes | None:

@@ -8,7 +8,7 @@ from itertools import accumulate, pairwise
 
 EMPTY, DENSE, FIXED, CODED = range(4)
 PACKED, DIRECT, FOLDED, SPARSE, SIGNED = range(5)
-DOUBLE, REFUSED = 1, 2
+DOUBLE, REFUSED, FRESH = 1, 2, 4
 LOWEST = 2**15  # of a state
 SHARES = 4096
 
@@ -18,12 +18,13 @@ class Forged:
     """A frame whose checksum always matches."""
 
     magic: bytes = b"AQLA"
-    version: int = 1
+    version: int = 2
     kind: int = EMPTY
     flags: int = 0
     bits: int = 0
     round: int = 3
     ack: int = 0
+    answers: int = 0
     dimension: int = 0
     bucket: int = 0
     count: int = 0
@@ -32,8 +33,8 @@ class Forged:
 
     def bytes(self):
         header = struct.pack(
-            "<4s4B4IB", self.magic, self.version, self.kind, self.flags, self.bits, self.round,
-            self.ack, self.dimension, self.bucket, self.count,
+            "<4s4B5IB", self.magic, self.version, self.kind, self.flags, self.bits, self.round,
+            self.ack, self.answers, self.dimension, self.bucket, self.count,
         )  # fmt: skip
         return sealed(header + self.scalars + self.body)
 

@@ -32,7 +32,10 @@ REPORT_EVERY = 25_000
 def content(packet):
     """Return all that a packet holds, to the last bit."""
     vector = packet.vector
-    around = packet.round, packet.ack, packet.refused, tuple(packet.scalars), type(vector)
+    around = (
+        packet.round, packet.ack, packet.refused, packet.answers, packet.fresh,
+        tuple(packet.scalars), type(vector),
+    )  # fmt: skip
     scalars = struct.pack(f"<{len(packet.scalars)}d", *packet.scalars.values())
     if vector is None:
         return around, scalars
@@ -63,7 +66,8 @@ def assert_second_reader_agrees(frame, dimension, packet):
     assert (second is None) == (packet is None), "only one of two readers refuses"
     if second is None:
         return
-    assert (second.round, second.ack, second.refused) == (packet.round, packet.ack, packet.refused)
+    for field in ("round", "ack", "refused", "answers", "fresh"):
+        assert getattr(second, field) == getattr(packet, field), field
     assert list(second.scalars.items()) == list(packet.scalars.items())
     vector = packet.vector
     values = [] if vector is None else vector.decode().tolist()
@@ -131,7 +135,7 @@ def main():
     torch.set_num_threads(1)
     if given.read:
         frame = given.read.read_bytes()
-        print(*examine(frame, int.from_bytes(frame[16:20], "little"), second=True))
+        print(*examine(frame, int.from_bytes(frame[20:24], "little"), second=True))
         return
     before, started = peak_megabytes(), time.perf_counter()
 

@@ -9,10 +9,21 @@ import torch
 from aquila.core.packet import Codes, Dense, Packet, code_dtype
 from aquila.core.wire import pack
 
-HEADER_FIELDS = [(4, 1), (5, 1), (6, 1), (7, 1), (8, 4), (12, 4), (16, 4), (20, 4), (24, 1)]
+HEADER_FIELDS = [
+    (4, 1),
+    (5, 1),
+    (6, 1),
+    (7, 1),
+    (8, 4),
+    (12, 4),
+    (16, 4),
+    (20, 4),
+    (24, 4),
+    (28, 1),
+]
 TEMPTING = [0, 1, 2, 3, 4, 5, 7, 8, 9, 31, 32, 33, 64, 127, 128, 255]
 TEMPTING_LONG = [*TEMPTING, 256, 2**15, 2**16, 2**28, 2**28 + 1, 2**31 - 1, 2**31, 2**32 - 1]
-HEADER, CHECKSUM = 25, 4
+HEADER, CHECKSUM = 29, 4
 POOL, FRAMES_A_POOL = 1500, 25_000
 
 
@@ -98,7 +109,8 @@ def written_frame(rng):
     scalars = {"loss": rng.gauss(0, 1)} if rng.random() < 0.3 else {}
     kind = rng.randrange(6)
     if kind == 0:
-        return pack(Packet(rng.getrandbits(32), None, scalars, refused=rng.random() < 0.3))
+        refused, fresh, answers = rng.random() < 0.3, rng.random() < 0.3, rng.getrandbits(32)
+        return pack(Packet(rng.getrandbits(32), None, scalars, 2, refused, answers, fresh))
     if kind == 1:
         values = torch.tensor([rng.gauss(0, 1) for _ in range(d)], dtype=dtype)
         return pack(Packet(rng.getrandbits(32), Dense(values), scalars))

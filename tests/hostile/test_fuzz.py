@@ -102,7 +102,7 @@ def test_random_bodies_behind_likely_headers_are_refused_or_sound(
     kind, flags, bits, dimension, bucket, scalars, body
 ):
     header = struct.pack(
-        "<4s4B4IB", b"AQLA", 1, kind, flags, bits, 1, 0, dimension, bucket, scalars
+        "<4s4B5IB", b"AQLA", 2, kind, flags, bits, 1, 0, 0, dimension, bucket, scalars
     )
     refused(sealed(header + body))
 
@@ -115,7 +115,7 @@ def test_random_bodies_behind_likely_headers_are_refused_or_sound(
 def test_random_segments_behind_a_sound_header_are_refused_or_sound(
     bits, dimension, mode, length, content
 ):
-    header = struct.pack("<4s4B4IB", b"AQLA", 1, 3, 0, bits, 1, 0, dimension, 0, 0)
+    header = struct.pack("<4s4B5IB", b"AQLA", 2, 3, 0, bits, 1, 0, 0, dimension, 0, 0)
     grid = struct.pack("<2f", -1.0, 0.5)
     refused(sealed(header + grid + bytes([mode, length]) + content))
 

@@ -13,7 +13,9 @@ from aquila.core.packet import Packet
 from aquila.core.random import Key
 from aquila.core.state import to_arrays
 from aquila.core.wire import pack
-from aquila.sim.oracle import FunctionOracle
+from aquila.runtime.archive import MemoryArchive
+from aquila.runtime.session import DeviceSession, ServerSession
+from aquila.sim.oracle import FunctionOracle, as_shard
 from problems import ridge
 
 PROBLEM = ridge(devices=5, dimension=30)
@@ -165,6 +167,32 @@ def test_average_memory_is_the_mean_of_the_memories(name, participation):
         torch.testing.assert_close(
             average_memory(run), sum(memories) / len(memories), rtol=1e-5, atol=1e-6
         )
+
+
+@every_method
+def test_a_device_that_begins_anew_is_counted_once(name):
+    """It loses its state in round 3; what it sent before is taken back, to the last memory."""
+    method, theta = create(name), theta0(torch.float64)
+    fleet = aquila.Fleet.uniform(PROBLEM.dimension, 5)
+    server = ServerSession(method, theta, fleet, seed=0, archive=MemoryArchive())
+
+    def device(m):
+        return DeviceSession(method, m, as_shard(PROBLEM.devices[m]), theta, seed=0)
+
+    devices = [device(m) for m in range(5)]
+    for round in range(6):
+        if round == 3:
+            devices[1] = device(1)
+        for m, order in server.open_round().items():
+            server.receive(m, devices[m].handle(order))
+        assert server.close_round()[1].fresh is (round == 3)
+    if not server.half.remembers:
+        return
+    for session in devices:
+        session.settle(server.acks[session.device])
+    q_bar = getattr(server.state, "inner", server.state).q_bar
+    mean = sum(session.state.q for session in devices) / 5
+    torch.testing.assert_close(q_bar, mean, rtol=1e-11, atol=1e-12)
 
 
 @every_method

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 import aquila
 from aquila.core.packet import Dense, Packet, WireError
 from aquila.core.wire import pack, unpack
+from aquila.runtime.messages import NOTHING
 from aquila.runtime.session import DeviceSession, Order, ServerSession
 from aquila.sim.oracle import as_shard
 from problems import ridge
@@ -84,47 +85,72 @@ def test_average_memory_survives_any_fate_of_messages(name, fates):
 def test_a_lost_reply_is_taken_back_and_an_applied_one_kept():
     server, devices = sessions("aquila")
     play_round(server, devices, ("delivered", "reply lost", "delivered"), {})
-    assert server.acks == [0, -1, 0]
+    assert [ack.round for ack in server.acks] == [0, -1, 0]
     for session in devices:
         session.settle(server.acks[session.device])
     assert devices[0].state.q.any()
     assert not devices[1].state.q.any()
 
 
-def test_an_order_that_comes_again_after_settling_is_refused():
+def test_an_order_that_comes_again_after_settling_changes_nothing():
     server, devices = sessions("aquila")
     order = server.open_round()[0]
     play_round(server, devices, ("delivered",) * 3, {})
     devices[0].settle(server.acks[0])
-    with pytest.raises(WireError, match="order of round 0 after one of round 0"):
-        devices[0].handle(order)
+    settled = devices[0].state
+    devices[0].handle(order)
+    assert devices[0].state is settled
+    play_round(server, devices, ("delivered",) * 3, {})
     assert_in_step(server, devices)
 
 
-def test_a_server_that_forgot_a_reply_is_noticed():
-    """It was restored from before round 1, which devices 0 and 2 know to be acknowledged."""
+def test_a_device_that_lost_its_state_says_so_and_is_refused_without_an_archive(caplog):
     server, devices = sessions("aquila")
     play_round(server, devices, ("delivered",) * 3, {})
-    saved = server.state, server.round, list(server.acks)
-    for _ in range(2):
-        play_round(server, devices, ("delivered", "order lost", "delivered"), {})
-    server.restore(*saved)
-    for _ in range(3):
-        play_round(server, devices, ("order lost",) * 3, {})
     order = server.open_round()[0]
-    with pytest.raises(WireError, match=r"acknowledges round 0, but .* acknowledged is 1"):
-        devices[0].handle(order)
+    anew = sessions("aquila")[1][0].handle(order)
+    assert unpack(anew).fresh
+    assert "device 0 answers round 1 from its initial state" in caplog.text
+    with pytest.raises(WireError, match="device 0 starts anew, but without an archive"):
+        server.receive(0, anew)
+    server.receive(0, devices[0].handle(order))
 
 
-def test_a_device_that_forgot_a_turn_is_noticed():
+@pytest.mark.parametrize("name", ["fedsgd", "marina", "lena_tables", "adaquantfl"])
+def test_a_method_that_remembers_nothing_lets_any_device_start_anew(name):
+    server, devices = sessions(name)
+    play_round(server, devices, ("delivered",) * 3, {})
+    reply = sessions(name)[1][0].handle(server.open_round()[0])
+    assert unpack(reply).fresh
+    server.receive(0, reply)
+    assert 0 in server.close_round()
+
+
+def test_a_reply_to_another_order_is_refused():
+    """The server was put back, and what it asks in round 1 now differs from what it asked then."""
     server, devices = sessions("aquila")
+    saved = server.state, server.round, list(server.acks)
     play_round(server, devices, ("delivered",) * 3, {})
-    devices[0].settle(server.acks[0])
-    old = devices[0].state, devices[0].last_round, devices[0].acked
-    play_round(server, devices, ("delivered",) * 3, {})
-    devices[0].restore(*old)
-    with pytest.raises(WireError, match="acknowledges round 1, but"):
-        devices[0].handle(server.open_round()[0])
+    reply = devices[0].handle(server.open_round()[0])
+    server.restore(*saved)
+    play_round(server, devices, ("order lost",) * 3, {})
+    server.open_round()
+    with pytest.raises(WireError, match="reply to another order than that of round 1"):
+        server.receive(0, reply)
+
+
+def test_a_late_order_destroys_neither_the_state_nor_the_pending_turn():
+    server, devices = sessions("aquila")
+    late = server.open_round()[0]
+    for _ in range(2):
+        play_round(server, devices, ("delivered",) * 3, {})
+    reply = devices[0].handle(server.open_round()[0])
+    assert unpack(devices[0].handle(late)).round == 0
+    assert devices[0].handle(server.open_round()[0]) == reply
+    server.receive(0, reply)
+    server.close_round()
+    assert not unpack(devices[0].handle(server.open_round()[0])).fresh
+    assert_in_step(server, devices)
 
 
 def test_a_round_is_closed_once():
@@ -195,8 +221,7 @@ class TestUnsoundOrders:
         old = server.open_round()[0]
         play_round(server, devices, ("delivered",) * 3, {})
         play_round(server, devices, ("delivered",) * 3, {})
-        with pytest.raises(WireError, match="order of round 0 after one of round 1"):
-            devices[0].handle(old)
+        assert not unpack(devices[0].handle(old)).fresh  # it acknowledges nothing
         assert_in_step(server, devices)
 
 
@@ -207,11 +232,12 @@ class TestUnsoundReplies:
         with pytest.raises(WireError, match=match):
             server.receive(device, frame)
         assert server.close_round() == {}
-        assert server.acks == [-1, -1, -1]
+        assert server.acks == [NOTHING] * 3
         assert not server.theta.any()
 
-    def reply(self, round=0, dimension=12, **fields) -> bytes:
-        return pack(Packet(round, Dense(torch.ones(dimension)), **fields))
+    def reply(self, round=0, dimension=12, name="aquila", **fields) -> bytes:
+        answers = sessions(name)[0].open_round()[0].checksum
+        return pack(Packet(round, Dense(torch.ones(dimension)), answers=answers, **fields))
 
     def test_unknown_device(self):
         self.receive_in_vain("aquila", 9, self.reply(), "device 9 has no order")
@@ -222,15 +248,19 @@ class TestUnsoundReplies:
     def test_wrong_round(self):
         self.receive_in_vain("aquila", 0, self.reply(round=4), "reply to round 4 in round 0")
 
+    def test_another_order(self):
+        self.receive_in_vain("aquila", 0, pack(Packet(0)), "reply to another order")
+
     def test_garbage(self):
         self.receive_in_vain("aquila", 0, b"garbage" * 10, "not a frame")
 
     def test_missing_or_absurd_scalars(self):
-        self.receive_in_vain("fedavg", 0, self.reply(), "lacks the scalar 'samples'")
-        absurd = self.reply(scalars={"samples": -1.0})
+        self.receive_in_vain("fedavg", 0, self.reply(name="fedavg"), "lacks the scalar 'samples'")
+        absurd = self.reply(name="fedavg", scalars={"samples": -1.0})
         self.receive_in_vain("fedavg", 0, absurd, "claims -1 samples")
-        self.receive_in_vain("ladaq", 0, self.reply(), "lacks the scalar 'loss'")
-        self.receive_in_vain("lena", 0, self.reply(scalars={"age": 0.0}), "adds up 0 rounds")
+        self.receive_in_vain("ladaq", 0, self.reply(name="ladaq"), "lacks the scalar 'loss'")
+        no_age = self.reply(name="lena", scalars={"age": 0.0})
+        self.receive_in_vain("lena", 0, no_age, "adds up 0 rounds")
 
     def test_no_round_open(self):
         server, _ = sessions("aquila")
@@ -258,7 +288,7 @@ def test_a_refusal_counts_as_no_reply():
     assert unpack(reply).refused
     server.receive(0, reply)
     assert server.close_round()[0].refused
-    assert server.acks == [-1]
+    assert server.acks == [NOTHING]
 
 
 def test_a_model_that_is_no_longer_finite_stops_the_run():

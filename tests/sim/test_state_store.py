@@ -31,6 +31,7 @@ class Notebook:
     q: torch.Tensor
     table: torch.Tensor
     age: int
+    known: bool = False
 
 
 def notebook(number: float, age: int = 0) -> Notebook:
@@ -155,8 +156,8 @@ class Wavering:
 
     def step(self, state, order, oracle, key):
         turn = self.inner.step(state, order, oracle, key)
-        kept = Notebook(turn.state.q, state.table, state.age)
-        lost = Notebook(state.q, state.table + 1, state.age + 1)
+        kept = Notebook(turn.state.q, state.table, state.age, turn.state.known)
+        lost = Notebook(state.q, state.table + 1, state.age + 1, state.known)
         return Turn(kept, turn.reply, {**turn.notes, "lost": float(state.table)}, lost)
 
 

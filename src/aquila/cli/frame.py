@@ -29,6 +29,8 @@ def frame(file: Path) -> None:
         ("kind", parsed.kind.name.lower()),
         ("round", parsed.round),
         ("acknowledges", "nothing" if parsed.ack == NEVER else f"round {parsed.ack}"),
+        ("answers", f"{parsed.answers:08x}" if parsed.answers else "nothing"),
+        ("starts anew", "yes" if packet.fresh else "no"),
         ("refused to upload", "yes" if packet.refused else "no"),
         *((f"scalar {name}", f"{value:g}") for name, value in parsed.scalars.items()),
         *(vector_facts(packet.vector) if packet.vector is not None else ()),

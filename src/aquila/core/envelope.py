@@ -7,19 +7,18 @@ import math
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import IntEnum, IntFlag
+from enum import IntEnum
 
 from aquila.core.packet import NEVER, WireError
 from aquila.native.checksum import crc32
 
 MAGIC = b"AQLA"
-VERSION = 1
+VERSION = 2
 MAX_NAME = 32
 
-_HEADER = struct.Struct("<4s4B4IB")
+_HEADER = struct.Struct("<4s4B5IB")
 _DOUBLE = struct.Struct("<d")
 _CHECKSUM = struct.Struct("<I")
-_KNOWN_FLAGS = 0b11
 
 
 class Kind(IntEnum):
@@ -31,16 +30,19 @@ class Kind(IntEnum):
     CODED = 3
 
 
-class Flag(IntFlag):
-    """Single bits of the header."""
+class Flag:
+    """Single bits of the header; plain numbers, which are quicker to test than an enumeration."""
 
     DOUBLE = 1
     """Values and grids are float64, not float32."""
     REFUSED = 2
     """The device refused to upload: its gradient was not finite."""
+    FRESH = 4
+    """The device starts from its initial state, though the server has applied replies of it."""
 
 
-_KINDS = [kind.value for kind in Kind]
+_KINDS = list(Kind)
+_ALL_FLAGS = Flag.DOUBLE | Flag.REFUSED | Flag.FRESH
 
 
 @dataclass(frozen=True)
@@ -48,10 +50,11 @@ class Frame:
     """A frame taken apart, its body still coded."""
 
     kind: Kind
-    flags: Flag
+    flags: int
     bits: int
     round: int
     ack: int
+    answers: int
     dimension: int
     bucket: int
     scalars: Mapping[str, float]
@@ -78,13 +81,14 @@ def seal(frame: Frame) -> bytes:
     """Turn a frame into bytes."""
     ack = frame.ack - NEVER
     for name, number in (
-        ("round", frame.round), ("ack", ack), ("dimension", frame.dimension)
+        ("round", frame.round), ("ack", ack), ("answers", frame.answers),
+        ("dimension", frame.dimension),
     ):  # fmt: skip
         demand(0 <= number < 2**32, f"{name} {number} does not fit the 32 bits a frame has for it")
     scalars = _seal_scalars(frame.scalars)
     header = _HEADER.pack(
         MAGIC, VERSION, frame.kind, frame.flags, frame.bits,
-        frame.round, ack, frame.dimension, frame.bucket, len(frame.scalars),
+        frame.round, ack, frame.answers, frame.dimension, frame.bucket, len(frame.scalars),
     )  # fmt: skip
     checksum = crc32(frame.body, crc32(scalars, crc32(header)))
     return b"".join((header, scalars, frame.body, _CHECKSUM.pack(checksum)))
@@ -96,21 +100,47 @@ def parse(data: bytes, trusted: bool = False) -> Frame:
     A frame that was sealed in this process may be `trusted` to match its checksum.
     """
     demand(len(data) >= _HEADER.size + _CHECKSUM.size, f"frame of {len(data)} bytes is cut short")
-    magic, version, kind, flags, bits, round_, ack, dimension, bucket, count = _HEADER.unpack_from(
-        data
-    )
+    (
+        magic, version, kind, flags, bits, round_, ack, answers, dimension, bucket, count
+    ) = _HEADER.unpack_from(data)  # fmt: skip
     demand(magic == MAGIC, "not a frame: it does not start with AQLA")
     demand(version == VERSION, f"frame of version {version}; this release reads version {VERSION}")
     content = memoryview(data)[: -_CHECKSUM.size]
-    (checksum,) = _CHECKSUM.unpack_from(data, len(content))
-    demand(trusted or crc32(content) == checksum, "checksum does not match: the frame is damaged")
-    demand(kind in _KINDS, f"frame of kind {kind}; this release reads kinds {_KINDS}")
-    demand(flags & ~_KNOWN_FLAGS == 0, f"frame has unknown flags {flags:#04x}")
+    sound = trusted or crc32(content) == checksum_of(data)
+    demand(sound, "checksum does not match: the frame is damaged")
+    known = kind < len(_KINDS)
+    demand(known, f"frame of kind {kind}; this release reads kinds 0 to {len(_KINDS) - 1}")
+    demand(flags <= _ALL_FLAGS, f"frame has unknown flags {flags:#04x}")
     scalars, start = _parse_scalars(content, count)
     return Frame(
-        Kind(kind), Flag(flags), bits, round_, ack + NEVER, dimension, bucket, scalars,
+        _KINDS[kind], flags, bits, round_, ack + NEVER, answers, dimension, bucket, scalars,
         content[start:],
     )  # fmt: skip
+
+
+def checksum_of(frame: bytes) -> int:
+    """Return the checksum that a frame carries, which stands for its content."""
+    return int.from_bytes(frame[-_CHECKSUM.size :], "little")
+
+
+def kind_of(frame: bytes) -> int:
+    """Return the kind of a frame that is known to be sound."""
+    return frame[5]
+
+
+def flags_of(frame: bytes) -> int:
+    """Return the flags of a frame that is known to be sound."""
+    return frame[6]
+
+
+def round_of(frame: bytes) -> int:
+    """Return the round of a frame that is known to be sound."""
+    return int.from_bytes(frame[8:12], "little")
+
+
+def checksum_of_order(words: bytes, model: bytes) -> int:
+    """Return what stands for the content of an order: a checksum over those of its two frames."""
+    return crc32(words[-_CHECKSUM.size :] + model[-_CHECKSUM.size :])
 
 
 def _seal_scalars(scalars: Mapping[str, float]) -> bytes:

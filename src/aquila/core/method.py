@@ -72,6 +72,14 @@ class DeviceHalf(Protocol[State]):
 class ServerHalf(Protocol[State]):
     """What a method does on the server, which keeps no vector of any single device."""
 
+    @property
+    def remembers(self) -> bool:
+        """Whether replies leave something in the state that later replies of the device build on.
+
+        Before such a device may start anew, what it left must be taken back.
+        """
+        ...
+
     def init(self, theta: Vector, fleet: Fleet) -> State:
         """Return the state before the first round."""
         ...
@@ -92,6 +100,12 @@ class ServerHalf(Protocol[State]):
 
     def update(self, state: State, fleet: Fleet, replies: Mapping[DeviceId, Packet]) -> State:
         """Return the state after the replies that arrived: uploads and skips, not losses."""
+        ...
+
+    def forget(
+        self, state: State, fleet: Fleet, device: DeviceId, replies: Iterable[Packet]
+    ) -> State:
+        """Take back what these replies of a device, all applied since it began, left in it."""
         ...
 
 

@@ -75,7 +75,9 @@ class Packet:
     """One message: an order from the server, or a device's reply.
 
     A reply without a vector is a skip. `ack` is set by the server alone: the round of the last
-    reply of this device that it has applied.
+    reply of this device that it has applied. `answers` ties messages together by their content:
+    in a reply it is the checksum of the order, in an order that of the reply in `ack`. A `fresh`
+    reply starts from the initial state although the order acknowledges an earlier reply.
     """
 
     round: int
@@ -83,6 +85,8 @@ class Packet:
     scalars: Mapping[str, float] = field(default_factory=dict)
     ack: int = NEVER
     refused: bool = False
+    answers: int = 0
+    fresh: bool = False
 
     def scalar(self, name: str) -> float:
         """Return a scalar that must be there."""

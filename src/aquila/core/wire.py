@@ -39,14 +39,19 @@ def pack(packet: Packet) -> bytes:
         kind, body = _shortest(vector)
         bucket = 0 if vector.bucket >= vector.dimension else vector.bucket
     demand(floats in (torch.float32, torch.float64), f"a frame cannot hold {floats}")
-    flags = (Flag.DOUBLE if floats == torch.float64 else Flag(0)) | (
-        Flag.REFUSED if packet.refused else Flag(0)
+    flags = (
+        Flag.DOUBLE * (floats == torch.float64)
+        + Flag.REFUSED * packet.refused
+        + Flag.FRESH * packet.fresh
     )
     demand(not (packet.refused and vector), "packet both refuses to upload and uploads")
     dimension = 0 if vector is None else vector.dimension
     return seal(
-        Frame(kind, flags, bits, packet.round, packet.ack, dimension, bucket, packet.scalars, body)
-    )
+        Frame(
+            kind, flags, bits, packet.round, packet.ack, packet.answers, dimension, bucket,
+            packet.scalars, body,
+        )
+    )  # fmt: skip
 
 
 def unpack(
@@ -75,7 +80,8 @@ def unpack(
     vector = _DECODERS[frame.kind](frame, device)
     refused = bool(frame.flags & Flag.REFUSED)
     demand(not (refused and vector), "frame both refuses to upload and uploads")
-    return Packet(frame.round, vector, frame.scalars, frame.ack, refused)
+    fresh = bool(frame.flags & Flag.FRESH)
+    return Packet(frame.round, vector, frame.scalars, frame.ack, refused, frame.answers, fresh)
 
 
 def _dense(vector: Dense) -> memoryview:

@@ -47,9 +47,9 @@ class AquilaDevice:
             return Turn(state, Packet(order.round), {"loss": loss})
         notes = {"loss": loss, "error_ratio": relative_size(step.error, v.squared)}
         threshold = self.beta / self.alpha**2 * order.scalar("drift")
-        if order.round > 0 and step.sent + step.error <= threshold:  # Eq. (skip rule)
+        if state.known and step.sent + step.error <= threshold:  # Eq. (skip rule)
             return Turn(state, Packet(order.round), notes)
-        return Turn(Memory(step.memory), Packet(order.round, step.upload), notes)
+        return Turn(Memory(step.memory, True), Packet(order.round, step.upload), notes)
 
 
 @entry(

@@ -4,7 +4,7 @@ Devices send (θ - θ_m) / α, which costs what θ_m would, and from which the s
 θ - α Σ (n_m/n) (θ - θ_m) / α = Σ (n_m/n) θ_m.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -42,6 +42,11 @@ class FedAvgServer:
     alpha: float
     fraction: float
 
+    @property
+    def remembers(self) -> bool:
+        """No: replies leave nothing behind but the steps of the model."""
+        return False
+
     def init(self, theta: Vector, fleet: Fleet) -> MeanState:
         """Start from the given model."""
         return MeanState(theta)
@@ -73,6 +78,12 @@ class FedAvgServer:
         weights = {device: reply.scalar("samples") for device, reply in replies.items()}
         mean = fleet.mean(uploads(replies), weights)
         return MeanState((state.theta - self.alpha * mean).to(state.theta.dtype))
+
+    def forget(
+        self, state: MeanState, fleet: Fleet, device: DeviceId, replies: Iterable[Packet]
+    ) -> MeanState:
+        """Return the state: there is nothing to take back."""
+        return state
 
 
 @entry(

@@ -29,7 +29,7 @@ class LagDevice:
     work: Work
 
     def init(self, like: Vector) -> Memory:
-        """Start with an empty memory, so that the first round uploads."""
+        """Start with an empty memory; the first reply is an upload."""
         return Memory(torch.zeros_like(like))
 
     def step(self, state: Memory, order: Packet, oracle: Oracle, key: Key) -> Turn[Memory]:
@@ -37,9 +37,10 @@ class LagDevice:
         loss, gradient = local_work(oracle, theta_of(order), self.work, self.alpha)
         change = gradient - state.q
         notes = {"loss": loss, "error_ratio": 0.0}
-        if squared_norm(change) <= self.xi / self.alpha**2 * order.scalar("drift"):
+        threshold = self.xi / self.alpha**2 * order.scalar("drift")
+        if squared_norm(change) <= (threshold if state.known else 0.0):
             return Turn(state, Packet(order.round), notes)
-        return Turn(Memory(state.q + change), Packet(order.round, Dense(change)), notes)
+        return Turn(Memory(state.q + change, True), Packet(order.round, Dense(change)), notes)
 
 
 @entry(

@@ -6,7 +6,7 @@ AQUILA's tables show was run there under the name: a quantized gradient every ro
 gradient itself when the filter fires; it never stays silent.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -21,7 +21,7 @@ from aquila.core.random import Key
 from aquila.core.vector import Vector, error_ratio, squared_norm
 from aquila.methods.catalog import Alpha, UploadBits, WorkOption, entry
 from aquila.methods.mean import MeanServer
-from aquila.methods.memory import Memory, MemoryState, descend
+from aquila.methods.memory import Memory, MemoryState, descend, without
 
 PAPER = (
     "Ghadikolaei, Stich and Jaggi, LENA: Communication-Efficient Distributed Learning with "
@@ -77,6 +77,11 @@ class LenaServer:
 
     alpha: float
 
+    @property
+    def remembers(self) -> bool:
+        """Yes: q̄ holds a share of every device's known gradient."""
+        return True
+
     def init(self, theta: Vector, fleet: Fleet) -> MemoryState:
         """Start from the given model and empty memories."""
         return MemoryState(theta, torch.zeros_like(theta, dtype=torch.float64))
@@ -105,6 +110,13 @@ class LenaServer:
         q_bar = state.q_bar + fleet.share(moved)
         return descend(state, fleet, self.alpha, 1, q_bar, direction)
 
+    def forget(
+        self, state: MemoryState, fleet: Fleet, device: DeviceId, replies: Iterable[Packet]
+    ) -> MemoryState:
+        """Take the device's share out of q̄."""
+        sent = (r.vector.decode() / r.scalar("age") for r in replies if r.vector is not None)
+        return without(state, fleet, device, sent)
+
 
 @dataclass(frozen=True)
 class LenaTablesDevice:
@@ -127,7 +139,7 @@ class LenaTablesDevice:
         notes = {"loss": loss}
         if upload is not None:
             notes["error_ratio"] = error_ratio(gradient, upload.decode())
-        return Turn(Memory(gradient) if fires else state, Packet(order.round, upload), notes)
+        return Turn(Memory(gradient, True) if fires else state, Packet(order.round, upload), notes)
 
 
 @entry(

@@ -6,7 +6,7 @@ minibatches (VR-MARINA), so a device keeps one old model. Local epochs stand for
 AQUILA's tables; the paper itself knows gradients only.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -95,6 +95,11 @@ class MarinaServer:
     alpha: float
     p: float
 
+    @property
+    def remembers(self) -> bool:
+        """No: a change builds on two models that the device has seen, not on its replies."""
+        return False
+
     def init(self, theta: Vector, fleet: Fleet) -> MarinaState:
         """Start from the given model; the first round is a full one."""
         return MarinaState(theta, torch.zeros_like(theta, dtype=torch.float64), True)
@@ -128,6 +133,12 @@ class MarinaServer:
             g = torch.where(fleet.held_by(fresh), mean, g) if state.full else g + mean
         theta = (state.theta - self.alpha * g).to(state.theta.dtype)
         return MarinaState(theta, g, state.full, overdue=not fresh)
+
+    def forget(
+        self, state: MarinaState, fleet: Fleet, device: DeviceId, replies: Iterable[Packet]
+    ) -> MarinaState:
+        """Return the state: a device that starts anew is stale until the next model."""
+        return state
 
 
 @entry(

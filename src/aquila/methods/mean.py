@@ -1,6 +1,6 @@
 """Part: a server that steps along the average of the replies and remembers nothing."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from aquila.core.fleet import DeviceId, Fleet
@@ -28,6 +28,11 @@ class MeanServer:
 
     alpha: float
 
+    @property
+    def remembers(self) -> bool:
+        """No: replies leave nothing behind but the steps of the model."""
+        return False
+
     def init(self, theta: Vector, fleet: Fleet) -> MeanState:
         """Start from the given model."""
         return MeanState(theta)
@@ -51,3 +56,9 @@ class MeanServer:
         """Step along the average of the replies."""
         mean = fleet.mean(uploads(replies), weights=dict.fromkeys(replies, 1.0))
         return MeanState((state.theta - self.alpha * mean).to(state.theta.dtype))
+
+    def forget(
+        self, state: MeanState, fleet: Fleet, device: DeviceId, replies: Iterable[Packet]
+    ) -> MeanState:
+        """Return the state: there is nothing to take back."""
+        return state

@@ -5,8 +5,8 @@ runtime lets a device keep a change only once the server has applied it, q̄ = m
 round, up to the rounding of the devices' sums.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -19,9 +19,10 @@ from aquila.core.vector import Vector
 
 @dataclass(frozen=True, eq=False)
 class Memory:
-    """State of a device: the gradient that the server believes it has."""
+    """State of a device: the gradient that the server believes it has, and if one was ever sent."""
 
     q: Vector
+    known: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +47,11 @@ class MemoryServer:
     alpha: float
     depth: int = 1
     average_drift: bool = False
+
+    @property
+    def remembers(self) -> bool:
+        """Yes: q̄ holds a share of every device's memory."""
+        return True
 
     def init(self, theta: Vector, fleet: Fleet) -> MemoryState:
         """Start from the given model and empty memories."""
@@ -74,6 +80,13 @@ class MemoryServer:
         q_bar = state.q_bar + fleet.share(uploads(replies))
         return descend(state, fleet, self.alpha, self.depth, q_bar, direction=q_bar)
 
+    def forget(
+        self, state: MemoryState, fleet: Fleet, device: DeviceId, replies: Iterable[Packet]
+    ) -> MemoryState:
+        """Take the device's share out of the average memory."""
+        sent = (r.vector.decode() for r in replies if r.vector is not None)
+        return without(state, fleet, device, sent)
+
 
 def descend(
     state: MemoryState, fleet: Fleet, alpha: float, depth: int, q_bar: Vector, direction: Vector
@@ -82,3 +95,10 @@ def descend(
     theta = (state.theta - alpha * direction).to(state.theta.dtype)
     drift = tuple(alpha**2 * n for n in fleet.squared_norms(direction))
     return MemoryState(theta, q_bar, (drift, *state.drifts)[:depth])
+
+
+def without(
+    state: MemoryState, fleet: Fleet, device: DeviceId, changes: Iterable[Vector]
+) -> MemoryState:
+    """Take these changes of a device's memory out of the average."""
+    return replace(state, q_bar=state.q_bar - fleet.share((device, change) for change in changes))

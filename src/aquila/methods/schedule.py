@@ -5,7 +5,7 @@ only after its replies, so a round uses the loss of the round before it.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,6 +34,11 @@ class ScheduledServer:
 
     inner: ServerHalf[Any]
     start: float
+
+    @property
+    def remembers(self) -> bool:
+        """As the wrapped server does; losses are of one round only."""
+        return self.inner.remembers
 
     def init(self, theta: Vector, fleet: Fleet) -> ScheduleState:
         """Start the wrapped server."""
@@ -72,3 +77,9 @@ class ScheduledServer:
             return replace(state, inner=inner)
         latest = sum(reply.scalar("loss") for reply in replies.values()) / len(replies)
         return ScheduleState(inner, state.first or latest, latest)
+
+    def forget(
+        self, state: ScheduleState, fleet: Fleet, device: DeviceId, replies: Iterable[Packet]
+    ) -> ScheduleState:
+        """Let the wrapped server take back what it holds."""
+        return replace(state, inner=self.inner.forget(state.inner, fleet, device, replies))

@@ -6,7 +6,7 @@ headers, no downlink), for comparison with their tables only.
 
 from dataclasses import dataclass
 
-from aquila.core.envelope import parse
+from aquila.core.envelope import Kind, kind_of, parse
 from aquila.core.fleet import DeviceId
 
 
@@ -33,6 +33,8 @@ class Cost:
 
 def cost_of(frame: bytes) -> Cost:
     """Measure a frame that this process sealed or has already checked."""
+    if kind_of(frame) == Kind.EMPTY:
+        return Cost(len(frame))
     parsed = parse(frame, trusted=True)
     return Cost(len(frame) - parsed.body_bytes, parsed.body_bytes, parsed.paper_bits)
 

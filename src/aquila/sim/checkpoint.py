@@ -1,10 +1,10 @@
 """Checkpoints: a run on disk, written whole or not at all, without pickle.
 
-A checkpoint is an `.npz` file. The states of devices that have had a turn are stacked, one array a
-field; they are written and read a device at a time, since a fleet's may be more than memory holds.
+A checkpoint is an `.npz` file. `acks` has a row a device: round and checksum of its last reply that
+was applied. The states of devices that have had a turn are stacked, one array a field; they are
+written and read a device at a time, since a fleet's may be more than memory holds.
 """
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from itertools import count, zip_longest
@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from aquila.core.packet import NEVER
 from aquila.core.state import Arrays, from_arrays, to_arrays
-from aquila.runtime.session import DeviceSession
+from aquila.runtime.files import whole_file
+from aquila.runtime.session import Ack, DeviceSession
 
 if TYPE_CHECKING:
     from aquila.sim.loop import Simulation
@@ -41,16 +42,11 @@ def save_checkpoint(path: Path, simulation: "Simulation") -> None:
         "last_rounds": np.asarray([session.last_round for session in sessions]),
         **to_arrays(server.state, "server."),
     }
-    temporary = path.with_suffix(".tmp")
-    with temporary.open("wb") as file:
-        with ZipFile(file, "w") as archive:
-            for name, array in arrays.items():
-                with _member(archive, name, "w") as member:
-                    npy.write_array(member, array, allow_pickle=False)
-            _save_states(archive, [s for s in sessions if s.last_round != NEVER])
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    with whole_file(path) as file, ZipFile(file, "w") as archive:
+        for name, array in arrays.items():
+            with _member(archive, name, "w") as member:
+                npy.write_array(member, array, allow_pickle=False)
+        _save_states(archive, [s for s in sessions if s.last_round != NEVER])
 
 
 def load_checkpoint(path: Path, simulation: "Simulation") -> None:
@@ -70,9 +66,12 @@ def load_checkpoint(path: Path, simulation: "Simulation") -> None:
 
 def _restore(archive: ZipFile, simulation: "Simulation") -> None:
     server, sessions = simulation.server, simulation.devices
-    round, acks = int(_read(archive, "round")), _read(archive, "acks").tolist()
+    round, acks = (
+        int(_read(archive, "round")),
+        [Ack(*row) for row in _read(archive, "acks").tolist()],
+    )
     last_rounds = _read(archive, "last_rounds").tolist()
-    if not all(NEVER <= ack < round for ack in acks):
+    if not all(NEVER <= ack.round < round for ack in acks):
         raise ValueError("it acknowledges rounds that have not been")
     names = [name.removesuffix(".npy") for name in archive.namelist()]
     arrays = {name: _read(archive, name) for name in names if name.startswith("server.")}

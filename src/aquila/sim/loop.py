@@ -132,6 +132,7 @@ class Simulation:
     def _deliver(self, ledger: Ledger, device: DeviceId, reply: Packet) -> bool:
         """Pack a reply, count it, and hand it to the server unless it gets lost."""
         frame = pack(reply)
+        self.devices[device].sent(reply, frame)
         ledger.count_up(device, cost_of(frame))
         arrives = self.link.reply_arrives(self._link_key(device))
         if arrives:

@@ -1,0 +1,104 @@
+"""Archives keep replies in order, survive a torn end, and are cut back to a round."""
+
+import os
+import stat
+
+import pytest
+import torch
+
+from aquila.core.envelope import checksum_of
+from aquila.core.packet import Dense, Packet, WireError
+from aquila.core.wire import pack
+from aquila.runtime.archive import FolderArchive, MemoryArchive, history
+from aquila.runtime.messages import Ack
+
+
+def frame(round, fresh=False, size=3):
+    return pack(Packet(round, Dense(torch.full((size,), float(round))), fresh=fresh))
+
+
+@pytest.fixture(params=["memory", "folder"])
+def archive(request, tmp_path):
+    return MemoryArchive() if request.param == "memory" else FolderArchive(tmp_path / "archive")
+
+
+def fill(archive, rounds=range(4)):
+    for round in rounds:
+        for device in (0, 7):
+            archive.append(device, frame(round, size=3 + device))
+
+
+def test_replies_come_back_in_order_and_by_device(archive):
+    fill(archive)
+    assert archive.replies(0) == [frame(round) for round in range(4)]
+    assert archive.replies(7) == [frame(round, size=10) for round in range(4)]
+    assert archive.replies(1) == []
+
+
+@pytest.mark.parametrize("round", [0, 2, 9])
+def test_it_is_cut_back_to_a_round_and_goes_on(archive, round):
+    fill(archive)
+    archive.rewind(round)
+    kept = [frame(k) for k in range(min(round, 4))]
+    assert archive.replies(0) == kept
+    archive.append(0, frame(20))
+    assert archive.replies(0) == [*kept, frame(20)]
+
+
+def test_history_begins_with_the_last_fresh_reply(archive):
+    fill(archive)
+    archive.append(0, frame(4, fresh=True))
+    archive.append(0, frame(6))
+    ack = Ack(6, checksum_of(frame(6)))
+    assert history(archive, 0, ack, 7) == [frame(4, fresh=True), frame(6)]
+    before = Ack(3, checksum_of(frame(3)))
+    assert history(archive, 0, before, 4) == [frame(round) for round in range(4)]
+
+
+def test_a_history_without_its_end_is_refused(archive):
+    fill(archive)
+    for device, ack in ((0, Ack(4, 5)), (0, Ack(3, 5)), (1, Ack(0, 5))):
+        with pytest.raises(WireError, match=f"reply to round {ack.round}, so what it sent before"):
+            history(archive, device, ack, 9)
+
+
+def test_a_folder_is_read_by_another_process_and_by_its_owner_alone(tmp_path):
+    fill(FolderArchive(tmp_path / "archive"))
+    assert len(FolderArchive(tmp_path / "archive").replies(7)) == 4
+    if os.name == "posix":
+        assert stat.S_IMODE((tmp_path / "archive").stat().st_mode) == 0o700
+        modes = {stat.S_IMODE(p.stat().st_mode) for p in (tmp_path / "archive").iterdir()}
+        assert modes == {0o600}
+
+
+@pytest.mark.parametrize(
+    "torn", [b"\x00", b"\x05" * 11, bytes(64), b"\xff" * 8 + b"AQLA" + bytes(40)]
+)
+def test_what_a_crash_left_half_written_is_skipped_and_cut_off(tmp_path, torn):
+    archive = FolderArchive(tmp_path)
+    fill(archive)
+    with (tmp_path / "0.frames").open("ab") as file:
+        file.write(torn)
+    assert archive.replies(0) == [frame(round) for round in range(4)]
+    archive.rewind(4)
+    archive.append(0, frame(4))
+    assert archive.replies(0) == [frame(round) for round in range(5)]
+
+
+def test_every_cut_of_the_last_record_leaves_the_others(tmp_path):
+    archive = FolderArchive(tmp_path)
+    fill(archive, range(2))
+    whole = (tmp_path / "0.frames").read_bytes()
+    for length in range(len(whole) // 2, len(whole)):
+        (tmp_path / "0.frames").write_bytes(whole[:length])
+        assert archive.replies(0) == [frame(0)]
+
+
+def test_a_frame_that_rotted_is_noticed(tmp_path):
+    archive = FolderArchive(tmp_path)
+    fill(archive)
+    content = bytearray((tmp_path / "0.frames").read_bytes())
+    content[45] ^= 1
+    (tmp_path / "0.frames").write_bytes(bytes(content))
+    with pytest.raises(WireError, match="damaged"):
+        history(archive, 0, Ack(3, checksum_of(frame(3))), 4)

@@ -1,0 +1,191 @@
+"""A server and devices on a network that loses, doubles and delays, and machines that forget.
+
+The sessions are the real ones; only what happens to them is made up. After every event the books
+are checked: the server's average memory must be the mean of the memories behind the replies that
+it acknowledges, and a device that has the state behind such a reply must have that memory.
+"""
+
+import copy
+from dataclasses import dataclass, field
+
+import torch
+
+import aquila
+from aquila.core.envelope import checksum_of
+from aquila.core.method import Method, Turn
+from aquila.core.packet import Dense, Packet, WireError
+from aquila.methods.memory import Memory, MemoryServer
+from aquila.runtime.archive import MemoryArchive
+from aquila.runtime.messages import NOTHING
+from aquila.runtime.persist import device_to_bytes, restore_device, restore_server, server_to_bytes
+from aquila.runtime.session import DeviceSession, ServerSession
+
+
+@dataclass(frozen=True)
+class Sending:
+    """Sends the change to a number that no turn has had before, now and then nothing."""
+
+    def init(self, like):
+        return Memory(torch.zeros_like(like))
+
+    def step(self, state, order, oracle, key):
+        _, target = oracle.gradient(order.vector.decode())
+        if state.known and int(target) % 4 == 3:
+            return Turn(state, Packet(order.round))
+        reply = Packet(order.round, Dense(target - state.q))
+        return Turn(Memory(target, True), reply)
+
+
+class NeverTheSame:
+    """Data whose gradient is another whole number whenever it is asked for."""
+
+    samples = 1
+
+    def __init__(self):
+        self.number = 0
+
+    def oracle(self, key):
+        return self
+
+    def gradient(self, theta):
+        self.number += 1
+        return 0.0, torch.full_like(theta, float(self.number))
+
+
+INTEGERS = Method("integers", Sending(), MemoryServer(alpha=1.0))
+
+
+@dataclass
+class Network:
+    """All that was ever sent to and by each device; losing is not to deliver."""
+
+    orders: list = field(default_factory=list)
+    replies: list = field(default_factory=list)
+
+
+class World:
+    """Sessions, their files and backups, the network between them, and the books."""
+
+    def __init__(
+        self, devices=2, method=INTEGERS, shards=None, dimension=1, exact=True, files=True
+    ):
+        self.method, self.exact, self.files = method, exact, files
+        self.theta = torch.zeros(dimension, dtype=torch.float64)
+        self.fleet = aquila.Fleet.uniform(dimension, devices)
+        self.shards = shards or [NeverTheSame() for _ in range(devices)]
+        self.archive = MemoryArchive()
+        self.server = self.new_server()
+        self.devices = [self.new_device(m) for m in range(devices)]
+        self.networks = [Network() for _ in range(devices)]
+        self.backups = [[] for _ in range(devices)]
+        self.checkpoints = [self.saved(self.server)]
+        self.memory_behind = {}
+
+    def new_server(self):
+        return ServerSession(self.method, self.theta, self.fleet, 0, archive=self.archive)
+
+    def new_device(self, m):
+        return DeviceSession(self.method, m, self.shards[m], self.theta, seed=0)
+
+    def copy(self):
+        """Return a world that goes its own way; states are never written to, so they are shared."""
+        other = copy.copy(self)
+        other.archive = copy.copy(self.archive)
+        other.archive._frames = {m: list(frames) for m, frames in self.archive._frames.items()}
+        other.server = copy.copy(self.server)
+        other.server._archive = other.archive
+        other.server.acks = list(self.server.acks)
+        for name in ("_orders", "_replies", "_names", "_frames"):
+            setattr(other.server, name, dict(getattr(self.server, name)))
+        other.devices = [copy.copy(session) for session in self.devices]
+        other.networks = [Network(list(n.orders), list(n.replies)) for n in self.networks]
+        other.backups = [list(kept) for kept in self.backups]
+        other.checkpoints = list(self.checkpoints)
+        return other
+
+    # ---- messages ----
+
+    def order(self, m):
+        """Send the open round's order to a device."""
+        order = self.server.open_round()[m]
+        self.networks[m].orders.append(order)
+        return order
+
+    def handle(self, m, order):
+        """Have a device answer; its file is written before the answer is on its way."""
+        session = self.devices[m]
+        frame = session.handle(order)
+        for turn in session._turns():
+            if turn.frame == frame:
+                self.memory_behind[m, checksum_of(frame)] = turn.turn.state.q
+        self.backups[m].append(self.saved(session))
+        self.networks[m].replies.append(frame)
+        return frame
+
+    def receive(self, m, frame):
+        """Hand a reply to the server; return whether it took it."""
+        self.server.open_round()
+        try:
+            self.server.receive(m, frame)
+        except WireError:
+            return False
+        return True
+
+    def close(self):
+        """Close the round and write a checkpoint."""
+        self.server.open_round()
+        self.server.close_round()
+        del self.checkpoints[self.server.round :]
+        self.checkpoints.append(self.saved(self.server))
+        self.check()
+
+    # ---- machines ----
+
+    def restart_device(self, m, file=None):
+        """Start a device again, from a file or from nothing."""
+        self.devices[m] = self.new_device(m)
+        if file is not None and self.files:
+            restore_device(self.devices[m], file)
+        elif file is not None:
+            self.devices[m].restore(*file)
+
+    def restart_server(self, round):
+        """Start the server again from the checkpoint of a round."""
+        self.server = self.new_server()
+        if self.files:
+            restore_server(self.server, self.checkpoints[round])
+        else:
+            state, round, acks = self.checkpoints[round]
+            self.server.restore(state, round, list(acks))
+        self.check()
+
+    def saved(self, session):
+        """Return what a file would hold: its bytes, or to be quick what they stand for."""
+        if isinstance(session, DeviceSession):
+            return device_to_bytes(session) if self.files else session.saved()
+        if self.files:
+            return server_to_bytes(session)
+        return session.state, session.round, tuple(session.acks)
+
+    # ---- books ----
+
+    def check(self):
+        """Compare what the server holds with the memories behind the replies it acknowledges."""
+        acks = self.server.acks
+        zero = torch.zeros_like(self.theta)
+        memories = [
+            zero if ack == NOTHING else self.memory_behind[m, ack.reply]
+            for m, ack in enumerate(acks)
+        ]
+        state = getattr(self.server.state, "inner", self.server.state)
+        self.assert_equal(state.q_bar * len(acks), sum(memories))
+        for session, ack, memory in zip(self.devices, acks, memories, strict=True):
+            held = session._state_behind(ack)
+            if held is not None:
+                self.assert_equal(held.q, memory)
+
+    def assert_equal(self, one, other):
+        if self.exact:
+            assert torch.equal(one, other), (one, other)
+        else:
+            torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
