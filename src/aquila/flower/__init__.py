@@ -1,0 +1,20 @@
+"""AQUILA and its peers on Flower: any method of the catalogue, in a simulation or a deployment.
+
+app = aquila.flower.client_app(method, make_device)                       # on every device
+aquila.flower.strategy(method, theta0, devices=3, rounds=20).start(grid)  # on the server
+"""
+
+try:
+    import flwr as _flwr  # noqa: F401
+except ModuleNotFoundError as missing:
+    if missing.name != "flwr":
+        raise
+    raise ModuleNotFoundError(
+        "aquila.flower needs Flower, which is not installed: pip install 'aquila-fl[flower]'",
+        name="flwr",
+    ) from None
+
+from aquila.flower.client import client_app, device_number
+from aquila.flower.server import Result, Strategy, strategy
+
+__all__ = ["Result", "Strategy", "client_app", "device_number", "strategy"]

@@ -1,0 +1,145 @@
+"""The device's end: a ClientApp that answers orders with frames."""
+
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from logging import getLogger
+from pathlib import Path
+
+import torch
+from flwr.app import Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from aquila.core.fleet import DeviceId
+from aquila.core.method import Method, Shard
+from aquila.core.packet import Dense, WireError
+from aquila.core.vector import Vector
+from aquila.core.wire import unpack
+from aquila.flower.disk import answer, default_folder
+from aquila.flower.transport import PROBLEM, Value, content_of, frame_of, one_line, word
+from aquila.runtime.session import DeviceSession, Order
+from aquila.sim.oracle import Device, as_shard
+
+ACTION = "aquila"
+NUMBERS = ("partition-id", "device")
+
+MakeDevice = Callable[[DeviceId, Context], Device]
+"""(number of the device, Flower's context) -> its data: a shard, an oracle or a function"""
+
+MethodFor = Callable[[Context], Method]
+
+LOG = getLogger("flwr.aquila")
+_SHARDS: dict[tuple[str, DeviceId], Shard] = {}
+
+
+def client_app(
+    method: Method | MethodFor,
+    make_device: MakeDevice,
+    *,
+    state_folder: Path | str | None = None,
+    threads: int = 1,
+) -> ClientApp:
+    """Return the ClientApp of a device that trains by the method.
+
+    `method` may be a function of Flower's context, to read its parameters from the run's
+    configuration. `make_device` is called when the first order comes, once in a process. Between
+    messages the device's state lives in `state_folder` (default: below the user's state folder).
+    On one thread a device computes the same bits everywhere; more `threads` may be faster.
+    """
+    folder = default_folder() if state_folder is None else Path(state_folder)
+    side = DeviceSide(method, make_device, folder.absolute(), threads)
+    app = ClientApp()
+    app.query(ACTION)(side.hello)
+    app.train(ACTION)(side.turn)
+    return app
+
+
+def device_number(context: Context) -> DeviceId:
+    """Return the number of the device that a node was started as."""
+    for name in NUMBERS:
+        number = context.node_config.get(name)
+        if type(number) is int and number >= 0:
+            return number
+    raise ValueError(
+        "this node has no device number; start its SuperNode with --node-config 'partition-id=0', "
+        "the numbers of devices being 0, 1, 2, ..."
+    )
+
+
+@dataclass(frozen=True)
+class DeviceSide:
+    """What a device does with the messages of the server."""
+
+    method: Method | MethodFor
+    make_device: MakeDevice
+    folder: Path
+    threads: int
+
+    def hello(self, message: Message, context: Context) -> Message:
+        """Say which device this is."""
+        return _reply(message, lambda: self._introduce(message.content, context))
+
+    def turn(self, message: Message, context: Context) -> Message:
+        """Answer an order; what goes wrong is said in one sentence."""
+        return _reply(message, lambda: self._answer(message.content, context))
+
+    def _introduce(self, content: RecordDict, context: Context) -> RecordDict:
+        asked, own = word(content, "method", str), repr(self._method(context))
+        if asked != own:
+            raise WireError(f"the server runs {asked}, this device {own}")
+        return content_of({"device": device_number(context)}, {})
+
+    def _answer(self, content: RecordDict, context: Context) -> RecordDict:
+        torch.set_num_threads(self.threads)
+        run, device = word(content, "run", str), device_number(context)
+        order = Order(frame_of(content, "m"), frame_of(content, "w"))
+        session = DeviceSession(
+            self._method(context),
+            device,
+            self._shard(run, device, context),
+            _model_of(order),
+            word(content, "seed", int),
+        )
+        frame = answer(session, order, self.folder, run)
+        return content_of(_notes(session.notes), {"f": frame})
+
+    def _method(self, context: Context) -> Method:
+        method = self.method if isinstance(self.method, Method) else self.method(context)
+        if not isinstance(method, Method):
+            raise TypeError(f"a method is made by aquila.create(...), not {method!r}")
+        return method
+
+    def _shard(self, run: str, device: DeviceId, context: Context) -> Shard:
+        if (run, device) not in _SHARDS:
+            for other in [key for key in _SHARDS if key[0] != run]:
+                del _SHARDS[other]
+            _SHARDS[run, device] = as_shard(self.make_device(device, context))
+        return _SHARDS[run, device]
+
+
+def _reply(message: Message, answer: Callable[[], RecordDict]) -> Message:
+    try:
+        content = answer()
+    except Exception as error:
+        speaks = isinstance(error, ArithmeticError | OSError | TypeError | ValueError)
+        LOG.error("%s", error, exc_info=not (speaks and _raised_here(error)))
+        problem = error if speaks else f"{type(error).__name__}: {error}"
+        content = content_of({PROBLEM: one_line(problem)}, {})
+    return Message(content, reply_to=message)
+
+
+def _raised_here(error: Exception) -> bool:
+    """Whether AQUILA raised it; of other code the device's own log tells where it failed."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return str(frame.f_globals.get("__name__")).startswith("aquila.")
+
+
+def _model_of(order: Order) -> Vector:
+    vector = unpack(order.model).vector
+    if not isinstance(vector, Dense):
+        raise WireError("order without a model")
+    return vector.values
+
+
+def _notes(notes: Mapping[str, float]) -> dict[str, Value]:
+    return {f"n.{name}": float(value) for name, value in notes.items()}

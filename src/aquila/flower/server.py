@@ -1,0 +1,185 @@
+"""The server's end: the loop of a run over Flower's grid."""
+
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from logging import getLogger
+from pathlib import Path
+
+import torch
+from flwr.serverapp import Grid
+
+from aquila.core.fleet import Fleet
+from aquila.core.method import Method
+from aquila.core.vector import Vector
+from aquila.flower.book import RunBook, digest
+from aquila.flower.roster import Roster
+from aquila.flower.rounds import Round, play
+from aquila.flower.transport import Overhead
+from aquila.runtime.session import ServerSession
+from aquila.sim.records import Record, make_record
+
+Evaluate = Callable[[Vector], Mapping[str, float]]
+
+LOG = getLogger("flwr.aquila")
+
+
+@dataclass(frozen=True)
+class RoundOverhead:
+    """What Flower added to the frames of a round, by direction, and how long the round took."""
+
+    round: int
+    seconds: float
+    uplink: Overhead
+    downlink: Overhead
+
+
+@dataclass(frozen=True)
+class Result:
+    """The last model, the record of every round, and Flower's part of the rounds run just now."""
+
+    theta: Vector
+    records: list[Record]
+    overheads: list[RoundOverhead]
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """A run on Flower; `start(grid)` runs it from within the main function of a ServerApp."""
+
+    method: Method
+    theta0: Vector
+    fleet: Fleet
+    rounds: int
+    seed: int
+    deadline_seconds: float
+    wait_seconds: float
+    least_devices: int
+    participation: float
+    checkpoint_folder: Path | None
+    evaluate: Evaluate | None
+    on_record: Callable[[Record], None] | None
+
+    def start(self, grid: Grid) -> Result:
+        """Run all rounds, or those that a checkpoint leaves to be run."""
+        with ExitStack() as stack:
+            folder = self.checkpoint_folder
+            if folder is None:
+                folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="aquila-")))
+            book = RunBook(folder, self._setting())
+            session = ServerSession(
+                self.method, self.theta0.clone(), self.fleet, self.seed,
+                participation=self.participation, archive=book.archive,
+            )  # fmt: skip
+            records = book.begin(session)
+            overheads = self._run(grid, book, session, records)
+            return Result(session.theta.clone(), records, overheads)
+
+    def _run(
+        self, grid: Grid, book: RunBook, session: ServerSession, records: list[Record]
+    ) -> list[RoundOverhead]:
+        """Run the rounds that are left and add their records to the others."""
+        roster = Roster(len(self.fleet.devices), {"method": repr(self.method)})
+        words: dict[str, str | int] = {"run": book.name, "seed": self.seed}
+        overheads = []
+        if session.round < self.rounds:
+            roster.wait(grid, self.least_devices, self.wait_seconds)
+        while session.round < self.rounds:
+            roster.wait(grid, 1, self.wait_seconds)
+            began = time.monotonic()
+            round, happened = play(grid, session, roster.seats, words, self.deadline_seconds)
+            metrics = self.evaluate(session.theta.clone()) if self.evaluate else {}
+            notes = [round.notes[device] for device in sorted(round.notes)]
+            records.append(make_record(round.number, happened, notes, metrics))
+            overheads.append(_overhead(round, time.monotonic() - began))
+            book.keep(records[-1], session)
+            _log(records[-1], overheads[-1], self.rounds)
+            if self.on_record is not None:
+                self.on_record(records[-1])
+        return overheads
+
+    def _setting(self) -> str:
+        return (
+            f"method {self.method!r}\nmodel {digest(self.theta0)}\ngroups {self.fleet.groups}\n"
+            f"seed {self.seed}\nparticipation {self.participation}"
+        )
+
+
+def strategy(
+    method: Method,
+    theta0: Vector,
+    *,
+    devices: int,
+    rounds: int,
+    seed: int = 0,
+    deadline_seconds: float = 600.0,
+    wait_seconds: float = 600.0,
+    least_devices: int | None = None,
+    participation: float = 1.0,
+    fleet: Fleet | None = None,
+    checkpoint_folder: Path | str | None = None,
+    evaluate: Evaluate | None = None,
+    on_record: Callable[[Record], None] | None = None,
+) -> Strategy:
+    """Return a run of the method over so many devices, to be started on a grid.
+
+    The run begins when `least_devices` (default: all) are there, which may take `wait_seconds`. A
+    round waits `deadline_seconds` for replies; devices that are late or gone count as lost, and
+    those that come later take part from the next round on. With a `checkpoint_folder`, records and
+    all that is needed to go on are kept there after every round, and a run found there is resumed.
+    `evaluate` judges the model after every round.
+    """
+    _check(method, theta0, rounds, seed)
+    if fleet is None:
+        fleet = Fleet.uniform(theta0.numel(), devices, theta0.device)
+    least = devices if least_devices is None else least_devices
+    if devices < 1 or len(fleet.devices) != devices or fleet.dimension != theta0.numel():
+        raise ValueError(
+            f"{devices} devices and a model of {theta0.numel()} coordinates, but a fleet of "
+            f"{len(fleet.devices)} devices and {fleet.dimension} coordinates"
+        )
+    if not 1 <= least <= devices:
+        raise ValueError(f"least_devices must be from 1 to {devices}, not {least}")
+    if not min(deadline_seconds, wait_seconds) > 0:
+        raise ValueError("deadline_seconds and wait_seconds must be above 0")
+    folder = None if checkpoint_folder is None else Path(checkpoint_folder)
+    return Strategy(
+        method, theta0, fleet, rounds, seed, deadline_seconds, wait_seconds, least, participation,
+        folder, evaluate, on_record,
+    )  # fmt: skip
+
+
+def _check(method: Method, theta0: Vector, rounds: int, seed: int) -> None:
+    if not isinstance(method, Method):
+        raise TypeError(f"a method is made by aquila.create(...), not {method!r}")
+    if not isinstance(theta0, torch.Tensor):
+        raise TypeError(f"theta0 must be a torch tensor, not {type(theta0).__name__}")
+    if theta0.ndim != 1 or theta0.dtype not in (torch.float32, torch.float64) or not len(theta0):
+        raise ValueError(
+            "theta0 must be a flat float32 or float64 vector, "
+            f"not {tuple(theta0.shape)} {theta0.dtype}"
+        )
+    if not torch.isfinite(theta0).all():
+        raise ValueError("theta0 holds NaN or infinite numbers")
+    if rounds < 0:
+        raise ValueError(f"rounds must be at least 0, not {rounds}")
+    if not 0 <= seed < 2**63:
+        raise ValueError(f"seed must be from 0 to 2**63 - 1, not {seed}")
+
+
+def _overhead(round: Round, seconds: float) -> RoundOverhead:
+    return RoundOverhead(round.number, seconds, round.uplink, round.downlink)
+
+
+def _log(record: Record, overhead: RoundOverhead, rounds: int) -> None:
+    loss = "" if record.loss is None else f"loss {record.loss:.4g}, "
+    metrics = "".join(f", {name} {value:.4g}" for name, value in record.metrics.items())
+    LOG.info(
+        "round %d: %s%d uploads, %d skips, %d lost, %d bytes up and %d of Flower's%s, %.1f s, "
+        "%d of %d done",
+        record.round, loss, record.uploads, record.skips, record.lost + record.refused,
+        record.uplink_bytes, overhead.uplink.bytes, metrics, overhead.seconds,
+        record.round + 1, rounds,
+    )  # fmt: skip

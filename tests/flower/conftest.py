@@ -1,0 +1,43 @@
+"""Tests of aquila.flower run where Flower is installed."""
+
+import logging
+import sys
+import warnings
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+collect_ignore_glob = ["test_*.py"]
+with warnings.catch_warnings(), suppress(ModuleNotFoundError):
+    warnings.simplefilter("ignore")  # Flower uses what others have deprecated
+    import flwr.serverapp  # noqa: F401
+
+    collect_ignore_glob.clear()
+sys.path.insert(0, str(Path(__file__).parent))
+
+QUIET = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "ray: starts Ray, some twenty seconds")
+    config.addinivalue_line("markers", "deployment: starts SuperLink and SuperNodes, a minute")
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Call nobody outside, and keep states of devices out of the user's folder."""
+    for name, value in {**QUIET, "XDG_STATE_HOME": str(tmp_path / "state")}.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
+def log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch):
+    """The lines that were logged; Flower's logger keeps them from others."""
+    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+    caplog.set_level(logging.INFO, "flwr")
+    return caplog

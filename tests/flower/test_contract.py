@@ -1,0 +1,146 @@
+"""On Flower every method does, bit for bit, what it does in the simulator."""
+
+import ast
+from pathlib import Path
+
+import pytest
+import torch
+from grids import local_grid
+
+import aquila
+import aquila.flower
+import aquila.flower.transport
+import aquila.sim.loop
+from aquila.core.wire import pack
+from aquila.flower.transport import frame_of
+from problems import ridge
+
+PROBLEM = ridge(devices=3, dimension=30)
+ALPHA = 0.5 / PROBLEM.smoothness()
+ROUNDS, SEED = 8, 3
+
+every_method = pytest.mark.parametrize("name", aquila.METHODS)
+
+
+def theta0(dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.zeros(PROBLEM.dimension, dtype=dtype)
+
+
+def make_device(device, context):
+    return PROBLEM.devices[device]
+
+
+def on_flower(method, theta, **options):
+    app = aquila.flower.client_app(method, make_device)
+    grid = local_grid(app, 3)
+    settings = {"devices": 3, "rounds": ROUNDS, "seed": SEED, **options}
+    return aquila.flower.strategy(method, theta, **settings).start(grid), grid
+
+
+@every_method
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_same_model_and_records_as_the_simulator(name, dtype):
+    method = aquila.create(name, alpha=ALPHA)
+    options = {"evaluate": lambda theta: {"size": float(theta.norm())}}
+    wanted = aquila.simulate(method, theta0(dtype), PROBLEM.devices, ROUNDS, SEED, **options)
+    got, _ = on_flower(method, theta0(dtype), **options)
+    assert torch.equal(got.theta, wanted.theta)
+    assert got.records == wanted.records
+    assert [overhead.round for overhead in got.overheads] == list(range(ROUNDS))
+
+
+@every_method
+def test_same_frames_as_the_simulator(name, monkeypatch):
+    method = aquila.create(name, alpha=ALPHA)
+    wanted: list[bytes] = []
+
+    def recording(packet):
+        wanted.append(pack(packet))
+        return wanted[-1]
+
+    monkeypatch.setattr(aquila.sim.loop, "pack", recording)
+    aquila.simulate(method, theta0(), PROBLEM.devices, ROUNDS, SEED, workers=1)
+    _, grid = on_flower(method, theta0())
+    replies = [m for m in grid.answered if m.metadata.message_type == "train.aquila"]
+    got = [frame_of(reply.content, "f") for reply in replies]
+    assert got == wanted
+
+
+@every_method
+def test_a_run_goes_on_from_its_folder(name, tmp_path):
+    method = aquila.create(name, alpha=ALPHA)
+    whole, _ = on_flower(method, theta0())
+    folder = {"checkpoint_folder": tmp_path / "run"}
+    on_flower(method, theta0(), rounds=3, **folder)
+    resumed, _ = on_flower(method, theta0(), **folder)
+    assert torch.equal(resumed.theta, whole.theta)
+    assert resumed.records == whole.records
+    assert len(resumed.overheads) == ROUNDS - 3
+
+
+@every_method
+def test_a_device_may_forget_everything(name, tmp_path):
+    """A new disk in the middle of the run: what was sent before is not counted twice."""
+    method = aquila.create(name, alpha=ALPHA, **{"aquila": {"b_min": 2}}.get(name, {}))
+    grid = local_grid(aquila.flower.client_app(method, make_device), 3)
+
+    def forget(record):
+        if record.round == 5:
+            first = min(grid.nodes)
+            grid.nodes[first].app = aquila.flower.client_app(
+                method, make_device, state_folder=tmp_path / "new"
+            )
+
+    run = aquila.flower.strategy(method, theta0(), devices=3, rounds=30, on_record=forget)
+    result = run.start(grid)
+    best = PROBLEM.loss(PROBLEM.optimum())
+    gap, first_gap = PROBLEM.loss(result.theta) - best, PROBLEM.loss(theta0()) - best
+    assert gap < 0.03 * first_gap
+    assert sum(record.lost for record in result.records) == 0
+
+
+def test_large_frames_travel_as_arrays(monkeypatch):
+    method = aquila.create("aquila", alpha=ALPHA)
+    small, _ = on_flower(method, theta0())
+    monkeypatch.setattr(aquila.flower.transport, "SMALL", 0)
+    large, grid = on_flower(method, theta0())
+    assert "f" in grid.sent[-1].content
+    assert "f" in grid.answered[-1].content
+    assert torch.equal(large.theta, small.theta)
+    assert large.records == small.records
+    assert large.overheads[-1].uplink.objects > small.overheads[-1].uplink.objects
+
+
+def test_devices_of_several_widths():
+    method = aquila.create("aquila", alpha=ALPHA)
+    fleet = aquila.Fleet(30, [0, 1, 1], [None, torch.arange(0, 30, 2)])
+
+    def device(number, context=None):
+        return lambda theta: (float(theta @ theta), 2 * theta - torch.ones_like(theta) * number)
+
+    app = aquila.flower.client_app(method, device)
+    wanted = aquila.simulate(
+        method, theta0(), [device(m) for m in range(3)], ROUNDS, SEED, fleet=fleet
+    )
+    got = aquila.flower.strategy(
+        method, theta0(), devices=3, rounds=ROUNDS, seed=SEED, fleet=fleet
+    ).start(local_grid(app, 3))
+    assert torch.equal(got.theta, wanted.theta)
+    assert got.records == wanted.records
+
+
+def test_a_share_of_the_devices():
+    method = aquila.create("qsgd", alpha=ALPHA)
+    wanted = aquila.simulate(method, theta0(), PROBLEM.devices, ROUNDS, SEED, participation=0.6)
+    got, _ = on_flower(method, theta0(), participation=0.6)
+    assert torch.equal(got.theta, wanted.theta)
+    assert got.records == wanted.records
+
+
+def test_no_method_is_named_in_the_adapter():
+    for path in Path(aquila.flower.__file__).parent.glob("*.py"):
+        tree = ast.parse(path.read_text())
+        words = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        assert not words & (set(aquila.METHODS) - {"aquila"})
+        imports = {n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
+        assert not any(module.startswith("aquila.methods") for module in imports)

@@ -1,0 +1,244 @@
+"""What devices and links may do to a round: it is said in one line, and the run goes on."""
+
+import math
+
+import pytest
+import torch
+from flwr.app import ConfigRecord, Error, Message, RecordDict
+from grids import Node, local_grid
+
+import aquila
+import aquila.flower
+from aquila.flower.transport import content_of, frame_of
+from problems import ridge
+
+PROBLEM = ridge(devices=3, dimension=30)
+METHOD = aquila.create("aquila", alpha=0.5 / PROBLEM.smoothness(), b_min=2)
+FIRST, LAST = 23757, 39595  # node ids of devices 0 and 2
+
+
+def make_device(device, context):
+    return PROBLEM.devices[device]
+
+
+def grid_of(make=make_device):
+    return local_grid(aquila.flower.client_app(METHOD, make), 3)
+
+
+def run(grid, rounds=6, **options):
+    settings = {"devices": 3, "rounds": rounds, "deadline_seconds": 0.3, "wait_seconds": 2.0}
+    strategy = aquila.flower.strategy(METHOD, torch.zeros(30), **{**settings, **options})
+    return strategy.start(grid)
+
+
+def without_device_0(rounds=6):
+    """What the simulator does when replies of device 0 never arrive."""
+    simulation = aquila.Simulation(METHOD, torch.zeros(30), PROBLEM.devices)
+    simulation.link = type("Deaf", (), {
+        "order_arrives": lambda self, key: True,
+        "reply_arrives": lambda self, key: key.words[2] != 0,
+    })()  # fmt: skip
+    for _ in range(rounds):
+        simulation.advance()
+    return simulation.theta
+
+
+def in_turns(change):
+    """Apply a fate to the answers to orders, not to hellos."""
+    return lambda reply: change(reply) if reply.metadata.message_type == "train.aquila" else reply
+
+
+def with_frame(reply, frame):
+    reply.content = content_of({}, {"f": frame})
+    return reply
+
+
+UNSOUND = {
+    "garbage": (lambda reply: with_frame(reply, b"garbage" * 10), "not a frame"),
+    "cut short": (lambda r: with_frame(r, frame_of(r.content, "f")[:-1]), "damaged"),
+    "oversize": (lambda reply: with_frame(reply, bytes(10**6)), "frame of 1000000 bytes"),
+    "empty": (lambda reply: with_frame(reply, b""), "cut short"),
+    "no record": (lambda r: Message(RecordDict(), reply_to=r), "without the record of words"),
+    "other type": (
+        lambda r: Message(RecordDict({"a": ConfigRecord({"f": "text"})}), reply_to=r),
+        "without the bytes 'f'",
+    ),
+    "error": (
+        lambda reply: Message(Error(5, "Node\nUnavailable"), reply_to=reply),
+        "no reply: Node Unavailable",
+    ),
+    "nothing": (lambda reply: None, "no reply of device 0 within 0.3 s"),
+}
+
+
+def redirected(change):
+    """A reply made from another reply must still answer the order."""
+
+    def changed(reply):
+        made = change(reply)
+        if made is not None:
+            number = reply.metadata.reply_to_message_id
+            made.metadata.__dict__["_reply_to_message_id"] = number
+        return made
+
+    return in_turns(changed)
+
+
+@pytest.mark.parametrize("fate", UNSOUND)
+def test_an_unsound_reply_counts_as_lost(fate, log):
+    change, said = UNSOUND[fate]
+    grid = grid_of()
+    grid.nodes[FIRST].fate = redirected(change)
+    result = run(grid)
+    assert torch.equal(result.theta, without_device_0())
+    assert [record.lost for record in result.records] == [1] * 6
+    lines = [r.getMessage() for r in log.records if said in r.getMessage()]
+    assert len(lines) == 6
+    assert all("\n" not in line for line in lines)
+
+
+def test_a_replayed_reply_is_refused(log):
+    earlier: list[bytes] = []
+
+    def replay(reply):
+        earlier.append(frame_of(reply.content, "f"))
+        return with_frame(reply, earlier[0])
+
+    grid = grid_of()
+    grid.nodes[FIRST].fate = in_turns(replay)
+    result = run(grid)
+    assert [record.lost for record in result.records] == [0, 1, 1, 1, 1, 1]
+    assert "reply to round 0 in round 1" in log.text
+
+
+def nan_on_0(device, context):
+    if device == 0:
+        return lambda theta: (1.0, theta * math.nan)
+    return PROBLEM.devices[device]
+
+
+def wrong_shape_on_0(device, context):
+    return (lambda theta: (1.0, theta[:5])) if device == 0 else PROBLEM.devices[device]
+
+
+def failing_on_0(device, context):
+    def fail(theta):
+        raise KeyError("no\nsuch file")
+
+    return fail if device == 0 else PROBLEM.devices[device]
+
+
+def absent_on_0(device, context):
+    if device == 0:
+        raise FileNotFoundError("the data of this device are not there")
+    return PROBLEM.devices[device]
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (nan_on_0, "device 0: device 0, round 1: 30 of 30 coordinates of the gradient are NaN"),
+        (wrong_shape_on_0, "device 0: device 0, round 1: the gradient is (5,)"),
+        (failing_on_0, "device 0: KeyError: 'no\\nsuch file'"),
+        (absent_on_0, "device 0: the data of this device are not there"),
+    ],
+)
+def test_a_mistake_of_the_user_is_one_line_on_the_server(make, said, log):
+    result = run(grid_of(make))
+    assert torch.equal(result.theta, without_device_0())
+    lines = [r.getMessage() for r in log.records if r.filename == "rounds.py"]
+    assert len(lines) == 6
+    assert lines[1].startswith(f"round 1: {said}")
+    assert any(r.exc_info for r in log.records) == (make in (failing_on_0, absent_on_0))
+
+
+def test_a_run_in_which_every_device_fails_ends():
+    with pytest.raises(RuntimeError, match=r"every device failed in round 0: device 0, round 0:"):
+        run(grid_of(lambda device, context: lambda theta: (math.nan, theta)))
+
+
+def test_the_model_moves_though_nobody_replies():
+    models = []
+    grid = grid_of()
+
+    def mute(record):
+        models.append(record.metrics["first"])
+        for node in grid.nodes.values():
+            node.fate = in_turns(lambda reply: None)
+
+    result = run(grid, 3, evaluate=lambda theta: {"first": float(theta[0])}, on_record=mute)
+    assert [record.lost for record in result.records] == [0, 3, 3]
+    assert len(set(models)) == 3
+
+
+def test_a_late_device_takes_part_when_it_comes():
+    grid = grid_of()
+    grid.nodes[LAST].present = False
+
+    def come(record):
+        grid.nodes[LAST].present = record.round >= 1
+
+    result = run(grid, 5, least_devices=2, on_record=come)
+    assert [record.lost for record in result.records] == [1, 1, 0, 0, 0]
+
+
+def test_a_device_that_goes_and_comes_back_as_another_node():
+    grid = grid_of()
+
+    def change(record):
+        if record.round == 1:
+            grid.nodes[LAST].present = False
+        if record.round == 3:
+            grid.nodes[99] = Node(grid.nodes[LAST].app, {"partition-id": 2})
+
+    result = run(grid, 6, on_record=change)
+    assert [record.lost for record in result.records] == [0, 0, 1, 1, 0, 0]
+
+
+def test_a_run_whose_devices_are_all_gone_says_so():
+    grid = grid_of()
+
+    def leave(record):
+        for node in grid.nodes.values():
+            node.present = False
+
+    with pytest.raises(TimeoutError, match=r"0 of 1 devices came within 0.5 s; not there: 0, 1, 2"):
+        run(grid, on_record=leave, wait_seconds=0.5)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"devices": 0}, "0 devices"),
+        ({"rounds": -1}, "rounds must be at least 0, not -1"),
+        ({"seed": -1}, "seed must be from 0"),
+        ({"deadline_seconds": 0}, "must be above 0"),
+        ({"least_devices": 4}, "least_devices must be from 1 to 3, not 4"),
+        ({"fleet": aquila.Fleet.uniform(30, 4)}, "a fleet of 4 devices"),
+    ],
+)
+def test_absurd_options_are_named(options, said):
+    settings = {"devices": 3, "rounds": 1, **options}
+    with pytest.raises(ValueError, match=said):
+        aquila.flower.strategy(METHOD, torch.zeros(30), **settings)
+
+
+def test_what_is_no_method_and_no_model_is_named():
+    with pytest.raises(TypeError, match="a method is made by aquila"):
+        aquila.flower.strategy("aquila", torch.zeros(3), devices=1, rounds=1)
+    with pytest.raises(ValueError, match="flat float32 or float64 vector"):
+        aquila.flower.strategy(METHOD, torch.zeros(3, 3), devices=1, rounds=1)
+
+
+def test_a_folder_of_another_run_is_refused(tmp_path):
+    run(grid_of(), 2, checkpoint_folder=tmp_path)
+    with pytest.raises(ValueError, match=r"holds another run .* seed 5 \(there: seed 0\)"):
+        run(grid_of(), 3, checkpoint_folder=tmp_path, seed=5)
+
+
+def test_a_damaged_checkpoint_is_refused(tmp_path):
+    run(grid_of(), 2, checkpoint_folder=tmp_path)
+    path = tmp_path / "server.state"
+    path.write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(ValueError, match="cannot be resumed"):
+        run(grid_of(), 3, checkpoint_folder=tmp_path)

@@ -1,0 +1,53 @@
+"""Flower's own simulation, with Ray on loopback, gives the simulator's bits."""
+
+import pytest
+import torch
+from flwr.serverapp import ServerApp
+
+import aquila
+import aquila.flower
+from problems import ridge
+
+pytest.importorskip("ray", reason="Ray is not installed: pip install 'flwr[simulation]'")
+
+METHODS = ("aquila", "laq", "marina", "qsgd")
+DEVICES, DIMENSION, ROUNDS, SEED = 3, 30, 5, 3
+
+
+def problem():
+    return ridge(DEVICES, DIMENSION)
+
+
+def create(name):
+    return aquila.create(name, alpha=0.5 / problem().smoothness())
+
+
+@pytest.mark.ray
+@pytest.mark.filterwarnings("ignore")  # of Ray and Flower themselves
+def test_four_methods_in_one_simulation(tmp_path):
+    from flwr.simulation import run_simulation
+
+    chosen = tmp_path / "method"  # devices are in other processes
+    client = aquila.flower.client_app(
+        lambda context: create(chosen.read_text()),
+        lambda device, context: problem().devices[device],
+        state_folder=tmp_path / "states",
+    )
+    server, results = ServerApp(), {}
+
+    @server.main()
+    def main(grid, context):
+        for name in METHODS:
+            chosen.write_text(name)
+            results[name] = aquila.flower.strategy(
+                create(name), torch.zeros(DIMENSION), devices=DEVICES, rounds=ROUNDS, seed=SEED,
+                deadline_seconds=60, wait_seconds=60,
+            ).start(grid)  # fmt: skip
+
+    run_simulation(server, client, DEVICES)
+    for name in METHODS:
+        wanted = aquila.simulate(
+            create(name), torch.zeros(DIMENSION), problem().devices, ROUNDS, SEED
+        )
+        assert torch.equal(results[name].theta, wanted.theta)
+        assert results[name].records == wanted.records

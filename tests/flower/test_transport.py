@@ -1,0 +1,81 @@
+"""Frames survive Flower's messages, of any size, and unsound ones are refused."""
+
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from grids import LocalGrid
+
+from aquila.core.packet import WireError
+from aquila.flower.transport import (
+    SMALL,
+    content_of,
+    frame_of,
+    longest_frame,
+    one_line,
+    overhead_of,
+    word,
+)
+
+
+@pytest.mark.parametrize("size", [0, 1, SMALL, SMALL + 1, 6_000_000])
+def test_a_frame_arrives_as_it_was_sent(size):
+    frame = bytes(range(251)) * (size // 251) + bytes(size % 251)
+    content = content_of({"seed": 7}, {"f": frame, "w": b"words"})
+    assert frame_of(content, "f", size) == frame
+    assert frame_of(content, "w") == b"words"
+    assert word(content, "seed", int) == 7
+    assert ("f" in content) == (size > SMALL)
+
+
+def objects(part) -> list[bytes]:
+    below = [deflated for child in (part.children or {}).values() for deflated in objects(child)]
+    return [part.deflate(), *below]
+
+
+def test_a_small_message_is_three_objects():
+    LocalGrid({})
+    message = Message(content_of({}, {"f": bytes(1000)}), 1, "train")
+    overhead = overhead_of(message)
+    assert overhead.objects == 3
+    assert overhead.bytes == sum(map(len, objects(message))) - 1000
+    assert len(message.content["a"]["f"]) == 1000
+
+
+def test_a_large_message_is_six_objects():
+    LocalGrid({})
+    message = Message(content_of({}, {"f": bytes(10**6)}), 1, "train")
+    overhead = overhead_of(message)
+    assert overhead.objects == 6
+    assert sum(map(len, objects(message))) - 10**6 - overhead.bytes in range(10)
+    assert len(message.content["f"]["f"].data) == 10**6
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (RecordDict(), "without the record of words"),
+        (RecordDict({"a": ArrayRecord()}), "without the record of words"),
+        (RecordDict({"a": ConfigRecord()}), "without the bytes 'f'"),
+        (RecordDict({"a": ConfigRecord({"f": 3})}), "without the bytes 'f'"),
+        (content_of({}, {"f": bytes(11)}), "frame of 11 bytes where at most 10 can be"),
+        (content_of({}, {"f": bytes(SMALL + 1)}), "where at most 10 can be"),
+    ],
+)
+def test_unsound_contents_are_refused(content, said):
+    with pytest.raises(WireError, match=said):
+        frame_of(content, "f", 10)
+
+
+def test_what_an_array_claims_of_itself_does_not_matter():
+    array = Array("float64", (10**9, 10**9), "aquila.frame", b"four")
+    content = RecordDict({"a": ConfigRecord(), "f": ArrayRecord({"f": array})})
+    assert frame_of(content, "f", 4) == b"four"
+
+
+def test_every_frame_fits_its_bound():
+    assert longest_frame(0) > 25 + 255 * 42 + 4
+    assert longest_frame(1000) - longest_frame(0) >= 1000 * (8 + 8 + 4)
+
+
+def test_texts_of_others_become_one_bounded_line():
+    assert one_line("a\n\tb\x1b[31m c") == "a b?[31m c"
+    assert len(one_line("x" * 10_000)) == 400
