@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test clean
+.PHONY: demo test audit clean
 
 demo: $(STAMP)
 	$(BIN)/aquila compare --out runs/demo --overwrite
@@ -13,7 +13,13 @@ test: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/bandit --quiet --recursive --configfile pyproject.toml src
 	$(BIN)/pytest
+
+# known vulnerabilities of what is installed; asks a service on the network
+audit: $(STAMP)
+	$(BIN)/pip install --quiet pip-audit
+	$(BIN)/pip-audit --strict --skip-editable
 
 $(STAMP): pyproject.toml constraints.txt $(shell find src/aquila/native -name '*.[ch]')
 	$(PYTHON) -m venv $(VENV)

@@ -17,7 +17,8 @@ ALLOWED = {
     "tasks": {"core"},
     "sim": {"core", "runtime", "tasks"},
     "report": {"core", "runtime", "sim"},
-    "cli": {"core", "methods", "runtime", "sim", "tasks", "report", "theory", "version"},
+    "deploy": set(),
+    "cli": {"core", "deploy", "methods", "runtime", "sim", "tasks", "report", "theory", "version"},
     "__init__": {"core", "methods", "runtime", "sim", "version"},
 }
 

@@ -7,6 +7,7 @@ import click
 
 from aquila.cli.compare import compare
 from aquila.cli.data import data
+from aquila.cli.deploy import deploy
 from aquila.cli.frame import frame
 from aquila.cli.methods import methods
 from aquila.cli.run import run
@@ -38,5 +39,5 @@ def main() -> None:
     """Federated learning that hardly talks: AQUILA and its peers, measured in real bytes."""
 
 
-for command in (compare, run, methods, data, frame):
+for command in (compare, run, methods, data, frame, deploy):
     main.add_command(command)

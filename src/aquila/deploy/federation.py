@@ -1,0 +1,145 @@
+"""The folder of a federation: what the server and every device need, readable by its owner alone.
+
+federation.json     what it is
+ca/                 the authority's certificate and key
+server/             for the server's machine
+device-0/, ...      for the machine of each device
+"""
+
+import os
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+from aquila.deploy.certificates import (
+    Certificate,
+    issue_server,
+    make_authority,
+    make_key_pair,
+    read_certificate,
+)
+from aquila.deploy.plan import PLAN, Plan, load_plan, plan_bytes
+from aquila.deploy.texts import connection, environment, filled
+
+_OURS = re.compile(rf"ca|server|device-\d+|{re.escape(PLAN)}")
+
+
+def create(folder: Path, plan: Plan, overwrite: bool = False) -> Certificate | None:
+    """Write a federation; return the server's certificate, None if it is insecure."""
+    folder = folder.absolute()
+    _clear(folder, overwrite)
+    _make_folder(folder)
+    _write(folder / PLAN, plan_bytes(plan))
+    _make_folder(folder / "server", "keys", "flwr")
+    certificate = None if plan.insecure else _certify(folder, plan)
+    _write_server(folder / "server", plan)
+    for device in range(plan.devices):
+        _write_device(folder, plan, device)
+    return certificate
+
+
+def renew(folder: Path) -> Certificate:
+    """Give the server a new certificate and key from the same authority; devices notice nothing."""
+    plan = load_plan(folder)
+    if plan.insecure:
+        raise ValueError(f"the federation in {folder} is insecure and has no certificate to renew")
+    authority = folder / "ca" / "ca.crt", folder / "ca" / "ca.key"
+    return _issue(folder, read_certificate(*(path.read_bytes() for path in authority)), plan)
+
+
+def renew_device(folder: Path, device: int) -> bool:
+    """Give a device a new key, or add the next device; return whether it is a new one."""
+    plan = load_plan(folder)
+    if not 0 <= device <= plan.devices:
+        raise ValueError(
+            f"device must be from 0 to {plan.devices - 1}, or {plan.devices} for a new one, "
+            f"not {device}"
+        )
+    if plan.insecure:
+        raise ValueError(f"the federation in {folder} is insecure and its devices have no keys")
+    added = device == plan.devices
+    if added:
+        _write_device(folder, plan, device)
+        _write(folder / PLAN, plan_bytes(replace(plan, devices=device + 1)))
+    else:
+        _write_key(folder, device)
+    return added
+
+
+def _clear(folder: Path, overwrite: bool) -> None:
+    """Make sure that a federation may go into a folder."""
+    inside = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+    if inside and not overwrite:
+        raise ValueError(f"{folder} is not empty; --overwrite throws away the federation in it")
+    if foreign := [name for name in inside if not _OURS.fullmatch(name)]:
+        raise ValueError(f"{folder} holds {foreign[0]}, which is not part of a federation")
+    for name in inside:
+        path = folder / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def _certify(folder: Path, plan: Plan) -> Certificate:
+    authority = make_authority()
+    _make_folder(folder / "ca")
+    _write(folder / "ca" / "ca.crt", authority.certificate)
+    _write(folder / "ca" / "ca.key", authority.key)
+    _write(folder / "server" / "ca.crt", authority.certificate)
+    return _issue(folder, authority, plan)
+
+
+def _issue(folder: Path, authority: Certificate, plan: Plan) -> Certificate:
+    certificate = issue_server(authority, plan.certified)
+    _write(folder / "server" / "server.key", certificate.key)
+    _write(folder / "server" / "server.crt", certificate.certificate)
+    return certificate
+
+
+def _write_server(folder: Path, plan: Plan) -> None:
+    settings: dict[str, str | int] = {
+        "AQUILA_LISTEN": plan.listen,
+        "AQUILA_PORT": plan.port,
+        "AQUILA_SUPERLINK_PORT": plan.superlink_port,
+    }
+    _write(folder / "environment", environment(plan, settings))
+    _write(folder / "flwr" / "config.toml", connection(plan, folder / "ca.crt"))
+    _write(folder / "start.sh", filled("server.sh", plan), 0o700)
+    _write(folder / "register.sh", filled("register.sh", plan), 0o700)
+    _write(folder / "aquila-server.service", filled("aquila-server.service", plan))
+
+
+def _write_device(federation: Path, plan: Plan, device: int) -> None:
+    folder = federation / f"device-{device}"
+    _make_folder(folder)
+    if not plan.insecure:
+        _write_key(federation, device)
+        _write(folder / "ca.crt", (federation / "server" / "ca.crt").read_bytes())
+    settings: dict[str, str | int] = {
+        "AQUILA_DEVICE": device,
+        "AQUILA_SERVER": plan.server,
+        "AQUILA_RUNTIME_PORT": plan.runtime_port(device),
+    }
+    _write(folder / "environment", environment(plan, settings))
+    _write(folder / "start.sh", filled("device.sh", plan), 0o700)
+    _write(folder / "aquila-device@.service", filled("aquila-device@.service", plan))
+
+
+def _write_key(federation: Path, device: int) -> None:
+    pair = make_key_pair()
+    _write(federation / f"device-{device}" / "device.key", pair.private)
+    _write(federation / "server" / "keys" / f"device-{device}.pub", pair.public)
+
+
+def _make_folder(folder: Path, *inner: str) -> None:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.chmod(0o700)
+    for name in inner:
+        _make_folder(folder / name)
+
+
+def _write(path: Path, content: bytes, mode: int = 0o600) -> None:
+    """Write a file that was never readable by others, not even while it was written."""
+    path.unlink(missing_ok=True)
+    number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with os.fdopen(number, "wb") as file:
+        file.write(content)

@@ -1,0 +1,105 @@
+"""`aquila deploy` as a person meets it."""
+
+import subprocess
+import sys
+
+import pytest
+
+from terminal import call, mistake, output
+
+BLOCKED = """
+import sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("cryptography", "flwr", "httpx", "uvicorn"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Missing())
+from aquila.cli import main
+main(sys.argv[1:])
+"""
+
+
+def without_extra(*arguments) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", BLOCKED, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+def need_extra() -> None:
+    pytest.importorskip("cryptography", reason="not installed: pip install 'aquila-fl[flower]'")
+
+
+@pytest.mark.parametrize("command", ["init", "renew", "rekey", "gate"])
+def test_help_needs_no_extra(command):
+    assert without_extra("deploy", command, "--help").returncode == 0
+
+
+def test_a_missing_extra_is_one_sentence(tmp_path):
+    done = without_extra("deploy", "init", tmp_path / "fed", "--devices", "2")
+    assert done.returncode == 1
+    assert done.stderr == (
+        "Error: aquila deploy needs more than is installed: pip install 'aquila-fl[flower]'\n"
+    )
+    assert not (tmp_path / "fed").exists()
+
+
+def test_init_tells_what_to_type_next(tmp_path):
+    need_extra()
+    folder = tmp_path / "fed"
+    text = output("deploy", "init", str(folder), "--devices", "2", "--host", "FL.example.org")
+    assert "Certificate for fl.example.org, 127.0.0.1, localhost until 20" in text
+    steps = [line.split()[0] for line in text.splitlines() if line.startswith("  ")]
+    assert steps == [
+        f"{folder}/server/start.sh", f"{folder}/server/register.sh", f"{folder}/device-0/start.sh",
+    ]  # fmt: skip
+    assert "arning" not in text
+
+
+def test_insecure_must_be_typed_and_is_warned_of(tmp_path):
+    need_extra()
+    result = call("deploy", "init", str(tmp_path / "fed"), "--devices", "1", "--insecure")
+    assert result.exit_code == 0
+    assert "Warning: insecure: nothing is encrypted" in result.stderr
+    assert "register" not in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--devices", "0"], "devices must be from 1 to 10000, not 0"),
+        (["--devices", "2", "--host", "a b"], "'a b' is no host"),
+        (["--devices", "2", "--port", "70000"], "port must be from 1 to 55533, not 70000"),
+    ],
+)
+def test_mistakes_write_nothing(tmp_path, arguments, said):
+    assert said in mistake("deploy", "init", str(tmp_path / "fed"), *arguments)
+    assert not (tmp_path / "fed").exists()
+
+
+def test_a_folder_in_use(tmp_path):
+    need_extra()
+    (tmp_path / "notes").write_text("mine")
+    said = mistake("deploy", "init", str(tmp_path), "--devices", "1")
+    assert "is not empty" in said
+    assert "notes" in mistake("deploy", "init", str(tmp_path), "--devices", "1", "--overwrite")
+    assert (tmp_path / "notes").read_text() == "mine"
+
+
+def test_renew_and_rekey(tmp_path):
+    need_extra()
+    folder = str(tmp_path / "fed")
+    output("deploy", "init", folder, "--devices", "1")
+    assert "Certificate until 20" in output("deploy", "renew", folder)
+    assert "device-0 holds a new key" in output("deploy", "rekey", folder, "0")
+    assert "device-1 holds a new device" in output("deploy", "rekey", folder, "1")
+    assert "register.sh keys/device-1.pub" in output("deploy", "rekey", folder, "1")
+    assert "not 9" in mistake("deploy", "rekey", folder, "9")
+
+
+def test_renewing_nothing(tmp_path):
+    need_extra()
+    assert "holds no federation" in mistake("deploy", "renew", str(tmp_path / "none"))
+
+
+def test_the_gate_wants_certificates():
+    said = mistake("deploy", "gate", "--listen", "127.0.0.1", "--port", "1", "--to", "127.0.0.1:2")
+    assert "needs --ssl-ca-certfile, --ssl-certfile and --ssl-keyfile" in said

@@ -1,0 +1,90 @@
+"""Certificates and keys, judged by those who will read them."""
+
+import datetime
+import socket
+import ssl
+import threading
+
+import pytest
+
+pytest.importorskip("cryptography", reason="not installed: pip install 'aquila-fl[flower]'")
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from aquila.deploy.certificates import issue_server, make_authority, make_key_pair
+
+
+@pytest.fixture(scope="module")
+def authority():
+    return make_authority()
+
+
+def handshake(tmp_path, certificate, trusted, name):
+    """Have a client that trusts an authority shake hands with a server under a name."""
+    (tmp_path / "crt").write_bytes(certificate.certificate)
+    (tmp_path / "key").write_bytes(certificate.key)
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(tmp_path / "crt", tmp_path / "key")
+    client = ssl.create_default_context(cadata=trusted.certificate.decode())
+    client.verify_flags |= ssl.VERIFY_X509_STRICT
+    near, far = socket.socketpair()
+
+    def answer() -> None:
+        try:
+            server.wrap_socket(far, server_side=True).close()
+        except OSError:
+            far.close()
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    try:
+        near.settimeout(30)
+        client.wrap_socket(near, server_hostname=name).close()
+    finally:
+        near.close()
+        thread.join(30)
+
+
+@pytest.mark.parametrize("name", ["127.0.0.1", "localhost", "fd00::7"])
+def test_the_server_is_believed_under_its_names(tmp_path, authority, name):
+    certificate = issue_server(authority, ("127.0.0.1", "localhost", "fd00::7"))
+    handshake(tmp_path, certificate, authority, name)
+
+
+def test_it_is_not_believed_under_another_name(tmp_path, authority):
+    certificate = issue_server(authority, ("fl.example.org",))
+    with pytest.raises(ssl.SSLCertVerificationError, match="not valid for 'localhost'"):
+        handshake(tmp_path, certificate, authority, "localhost")
+
+
+def test_it_is_not_believed_by_those_who_trust_another_authority(tmp_path, authority):
+    certificate = issue_server(authority, ("localhost",))
+    with pytest.raises(ssl.SSLCertVerificationError):
+        handshake(tmp_path, certificate, make_authority(), "localhost")
+
+
+def test_a_server_cannot_issue_certificates(tmp_path, authority):
+    false_authority = issue_server(authority, ("localhost",))
+    certificate = issue_server(false_authority, ("fl.example.org",))
+    with pytest.raises(ssl.SSLCertVerificationError):
+        handshake(tmp_path, certificate, authority, "fl.example.org")
+
+
+def test_how_long_they_last(authority):
+    today = datetime.datetime.now(datetime.UTC).date()
+    server = issue_server(authority, ("localhost",))
+    assert 390 < (server.until - today).days < 400
+    assert 3640 < (authority.until - today).days < 3660
+    began = x509.load_pem_x509_certificate(server.certificate).not_valid_before_utc
+    assert began.date() < today  # a device's clock may be late
+
+
+def test_keys_are_as_flower_reads_them():
+    pair = make_key_pair()
+    private = serialization.load_ssh_private_key(pair.private, None)
+    public = serialization.load_ssh_public_key(pair.public)
+    assert isinstance(private, ec.EllipticCurvePrivateKey)
+    assert private.public_key() == public
+    assert public.curve.name == "secp384r1"
+    assert make_key_pair() != pair

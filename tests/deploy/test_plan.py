@@ -1,0 +1,71 @@
+"""What a federation can be."""
+
+import pytest
+
+from aquila.deploy.plan import MOST_DEVICES, PLAN, Plan, load_plan, plan_bytes
+
+
+@pytest.mark.parametrize("host", ["fl.example.org", "server", "10.0.0.7", "fd00::7", "a-b.c3"])
+def test_hosts_that_are_fine(host):
+    assert host in Plan(1, (host,)).certified
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["", "two words", "a..b", "-a.org", "a-.org", "*.example.org", "10.0.0.999", "a/b", "x\n",
+     "fe80::1%eth0", "ä.org", "a" * 64, "$(reboot)", "https://a.org", "a.org:8443"],
+)  # fmt: skip
+def test_what_is_no_host(host):
+    with pytest.raises(ValueError, match="is no host; give a name such as"):
+        Plan(1, (host,))
+
+
+@pytest.mark.parametrize("devices", [-1, 0, MOST_DEVICES + 1])
+def test_number_of_devices(devices):
+    with pytest.raises(ValueError, match=f"devices must be from 1 to 10000, not {devices}"):
+        Plan(devices)
+
+
+@pytest.mark.parametrize("port", [0, 65535])
+def test_ports(port):
+    with pytest.raises(ValueError, match=f"port must be from 1 to 55533, not {port}"):
+        Plan(1, port=port)
+
+
+def test_no_two_parts_share_a_port():
+    plan = Plan(MOST_DEVICES, port=55533)
+    ports = [plan.port, plan.superlink_port, *map(plan.runtime_port, range(plan.devices))]
+    assert len(set(ports)) == len(ports)
+    assert max(ports) < 2**16
+
+
+@pytest.mark.parametrize(
+    ("hosts", "listen", "server"),
+    [
+        (("127.0.0.1", "localhost"), "127.0.0.1", "127.0.0.1:8443"),
+        (("::1",), "::1", "[::1]:8443"),
+        (("fl.example.org", "127.0.0.1"), "0.0.0.0", "fl.example.org:8443"),
+        (("fd00::7",), "::", "[fd00::7]:8443"),
+    ],
+)
+def test_where_the_server_is(hosts, listen, server):
+    plan = Plan(1, hosts)
+    assert (plan.listen, plan.server) == (listen, server)
+
+
+def test_a_plan_comes_back_from_its_file(tmp_path):
+    plan = Plan(3, ("fl.example.org",), 9443, insecure=True)
+    (tmp_path / PLAN).write_bytes(plan_bytes(plan))
+    assert load_plan(tmp_path) == plan
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"hosts": ["a"], "devices": 0}', '{"x": 1}'])
+def test_a_file_that_is_no_plan(tmp_path, content):
+    (tmp_path / PLAN).write_text(content)
+    with pytest.raises(ValueError, match="does not describe a federation"):
+        load_plan(tmp_path)
+
+
+def test_a_folder_without_a_federation(tmp_path):
+    with pytest.raises(ValueError, match="holds no federation; aquila deploy init makes one"):
+        load_plan(tmp_path)

@@ -1,0 +1,146 @@
+"""A federation made by `aquila deploy init`, started: who gets in, and who does not."""
+
+import os
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr", reason="not installed: pip install 'aquila-fl[flower]'")
+import httpx
+
+import aquila
+from aquila.deploy.federation import create
+from aquila.deploy.plan import Plan
+from aquila.flower.loopback import FederationError, Process, start, strays, wait_until
+from terminal import output
+
+pytestmark = pytest.mark.deployment
+
+SECONDS = 60.0
+ACTIVATED = "SuperNode ID:"
+
+
+def free_ports(count: int) -> int:
+    """Return the first of so many ports in a row that nobody uses now."""
+    for first in range(20000, 30000, count):
+        try:
+            for port in range(first, first + count):
+                with socket.create_server(("127.0.0.1", port)):
+                    pass
+        except OSError:
+            continue
+        return first
+    raise AssertionError("no free ports")
+
+
+@pytest.fixture
+def environment(tmp_path):
+    """What a person has who has installed AQUILA and Flower: their programs on the PATH."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "aquila").write_text(f'#!/bin/sh\nexec {sys.executable} -m aquila.cli "$@"\n')
+    (programs / "aquila").chmod(0o700)
+    path = [str(programs), str(Path(sys.executable).parent), os.environ["PATH"]]
+    source = str(Path(aquila.__file__).parents[1])
+    return {**os.environ, "PATH": os.pathsep.join(path), "PYTHONPATH": source}
+
+
+class Party:
+    """Processes that are stopped at the end, with all they have started."""
+
+    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
+        self.folder = folder
+        self.environment = environment
+        self.started: list[Process] = []
+
+    def start(self, name: str, *command: object) -> Process:
+        process = start(name, [str(word) for word in command], self.folder, self.environment)
+        self.started.append(process)
+        return process
+
+    def stop(self) -> list[int]:
+        """Stop everybody; return who is left."""
+        for process in reversed(self.started):
+            process.stop()
+        homes = [str(path) for path in self.folder.rglob("state/flwr")]
+        end = time.monotonic() + 20
+        while (left := [n for home in homes for n in strays(home)]) and time.monotonic() < end:
+            time.sleep(0.1)
+        return left
+
+
+@pytest.fixture
+def party(tmp_path, environment):
+    made = Party(tmp_path, environment)
+    yield made
+    assert not made.stop()
+
+
+def said(process: Process, word: str) -> None:
+    """Wait until a process has said a word."""
+    wait_until(lambda: word in process.log.read_text(errors="replace"), process, SECONDS)
+
+
+def trust(folder: Path) -> ssl.SSLContext:
+    """Return a client's trust in the authority of a federation, and in no other."""
+    return ssl.create_default_context(cafile=folder / "server" / "ca.crt")
+
+
+def serve(party: Party, folder: Path, port: int, tls: bool) -> None:
+    """Start the server of a federation, and wait until devices can come."""
+    server = party.start("server", folder / "server" / "start.sh")
+    address = f"http{'s' if tls else ''}://127.0.0.1:{port}/v1/fleet/pull-messages"
+
+    def answers() -> bool:
+        try:
+            return httpx.post(address, verify=trust(folder) if tls else True).status_code not in (
+                403,
+                502,
+            )
+        except httpx.HTTPError:
+            return False
+
+    wait_until(answers, server, SECONDS)
+
+
+def test_registered_devices_get_in_and_nobody_else(tmp_path, party):
+    folder, port = tmp_path / "fed", free_ports(5)
+    output("deploy", "init", str(folder), "--devices", "3", "--port", str(port))
+    serve(party, folder, port, tls=True)
+    register = [folder / "server" / "register.sh", "keys/device-0.pub"]
+    subprocess.run(register, env=party.environment, check=True, timeout=SECONDS)
+
+    welcome = party.start("welcome", folder / "device-0" / "start.sh")
+    stranger = party.start("stranger", folder / "device-1" / "start.sh")  # never registered
+    script = folder / "device-2" / "start.sh"
+    options = "--root-certificates ca.crt --auth-supernode-private-key device.key"
+    script.write_text(script.read_text().replace(options, "--insecure"))
+    unencrypted = party.start("unencrypted", script, "--max-retries", 1)
+
+    said(welcome, ACTIVATED)
+    for refused in (stranger, unencrypted):
+        with pytest.raises(FederationError, match="ended by itself"):
+            wait_until(lambda: False, refused, SECONDS)
+        text = refused.log.read_text()
+        assert "Exit Code: 305" in text
+        assert ACTIVATED not in text
+        assert refused.handle.returncode == 1
+    assert "Starting insecure channel" in unencrypted.log.read_text()
+    assert "[code: 2004]" in stranger.log.read_text()
+    assert not welcome.ended
+
+    control = f"https://127.0.0.1:{port}/v1/control/register-node"
+    assert httpx.post(control, verify=trust(folder)).status_code == 403
+
+
+def test_an_insecure_federation_starts_too(tmp_path, party):
+    folder, port = tmp_path / "fed", free_ports(3)
+    create(folder, Plan(1, port=port, insecure=True))
+    serve(party, folder, port, tls=False)
+    said(party.start("device", folder / "device-0" / "start.sh"), ACTIVATED)
+    assert httpx.post(f"http://127.0.0.1:{port}/v1/control/register-node").status_code == 403
