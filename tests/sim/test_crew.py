@@ -114,7 +114,7 @@ def test_plain_functions_stay_on_the_callers_thread_unless_workers_are_named():
 def test_quick_turns_are_not_worth_a_thread(monkeypatch):
     made = problem()
     monkeypatch.setattr(crew, "WORTH_A_THREAD", 1e9)
-    monkeypatch.setattr(crew.ThreadPoolExecutor, "submit", None)
+    monkeypatch.setattr(crew, "ThreadPoolExecutor", None)
     run(made, 0)
 
 

@@ -63,7 +63,7 @@ class DeviceSession:
         self.last_round = NEVER
         self.acked = NEVER
         self.notes: dict[str, float] = {}
-        self._shard = shard
+        self.shard = shard
         self._seed = seed
         self._on_nan = on_nan
         self._unpack = unpack_order
@@ -82,7 +82,7 @@ class DeviceSession:
             return self._pending.reply  # an order that came twice gets the same answer
         state = self._settled(packet.ack)
         key = Key((self._seed, packet.round, self.device))
-        oracle = self._shard.oracle(key.child(Purpose.DATA))
+        oracle = self.shard.oracle(key.child(Purpose.DATA))
         guarded = GuardedOracle(oracle, self.device, packet.round)
         try:
             turn = self.half.step(state, packet, guarded, key.child(Purpose.DEVICE))

@@ -30,14 +30,20 @@ CODING_THREADS = 4
 
 Answer = Callable[[DeviceId], Packet]
 Deliver = Callable[[DeviceId, Packet], bool]
+Foresee = Callable[[Sequence[DeviceId]], None]
 T = TypeVar("T")
 
 
 class Crew(Protocol):
     """Does the turns of a round."""
 
-    def turns(self, devices: Sequence[DeviceId], answer: Answer, deliver: Deliver) -> list[bool]:
-        """Have every device answer and every answer delivered; return what delivering returned."""
+    def turns(
+        self, devices: Sequence[DeviceId], answer: Answer, deliver: Deliver, foresee: Foresee
+    ) -> list[bool]:
+        """Have every device answer and every answer delivered; return what delivering returned.
+
+        Tells `foresee` of devices that will answer one after another.
+        """
 
 
 def crew_for(place: torch.device, side_by_side: bool | None, workers: int) -> Crew:
@@ -66,7 +72,9 @@ class CpuCrew:
         self._workers = workers if side_by_side is not None or workers else 1
         self._threads: ThreadPoolExecutor | None = None
 
-    def turns(self, devices: Sequence[DeviceId], answer: Answer, deliver: Deliver) -> list[bool]:
+    def turns(
+        self, devices: Sequence[DeviceId], answer: Answer, deliver: Deliver, foresee: Foresee
+    ) -> list[bool]:
         """Have every device answer and every answer delivered."""
 
         def turn(device: DeviceId) -> bool:
@@ -76,6 +84,7 @@ class CpuCrew:
             first = [] if self._workers or len(devices) < 2 else self._choose(turn, devices)
             rest = devices[len(first) :]
             if self._workers <= 1:
+                foresee(rest)
                 return first + [turn(device) for device in rest]
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self._workers, "device", _compute_alone)
@@ -106,7 +115,9 @@ class GpuCrew:
         if workers > 1:
             self._training = ThreadPoolExecutor(workers, "device")
 
-    def turns(self, devices: Sequence[DeviceId], answer: Answer, deliver: Deliver) -> list[bool]:
+    def turns(
+        self, devices: Sequence[DeviceId], answer: Answer, deliver: Deliver, foresee: Foresee
+    ) -> list[bool]:
         """Have every device answer, and its answer delivered while others train."""
         delivered: dict[DeviceId, Future[bool]] = {}
 

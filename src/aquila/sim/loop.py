@@ -9,14 +9,14 @@ from typing import Any, get_args
 import torch
 
 from aquila.core.fleet import DeviceId, Fleet
-from aquila.core.method import Method
+from aquila.core.method import Method, theta_of
 from aquila.core.packet import Packet
 from aquila.core.random import Key, Purpose
 from aquila.core.vector import Vector
 from aquila.core.wire import pack, unpack
 from aquila.runtime.finite import NanPolicy
 from aquila.runtime.ledger import Cost, Ledger, cost_of
-from aquila.runtime.session import DeviceSession, ServerSession
+from aquila.runtime.session import DeviceSession, Order, ServerSession
 from aquila.sim.crew import crew_for
 from aquila.sim.link import Link
 from aquila.sim.oracle import Device, as_shard
@@ -120,6 +120,7 @@ class Simulation:
             reached,
             lambda device: self.devices[device].answer(orders[device]),
             partial(self._deliver, ledger),
+            partial(self._foresee, orders),
         )
         happened = self._close(ledger, lost=len(orders) - sum(arrived))
         self._orders.forget()
@@ -128,6 +129,18 @@ class Simulation:
         metrics = evaluate(self.theta.clone()) if evaluate else {}
         notes = [self.devices[device].notes for device in reached]
         return make_record(round, happened, notes, metrics)
+
+    def _foresee(self, orders: Mapping[DeviceId, Order], devices: Sequence[DeviceId]) -> None:
+        """Tell those that compute for several devices at once who comes, and with which model."""
+        coming: dict[tuple[int, int], list[DeviceId]] = {}
+        for device in devices:
+            together = getattr(self.devices[device].shard, "together", None)
+            if together is not None:
+                coming.setdefault((id(together), id(orders[device].model)), []).append(device)
+        for alike in coming.values():
+            theta = theta_of(self._orders.read(orders[alike[0]].model, 0))
+            shards: list[Any] = [self.devices[device].shard for device in alike]
+            shards[0].together.expect(theta, shards)
 
     def _deliver(self, ledger: Ledger, device: DeviceId, reply: Packet) -> bool:
         """Pack a reply, count it, and hand it to the server unless it gets lost."""
