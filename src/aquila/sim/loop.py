@@ -63,7 +63,7 @@ class Simulation:
         )
         self._crew = crew_for(theta0.device, _side_by_side(devices), workers)
         self.fingerprint = (
-            f"method {method!r}\nmodel {_digest(theta0)}\ngroups {self.fleet.groups}\n"
+            f"method {method!r}\nmodel {_digest_of(theta0)}\n{_summary(self.fleet)}\n"
             f"seed {seed}\nlink {self.link!r}\non_nan {on_nan}\n"
             + (f"participation {participation}\n" if participation != 1 else "")
             + setting
@@ -193,9 +193,16 @@ def _side_by_side(devices: Sequence[Device]) -> bool | None:
     return False if False in said else None if None in said else True
 
 
-def _digest(theta: Vector) -> str:
-    content = theta.detach().cpu().numpy().tobytes()
-    return f"{theta.numel()} x {theta.dtype} {hashlib.sha256(content).hexdigest()[:16]}"
+def _summary(fleet: Fleet) -> str:
+    return f"devices {len(fleet.devices)} in groups {_digest(repr(fleet.groups).encode())}"
+
+
+def _digest_of(theta: Vector) -> str:
+    return f"{theta.numel()} x {theta.dtype} {_digest(theta.detach().cpu().numpy().tobytes())}"
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
 def _check_arguments(
