@@ -289,7 +289,9 @@ def arguments():
     parser.add_argument("--python", default=sys.executable, help="interpreter of the peers")
     parser.add_argument("--out", help="file for JSON lines")
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_ROUNDS} rounds, one attempt")
-    parser.add_argument("--check", action="store_true", help="exit with 1 unless every goal is reached")
+    parser.add_argument(
+        "--check", action="store_true", help="exit with 1 unless every goal is reached"
+    )
     given = parser.parse_args()
     given.peers = [name for name in given.peers.split(",") if name]
     if unknown := sorted(set(given.peers) - set(PEERS)):

@@ -165,7 +165,7 @@ def _array(values: torch.Tensor) -> NDArray[Any]:
 
 
 def _little(array: NDArray[Any]) -> memoryview:
-    return memoryview(array if sys.byteorder == "little" else array.byteswap()).cast("B")
+    return (array if sys.byteorder == "little" else array.byteswap()).data.cast("B")
 
 
 def _float_width(frame: Frame) -> int:

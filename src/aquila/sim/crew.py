@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar, get_args
 
 import torch
 
@@ -27,6 +27,9 @@ GPU_WORKERS = 2
 
 CODING_THREADS = 4
 """Threads that turn replies into bytes while a GPU trains."""
+
+Strategy = Literal["auto", "one_by_one", "together", "side_by_side"]
+"""How devices get their turns; `together` also one by one, but with gradients of many at once."""
 
 Answer = Callable[[DeviceId], Packet]
 Deliver = Callable[[DeviceId, Packet], bool]
@@ -46,29 +49,40 @@ class Crew(Protocol):
         """
 
 
-def crew_for(place: torch.device, side_by_side: bool | None, workers: int) -> Crew:
+def crew_for(
+    place: torch.device, side_by_side: bool | None, workers: int = 0, strategy: Strategy = "auto"
+) -> Crew:
     """Return the crew for devices that compute at a place.
 
     `side_by_side` says whether devices may have their turns at the same time; None means that
     nobody knows. `workers` is how many do, or 0 to have it chosen.
     """
+    if strategy not in get_args(Strategy):
+        raise ValueError(f"strategy must be one of {', '.join(get_args(Strategy))}, not {strategy}")
     if workers < 0:
         raise ValueError(f"workers must be at least 1, or 0 to have them chosen, not {workers}")
+    if strategy in ("one_by_one", "together"):
+        if workers > 1:
+            raise ValueError(f"{workers} workers are for strategy side_by_side, not {strategy}")
+        workers = 1
+    elif strategy == "side_by_side":
+        workers = workers or (core_count() if place.type == "cpu" else GPU_WORKERS)
     if workers > 1 and side_by_side is False:
         raise ValueError(
             "the model draws random numbers (dropout, say) from torch's one generator, so its "
             "devices cannot be trained side by side; leave workers at 0 or 1"
         )
-    return (
-        GpuCrew(side_by_side, workers) if place.type == "cuda" else CpuCrew(side_by_side, workers)
-    )
+    if place.type == "cuda":
+        return GpuCrew(side_by_side, workers)
+    return CpuCrew(side_by_side, workers, foresees=strategy in ("auto", "together"))
 
 
 class CpuCrew:
     """Devices one after another until two have shown whether threads pay."""
 
-    def __init__(self, side_by_side: bool | None, workers: int) -> None:
+    def __init__(self, side_by_side: bool | None, workers: int, foresees: bool = True) -> None:
         self._side_by_side = side_by_side
+        self._foresees = foresees
         self._workers = workers if side_by_side is not None or workers else 1
         self._threads: ThreadPoolExecutor | None = None
 
@@ -84,7 +98,8 @@ class CpuCrew:
             first = [] if self._workers or len(devices) < 2 else self._choose(turn, devices)
             rest = devices[len(first) :]
             if self._workers <= 1:
-                foresee(rest)
+                if self._foresees:
+                    foresee(rest)
                 return first + [turn(device) for device in rest]
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self._workers, "device", _compute_alone)

@@ -17,7 +17,7 @@ from aquila.core.wire import pack, unpack
 from aquila.runtime.finite import NanPolicy
 from aquila.runtime.ledger import Cost, Ledger, cost_of
 from aquila.runtime.session import DeviceSession, Order, ServerSession
-from aquila.sim.crew import crew_for
+from aquila.sim.crew import Strategy, crew_for
 from aquila.sim.link import Link
 from aquila.sim.oracle import Device, as_shard
 from aquila.sim.records import Happened, Record, make_record
@@ -29,8 +29,10 @@ Evaluate = Callable[[Vector], Mapping[str, float]]
 class Simulation:
     """A run that can be advanced round by round and looked into between rounds.
 
-    `workers` is how many devices compute side by side on the CPU, 0 to have it chosen; the results
-    do not depend on it. `participation` is the share of the devices that a round is for, drawn
+    `strategy` says how devices get their turns: `one_by_one`, `together` (gradients of many devices
+    in one pass, where that gives the same bits), `side_by_side`, or whichever is best (`auto`).
+    `workers` is how many compute side by side, 0 to have it chosen. The results depend on neither.
+    `participation` is the share of the devices that a round is for, drawn
     anew every round. Devices' states that could take more than `state_memory` bytes (default: half
     of the machine's memory) live in a nameless file in `state_folder` instead. `setting` is any
     text that tells this run from others with the same method, model and seed; a checkpoint is
@@ -48,6 +50,7 @@ class Simulation:
         link: Link | None = None,
         on_nan: NanPolicy = "stop",
         workers: int = 0,
+        strategy: Strategy = "auto",
         participation: float = 1.0,
         state_memory: int | None = None,
         state_folder: Path | None = None,
@@ -61,7 +64,9 @@ class Simulation:
         self.server = ServerSession(
             method, theta0.clone(), self.fleet, seed, trusting, participation
         )
-        self._crew = crew_for(theta0.device, _side_by_side(devices), workers)
+        self._crew = crew_for(theta0.device, _side_by_side(devices), workers, strategy)
+        if strategy == "together":
+            _check_together(devices)
         self.fingerprint = (
             f"method {method!r}\nmodel {_digest_of(theta0)}\n{_summary(self.fleet)}\n"
             f"seed {seed}\nlink {self.link!r}\non_nan {on_nan}\n"
@@ -191,6 +196,15 @@ def _side_by_side(devices: Sequence[Device]) -> bool | None:
     """Whether devices may compute at the same time; None if one of them does not say."""
     said = {getattr(device, "side_by_side", None) for device in devices}
     return False if False in said else None if None in said else True
+
+
+def _check_together(devices: Sequence[Device]) -> None:
+    for number, device in enumerate(devices):
+        if getattr(device, "together", None) is None:
+            raise ValueError(
+                f"device {number} cannot compute together with others: that takes full gradients "
+                "of a module without dropout, in float32 on a CPU"
+            )
 
 
 def _summary(fleet: Fleet) -> str:
