@@ -120,7 +120,9 @@ def _decode_dense(frame: Frame, device: torch.device | str) -> Dense:
     demand(frame.bits == 8 * width, f"dense frame claims {frame.bits} bits a coordinate")
     demand(frame.bucket == 0, "dense frame claims buckets")
     _demand_size(frame, frame.dimension * width)
-    values = torch.from_numpy(_floats(frame, frame.dimension)).to(device)
+    values = _host(frame.dimension, torch.float64 if width == 8 else torch.float32, device)
+    np.copyto(values.numpy(), np.frombuffer(frame.body, f"<f{width}", frame.dimension))
+    values = values.to(device, non_blocking=True)
     _demand_finite(values)
     return Dense(values)
 
@@ -137,14 +139,14 @@ def _decode_codes(frame: Frame, device: torch.device | str) -> Codes:
     both = _floats(frame, 2 * grids)
     low, step = both[:grids], both[grids:]
     _demand_grid(low, step, count, bucket, bits)
-    codes = torch.empty(count, dtype=code_dtype(bits))
+    codes = _host(count, code_dtype(bits), device)
     read = coder.decode if frame.kind is Kind.CODED else coder.unpack
     try:
         read(memoryview(frame.body)[2 * grids * width :], codes.numpy(), bits)
     except ValueError as problem:
         raise WireError(str(problem)) from None
     grid = torch.from_numpy(low).to(device), torch.from_numpy(step).to(device)
-    return Codes(codes.to(device), bits, *grid, bucket)
+    return Codes(codes.to(device, non_blocking=True), bits, *grid, bucket)
 
 
 _DECODERS = {
@@ -161,7 +163,14 @@ def packed_size(count: int, bits: int) -> int:
 
 
 def _array(values: torch.Tensor) -> NDArray[Any]:
-    return values.detach().cpu().contiguous().numpy()
+    if values.is_cuda:
+        values = _host(values.numel(), values.dtype, values.device).copy_(values)
+    return values.detach().contiguous().numpy()
+
+
+def _host(count: int, dtype: torch.dtype, device: torch.device | str) -> torch.Tensor:
+    """Return memory of the host; for a GPU pinned, which copies faster and torch uses again."""
+    return torch.empty(count, dtype=dtype, pin_memory=torch.device(device).type == "cuda")
 
 
 def _little(array: NDArray[Any]) -> memoryview:

@@ -22,11 +22,9 @@ from aquila.sim.hardware import core_count
 WORTH_A_THREAD = 2e-3
 """Seconds a turn must take for threads to pay: they pass the interpreter's lock to each other."""
 
-GPU_WORKERS = 2
-"""Devices side by side on a GPU, so that it has work while one of them waits for the host."""
-
-CODING_THREADS = 4
-"""Threads that turn replies into bytes while a GPU trains."""
+GPU_WORKERS = {True: 3, False: 2, None: 1}
+"""Devices at once on a GPU, by whether they may be side by side, so that it has work while one of
+them waits for the host. Of those that may not, one trains while the other is being measured."""
 
 Strategy = Literal["auto", "one_by_one", "together", "side_by_side"]
 """How devices get their turns; `together` also one by one, but with gradients of many at once."""
@@ -66,7 +64,7 @@ def crew_for(
             raise ValueError(f"{workers} workers are for strategy side_by_side, not {strategy}")
         workers = 1
     elif strategy == "side_by_side":
-        workers = workers or (core_count() if place.type == "cpu" else GPU_WORKERS)
+        workers = workers or (core_count() if place.type == "cpu" else GPU_WORKERS[True])
     if workers > 1 and side_by_side is False:
         raise ValueError(
             "the model draws random numbers (dropout, say) from torch's one generator, so its "
@@ -118,15 +116,16 @@ class CpuCrew:
 class GpuCrew:
     """Devices on threads with streams of their own; others turn their replies into bytes meanwhile.
 
-    While one device waits for the host, another one computes. Devices that must not be side by side
-    stay on the caller's thread.
+    While one device waits for the host, another one computes. Devices of which nobody knows whether
+    they may be side by side stay on the caller's thread.
     """
 
     def __init__(self, side_by_side: bool | None, workers: int) -> None:
-        self._coding = ThreadPoolExecutor(CODING_THREADS, "coding")
         self._training: ThreadPoolExecutor | None = None
+        self._copies: torch.cuda.Stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         self._local = threading.local()
-        workers = workers or (GPU_WORKERS if side_by_side else 1)
+        workers = workers or GPU_WORKERS[side_by_side]
+        self._coding = ThreadPoolExecutor(max(1, core_count() - workers), "coding")
         if workers > 1:
             self._training = ThreadPoolExecutor(workers, "device")
 
@@ -141,7 +140,7 @@ class GpuCrew:
             ready = torch.cuda.Event()  # type: ignore[no-untyped-call]
             ready.record()
             work = partial(deliver, device, reply)
-            delivered[device] = self._coding.submit(self._on_own_stream, work, ready)
+            delivered[device] = self._coding.submit(self._on, self._copies, work, ready)
 
         try:
             if self._training is None:
@@ -156,12 +155,17 @@ class GpuCrew:
             arrived = _results(delivered[device] for device in devices if device in delivered)
         return arrived
 
-    def _on_own_stream(self, work: Callable[[], T], after: torch.cuda.Event | None = None) -> T:
-        """Do some work on this thread's stream, and wait until the GPU has done it."""
+    def _on_own_stream(self, work: Callable[[], T]) -> T:
+        if not hasattr(self._local, "stream"):
+            self._local.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        return self._on(self._local.stream, work)
+
+    @staticmethod
+    def _on(
+        stream: torch.cuda.Stream, work: Callable[[], T], after: torch.cuda.Event | None = None
+    ) -> T:
+        """Do some work on a stream, and wait until the GPU has done it."""
         with QUIET.working():
-            if not hasattr(self._local, "stream"):
-                self._local.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-            stream: torch.cuda.Stream = self._local.stream
             if after is not None:
                 stream.wait_event(after)
             with torch.cuda.stream(stream):

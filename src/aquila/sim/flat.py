@@ -10,7 +10,7 @@ from torch import nn
 
 from aquila.core.random import Key
 from aquila.core.vector import Vector
-from aquila.sim.graph import StepGraphs
+from aquila.sim.graph import DRAWING, StepGraphs
 from aquila.tasks.models import has_batch_norm
 
 Batch = tuple[torch.Tensor, torch.Tensor]
@@ -201,11 +201,7 @@ class FlatModule:
         if not self.draws:
             yield
             return
-        device, seed = self.theta.device, key.torch().initial_seed()
-        with torch.random.fork_rng([device] if device.type == "cuda" else []):
-            torch.default_generator.manual_seed(seed)
-            if device.type == "cuda":
-                torch.cuda.manual_seed(seed)
+        with DRAWING.seeded(key.torch().initial_seed(), self.theta.device):
             yield
 
 

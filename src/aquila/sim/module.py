@@ -94,7 +94,8 @@ class ModuleOracle:
         if size is None or size >= len(x):
             yield self._augmented(x, key), y
             return
-        order = torch.randperm(len(x), generator=key.torch()).to(x.device)
+        order = torch.randperm(len(x), generator=key.torch(), pin_memory=x.is_cuda)
+        order = order.to(x.device, non_blocking=True)
         for number, part in enumerate(torch.split(order, size)):
             yield self._augmented(x[part], key.child(number)), y[part]
 
