@@ -20,7 +20,6 @@ import torch
 import aquila
 from aquila.core.packet import Packet
 from aquila.core.random import Key
-from aquila.sim.crew import crew_for
 from aquila.sim.hardware import prepare
 from aquila.tasks import build_model
 from aquila.tasks.transformer import token_loss
@@ -84,14 +83,13 @@ def measure(given, made):
     run = aquila.Simulation(
         method, made.theta0, made.devices, fleet=made.fleet, workers=given.workers
     )
-    crew = crew_for(made.theta0.device, made.devices[0].side_by_side, given.workers)
 
     def local_epochs():
         def train(number):
             made.devices[number].oracle(Key((0, 0, number))).train(run.theta, 0.01)
             return Packet(0)
 
-        crew.turns(range(given.devices), train, lambda number, reply: True)
+        run._crew.turns(range(given.devices), train, lambda number, reply: True)
 
     def bare_loop():
         batches = [b for shard in made.devices for b in shard.oracle(Key((1, 0, 0))).batches(0)]

@@ -32,11 +32,11 @@ def problem(module=None, **options):
     return aquila.problem(module or network(), shards, test=(x, y), **options)
 
 
-def run(made, workers, method="aquila", **parameters):
+def run(made, workers=0, method="aquila", strategy="auto", **parameters):
     parameters = {"alpha": 0.1, **parameters}
     return aquila.simulate(
         aquila.create(method, **parameters), made.theta0, made.devices, ROUNDS,
-        evaluate=made.evaluate, fleet=made.fleet, workers=workers,
+        evaluate=made.evaluate, fleet=made.fleet, workers=workers, strategy=strategy,
     )  # fmt: skip
 
 
@@ -47,6 +47,34 @@ def test_any_number_of_workers_gives_the_same_bits(method):
         other = run(problem(), workers, method)
         assert other.theta.numpy().tobytes() == one.theta.numpy().tobytes()
         assert other.records == one.records
+
+
+@pytest.mark.parametrize("strategy", ["one_by_one", "together", "side_by_side"])
+def test_so_does_any_strategy(strategy):
+    chosen, named = run(problem()), run(problem(), strategy=strategy)
+    assert named.theta.numpy().tobytes() == chosen.theta.numpy().tobytes()
+    assert named.records == chosen.records
+
+
+@pytest.mark.parametrize(
+    ("made", "options", "problem_said"),
+    [
+        ({}, {"strategy": "threads"}, "one_by_one, together, side_by_side, not threads"),
+        ({}, {"strategy": "one_by_one", "workers": 2}, "2 workers are for strategy side_by_side"),
+        ({"batch_size": 3}, {"strategy": "together"}, "device 0 cannot compute together"),
+    ],
+)
+def test_a_strategy_that_cannot_be_is_refused(made, options, problem_said):
+    with pytest.raises(ValueError, match=problem_said):
+        run(problem(**made), **options)
+
+
+def test_side_by_side_is_on_threads_and_one_by_one_on_the_callers():
+    here, there = Worker(), Worker()
+    here.run(strategy="one_by_one")
+    there.run(strategy="side_by_side")
+    assert set(here.threads.values()) == {threading.current_thread()}
+    assert threading.current_thread() not in there.threads.values()
 
 
 def test_so_do_local_epochs_on_minibatches():
@@ -97,10 +125,10 @@ class Worker:
 
         return gradient
 
-    def run(self, devices=6, workers=0, rounds=1):
+    def run(self, devices=6, rounds=1, **options):
         made = [self.device(number) for number in range(devices)]
         method = aquila.create("fedsgd", alpha=0.1)
-        return aquila.simulate(method, torch.ones(4), made, rounds, workers=workers)
+        return aquila.simulate(method, torch.ones(4), made, rounds, **options)
 
 
 def test_plain_functions_stay_on_the_callers_thread_unless_workers_are_named():
@@ -114,7 +142,7 @@ def test_plain_functions_stay_on_the_callers_thread_unless_workers_are_named():
 def test_quick_turns_are_not_worth_a_thread(monkeypatch):
     made = problem()
     monkeypatch.setattr(crew, "WORTH_A_THREAD", 1e9)
-    monkeypatch.setattr(crew.ThreadPoolExecutor, "submit", None)
+    monkeypatch.setattr(crew, "ThreadPoolExecutor", None)
     run(made, 0)
 
 

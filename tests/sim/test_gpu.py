@@ -7,7 +7,10 @@ import torch
 from torch import nn
 
 import aquila
+from aquila.core.innovation import measure
+from aquila.core.packet import Dense, Packet
 from aquila.core.random import Key
+from aquila.core.wire import pack, unpack
 from aquila.sim.flat import FlatModule
 from aquila.sim.hardware import prepare
 from aquila.tasks import build_model
@@ -111,6 +114,40 @@ def test_deterministic_runs_give_the_same_bits():
     for other in runs[1:]:
         assert torch.equal(runs[0].theta, other.theta)
         assert runs[0].records == other.records
+
+
+def test_devices_with_dropout_give_the_same_bits_one_after_another_and_overlapped():
+    prepare("cuda", "bf16", deterministic=True)
+    x, y = images(160)
+    shards = [(x[m::8], y[m::8]) for m in range(8)]
+    module = nn.Sequential(small_resnet(), nn.Dropout(0.3))
+    runs = []
+    for workers in (1, 0, 0):
+        made = aquila.problem(
+            module, shards, test=(x, y), batch_size=8, device="cuda", precision="bf16"
+        )
+        assert not made.devices[0].side_by_side
+        runs.append(train(made, workers=workers))
+    for other in runs[1:]:
+        assert torch.equal(runs[0].theta, other.theta)
+        assert runs[0].records == other.records
+
+
+@pytest.mark.parametrize("vector", ["dense", "codes"])
+def test_frames_of_the_gpu_and_the_cpu_are_the_same_bytes(vector):
+    v = torch.randn(100_003, generator=torch.Generator().manual_seed(0))
+    memory = torch.zeros_like(v)
+    made = {
+        place: Dense(v.to(place))
+        if vector == "dense"
+        else measure(v.to(place), memory.to(place)).midrise(5).upload
+        for place in ("cpu", "cuda")
+    }
+    frames = {place: pack(Packet(1, sent)) for place, sent in made.items()}
+    assert frames["cuda"] == frames["cpu"]
+    got = unpack(frames["cuda"], device="cuda").vector.decode()
+    assert got.is_cuda
+    assert torch.equal(got.cpu(), made["cpu"].decode())
 
 
 @pytest.mark.parametrize("name", ["aquila", "laq", "qsgd", "adaquantfl", "ladaq", "lena", "lag"])

@@ -3,8 +3,9 @@
 import threading
 
 import pytest
+import torch
 
-from aquila.sim.graph import Quiet
+from aquila.sim.graph import QUIET, Drawing, Quiet
 
 
 def test_recording_waits_for_work_and_keeps_new_work_waiting():
@@ -62,3 +63,72 @@ def test_whoever_works_may_record_once_the_others_have_stopped():
         ["a begins", "a ends", "b begins", "b ends"],
         ["b begins", "b ends", "a begins", "a ends"],
     )
+
+
+def test_a_recording_does_not_wait_for_work_that_rests():
+    quiet = Quiet()
+    resting, recorded = threading.Event(), threading.Event()
+
+    def work():
+        with quiet.working():
+            with quiet.resting():
+                resting.set()
+                recorded.wait()
+            with quiet.alone():
+                pass
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    resting.wait()
+    with quiet.alone():
+        recorded.set()
+    worker.join(timeout=10)
+    assert not worker.is_alive()
+
+
+def test_models_draw_one_after_another_and_leave_the_generator_as_it_was():
+    drawing, drawn, both = Drawing(), {}, threading.Barrier(4)
+    before = torch.get_rng_state()
+
+    def draw(seed):
+        both.wait()
+        with drawing.seeded(seed, torch.device("cpu")):
+            drawn[seed] = [torch.rand(()).item() for _ in range(500)]
+
+    threads = [threading.Thread(target=draw, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=10)
+    assert torch.equal(torch.get_rng_state(), before)
+    for seed in range(4):
+        generator = torch.Generator().manual_seed(seed)
+        assert drawn[seed] == [torch.rand((), generator=generator).item() for _ in range(500)]
+
+
+def test_who_waits_to_draw_does_not_keep_others_from_recording():
+    drawing, waiting = Drawing(), threading.Event()
+    cpu = torch.device("cpu")
+
+    def draw_later():
+        with QUIET.working():
+            waiting.set()
+            with drawing.seeded(1, cpu):
+                pass
+
+    later = threading.Thread(target=draw_later)
+    with QUIET.working(), drawing.seeded(0, cpu):
+        later.start()
+        waiting.wait()
+        with QUIET.alone():
+            pass
+    later.join(timeout=10)
+    assert not later.is_alive()
+
+
+def test_a_failure_while_drawing_lets_the_next_one_draw():
+    drawing, cpu = Drawing(), torch.device("cpu")
+    with pytest.raises(ValueError, match="failed"), drawing.seeded(0, cpu):
+        raise ValueError("failed")
+    with drawing.seeded(0, cpu):
+        pass

@@ -65,6 +65,7 @@ def train(
         link=setting.link(),
         on_nan=setting.on_nan,
         workers=setting.workers,
+        strategy=setting.strategy,
         participation=setting.participation,
         state_memory=setting.state_memory * 2**20 or None,
         out=out,

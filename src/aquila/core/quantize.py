@@ -1,6 +1,8 @@
 """Lossy half of an upload: vector -> codes. What the codes cost in bytes is the wire's business."""
 
 import math
+from ctypes import c_float
+from functools import cache
 from typing import Literal
 
 import torch
@@ -29,7 +31,9 @@ def midrise(v: Vector, bits: int) -> Codes | None:
 def range_grid(R: float, bits: int, dtype: torch.dtype) -> Grid | None:
     """Return the grid of 2**bits points from -R to R, or None if there is none."""
     top = 2**bits - 1
-    step = float(torch.tensor(2 * R / top, dtype=dtype))
+    step = 2 * R / top
+    if dtype == torch.float32:
+        step = c_float(step).value
     if step == 0:  # R = 0, or a subnormal range that the grid cannot divide any further
         return None
     return Grid(R, step, _last_float(top, dtype), code_dtype(bits))
@@ -85,6 +89,7 @@ def _rows(v: Vector, bucket: int) -> torch.Tensor:
     return torch.nn.functional.pad(v, (0, padding)).reshape(-1, bucket)
 
 
+@cache
 def _last_float(top: int, dtype: torch.dtype) -> float:
     """Largest number of this type that is at most `top`: float32 rounds 2**32 - 1 up to 2**32."""
     exact = torch.tensor(float(top), dtype=dtype)

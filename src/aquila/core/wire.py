@@ -4,6 +4,7 @@ The layout is written down in docs/wire-format.md. A new way to code a body is a
 encoder and one decoder here, and no method changes.
 """
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -95,17 +96,24 @@ def _shortest(vector: Codes) -> tuple[Kind, bytes]:
     demand(vector.dimension > 0 and vector.bucket > 0, "codes without coordinates or buckets")
     low, step = _array(vector.low), _array(vector.step)
     _demand_grid(low, step, vector.dimension, vector.bucket, vector.bits)
-    codes = vector.codes.to(code_dtype(vector.bits))
-    same = codes is vector.codes or bool((codes == vector.codes).all())
-    demand(same, f"codes do not fit {vector.bits} bits")
-    array = _array(codes)
+    codes = _array(_narrowed(vector))
     try:
-        kind, body = Kind.CODED, coder.encode(array, vector.bits)
+        kind, body = Kind.CODED, coder.encode(codes, vector.bits)
     except ValueError as problem:
         raise WireError(str(problem)) from None
     if len(body) >= packed_size(vector.dimension, vector.bits):
-        kind, body = Kind.FIXED, coder.pack(array, vector.bits)
+        kind, body = Kind.FIXED, coder.pack(codes, vector.bits)
     return kind, b"".join((_little(low), _little(step), body))
+
+
+def _narrowed(vector: Codes) -> torch.Tensor:
+    """Return the codes in the smallest type that holds their width."""
+    dtype = code_dtype(vector.bits)
+    if vector.codes.dtype == dtype:
+        return vector.codes
+    codes = vector.codes.to(dtype)
+    demand(bool((codes == vector.codes).all()), f"codes do not fit {vector.bits} bits")
+    return codes
 
 
 def _decode_empty(frame: Frame, device: torch.device | str) -> None:
@@ -118,7 +126,9 @@ def _decode_dense(frame: Frame, device: torch.device | str) -> Dense:
     demand(frame.bits == 8 * width, f"dense frame claims {frame.bits} bits a coordinate")
     demand(frame.bucket == 0, "dense frame claims buckets")
     _demand_size(frame, frame.dimension * width)
-    values = torch.from_numpy(_floats(frame, 0, frame.dimension)).to(device)
+    values = _host(frame.dimension, torch.float64 if width == 8 else torch.float32, device)
+    np.copyto(values.numpy(), np.frombuffer(frame.body, f"<f{width}", frame.dimension))
+    values = values.to(device, non_blocking=True)
     _demand_finite(values)
     return Dense(values)
 
@@ -132,16 +142,17 @@ def _decode_codes(frame: Frame, device: torch.device | str) -> Codes:
     if frame.kind is Kind.FIXED:
         _demand_size(frame, 2 * grids * width + packed_size(count, bits))
     demand(frame.body_bytes >= 2 * grids * width, "grids of the codes are cut short")
-    low, step = _floats(frame, 0, grids), _floats(frame, grids * width, grids)
+    both = _floats(frame, 2 * grids)
+    low, step = both[:grids], both[grids:]
     _demand_grid(low, step, count, bucket, bits)
-    codes = torch.empty(count, dtype=code_dtype(bits))
+    codes = _host(count, code_dtype(bits), device)
     read = coder.decode if frame.kind is Kind.CODED else coder.unpack
     try:
         read(memoryview(frame.body)[2 * grids * width :], codes.numpy(), bits)
     except ValueError as problem:
         raise WireError(str(problem)) from None
     grid = torch.from_numpy(low).to(device), torch.from_numpy(step).to(device)
-    return Codes(codes.to(device), bits, *grid, bucket)
+    return Codes(codes.to(device, non_blocking=True), bits, *grid, bucket)
 
 
 _DECODERS = {
@@ -158,20 +169,28 @@ def packed_size(count: int, bits: int) -> int:
 
 
 def _array(values: torch.Tensor) -> NDArray[Any]:
-    return values.detach().cpu().contiguous().numpy()
+    if values.is_cuda:
+        values = _host(values.numel(), values.dtype, values.device).copy_(values)
+    return values.detach().contiguous().numpy()
+
+
+def _host(count: int, dtype: torch.dtype, device: torch.device | str) -> torch.Tensor:
+    """Return memory of the host; for a GPU pinned, which copies faster and torch uses again."""
+    return torch.empty(count, dtype=dtype, pin_memory=torch.device(device).type == "cuda")
 
 
 def _little(array: NDArray[Any]) -> memoryview:
-    return array.astype(array.dtype.newbyteorder("<"), copy=False).view(np.uint8).data
+    return (array if sys.byteorder == "little" else array.byteswap()).data.cast("B")
 
 
 def _float_width(frame: Frame) -> int:
     return 8 if frame.flags & Flag.DOUBLE else 4
 
 
-def _floats(frame: Frame, offset: int, count: int) -> NDArray[Any]:
-    array = np.frombuffer(frame.body, f"<f{_float_width(frame)}", count, offset)
-    return array.astype(array.dtype.newbyteorder("="), copy=True)
+def _floats(frame: Frame, count: int) -> NDArray[Any]:
+    """Return a copy of the first floats of a body."""
+    array = np.frombuffer(frame.body, np.float64 if _float_width(frame) == 8 else np.float32, count)
+    return array.copy() if sys.byteorder == "little" else array.byteswap()
 
 
 def _demand_size(frame: Frame, expected: int) -> None:

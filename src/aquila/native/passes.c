@@ -8,7 +8,6 @@
 #include <Python.h>
 
 #include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { LANES = 65536, CHUNK = 1024 };
@@ -27,7 +26,7 @@ typedef struct {
 #define DEFINE_MEASURE(REAL, UNSIGNED)                                                            \
     FOR_EACH_CPU static double measure_##REAL(const REAL *restrict gradient,                      \
                                               const REAL *restrict memory, size_t count,          \
-                                              double *restrict squares)                           \
+                                              double *restrict squares, int first)                \
     {                                                                                             \
         UNSIGNED largest = 0;                                                                     \
         REAL result;                                                                              \
@@ -37,7 +36,8 @@ typedef struct {
             memcpy(&magnitude, &v, sizeof v);                                                     \
             magnitude &= (UNSIGNED)-1 >> 1;                                                       \
             largest = magnitude > largest ? magnitude : largest;                                  \
-            squares[i] += (double)v * (double)v;                                                  \
+            double square = (double)v * (double)v;                                                \
+            squares[i] = first ? square : squares[i] + square;                                    \
         }                                                                                         \
         memcpy(&result, &largest, sizeof result);                                                 \
         return result;                                                                            \
@@ -48,7 +48,7 @@ typedef struct {
     FOR_EACH_CPU static void quantize_##REAL(                                                     \
         const REAL *restrict gradient, const REAL *restrict memory, REAL *restrict moved,         \
         int32_t *restrict codes, size_t count, Grid grid, double *restrict sent,                  \
-        double *restrict error)                                                                   \
+        double *restrict error, int first)                                                        \
     {                                                                                             \
         const REAL R = (REAL)grid.largest, step = (REAL)grid.step, last = (REAL)grid.last;        \
         for (size_t i = 0; i < count; i++) {                                                      \
@@ -60,8 +60,9 @@ typedef struct {
             REAL dq = (REAL)codes[i] * step - R;                                                  \
             REAL left = v - dq;                                                                   \
             moved[i] = memory[i] + dq;                                                            \
-            sent[i] += (double)dq * (double)dq;                                                   \
-            error[i] += (double)left * (double)left;                                              \
+            double dq2 = (double)dq * (double)dq, left2 = (double)left * (double)left;            \
+            sent[i] = first ? dq2 : sent[i] + dq2;                                                \
+            error[i] = first ? left2 : error[i] + left2;                                          \
         }                                                                                         \
     }
 
@@ -89,7 +90,17 @@ static size_t lanes_of(size_t count)
     return lanes;
 }
 
-static double fold(double *lanes, size_t count)
+/* Kept by each thread: the allocator would give so large a piece back to the system every time.
+ * Only lanes that no coordinate reaches are cleared; the others are first written, then added to. */
+static double *lanes_for(size_t count, int second)
+{
+    static _Thread_local double lanes[2][LANES];
+    size_t used = smaller(count, LANES);
+    memset(lanes[second] + used, 0, (lanes_of(count) - used) * sizeof **lanes);
+    return lanes[second];
+}
+
+FOR_EACH_CPU static double fold(double *lanes, size_t count)
 {
     for (size_t half = count / 2; half > 0; half /= 2)
         for (size_t i = 0; i < half; i++) lanes[i] += lanes[i + half];
@@ -108,8 +119,9 @@ static double measure(const char *gradient, const char *memory, size_t count, si
         const void *g = gradient + i * item;
         const void *q = memory ? (const void *)(memory + i * item) : zeros;
         size_t some = smaller(CHUNK, count - i);
-        double here = item == sizeof(float) ? measure_float(g, q, some, squares + i % LANES)
-                                            : measure_double(g, q, some, squares + i % LANES);
+        double *lane = squares + i % LANES;
+        double here = item == sizeof(float) ? measure_float(g, q, some, lane, i < LANES)
+                                            : measure_double(g, q, some, lane, i < LANES);
         largest = larger_or_nan(largest, here);
     }
     return largest;
@@ -125,9 +137,9 @@ static void quantize(const char *gradient, const char *memory, char *moved, char
         void *m = moved + i * item, *c = codes + i * code_item;
         size_t some = smaller(CHUNK, count - i), lane = i % LANES;
         if (item == sizeof(float))
-            quantize_float(g, q, m, wide, some, grid, sent + lane, error + lane);
+            quantize_float(g, q, m, wide, some, grid, sent + lane, error + lane, i < LANES);
         else
-            quantize_double(g, q, m, wide, some, grid, sent + lane, error + lane);
+            quantize_double(g, q, m, wide, some, grid, sent + lane, error + lane, i < LANES);
         if (code_item == 1) narrow_uint8_t(c, wide, some);
         if (code_item == 2) narrow_uint16_t(c, wide, some);
         if (code_item == 4) memcpy(c, wide, some * sizeof *wide);
@@ -174,14 +186,12 @@ static int acquire(PyObject **objects, Py_buffer *buffers, int count, int first_
 static PyObject *measured(const Py_buffer *gradient, const Py_buffer *memory)
 {
     size_t count = gradient->len / gradient->itemsize, lanes = lanes_of(count);
-    double *squares = calloc(lanes, sizeof *squares), largest, squared;
-    if (squares == NULL) return PyErr_NoMemory();
+    double *squares = lanes_for(count, 0), largest, squared;
     Py_BEGIN_ALLOW_THREADS
     largest = measure(gradient->buf, memory ? memory->buf : NULL, count, gradient->itemsize,
                       squares);
     squared = fold(squares, lanes);
     Py_END_ALLOW_THREADS
-    free(squares);
     return Py_BuildValue("dd", largest, squared);
 }
 
@@ -205,15 +215,13 @@ static PyObject *quantized(const Py_buffer *gradient, const Py_buffer *memory, P
                            Py_buffer *codes, Grid grid)
 {
     size_t count = gradient->len / gradient->itemsize, lanes = lanes_of(count);
-    double *sent = calloc(2 * lanes, sizeof *sent), *error = sent + lanes, sums[2];
-    if (sent == NULL) return PyErr_NoMemory();
+    double *sent = lanes_for(count, 0), *error = lanes_for(count, 1), sums[2];
     Py_BEGIN_ALLOW_THREADS
     quantize(gradient->buf, memory->buf, moved->buf, codes->buf, count, gradient->itemsize,
              codes->itemsize, grid, sent, error);
     sums[0] = fold(sent, lanes);
     sums[1] = fold(error, lanes);
     Py_END_ALLOW_THREADS
-    free(sent);
     return Py_BuildValue("dd", sums[0], sums[1]);
 }
 

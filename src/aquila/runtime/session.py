@@ -64,7 +64,7 @@ class DeviceSession:
         self.last_round = NEVER
         self.acked = NOTHING
         self.notes: dict[str, float] = {}
-        self._shard = shard
+        self.shard = shard
         self._seed = seed
         self._on_nan = on_nan
         self._unpack = unpack_order
@@ -119,7 +119,7 @@ class DeviceSession:
 
     def _turn(self, state: Any, packet: Packet) -> Turn[Any]:
         key = Key((self._seed, packet.round, self.device))
-        oracle = self._shard.oracle(key.child(Purpose.DATA))
+        oracle = self.shard.oracle(key.child(Purpose.DATA))
         guarded = GuardedOracle(oracle, self.device, packet.round)
         try:
             return self.half.step(state, packet, guarded, key.child(Purpose.DEVICE))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar, get_args
 
 import torch
 
@@ -22,51 +22,71 @@ from aquila.sim.hardware import core_count
 WORTH_A_THREAD = 2e-3
 """Seconds a turn must take for threads to pay: they pass the interpreter's lock to each other."""
 
-GPU_WORKERS = 2
-"""Devices side by side on a GPU, so that it has work while one of them waits for the host."""
+GPU_WORKERS = {True: 3, False: 2, None: 1}
+"""Devices at once on a GPU, by whether they may be side by side, so that it has work while one of
+them waits for the host. Of those that may not, one trains while the other is being measured."""
 
-CODING_THREADS = 4
-"""Threads that turn replies into bytes while a GPU trains."""
+Strategy = Literal["auto", "one_by_one", "together", "side_by_side"]
+"""How devices get their turns; `together` also one by one, but with gradients of many at once."""
 
 Answer = Callable[[DeviceId], Packet]
 Deliver = Callable[[DeviceId, Packet], bool]
+Foresee = Callable[[Sequence[DeviceId]], None]
 T = TypeVar("T")
 
 
 class Crew(Protocol):
     """Does the turns of a round."""
 
-    def turns(self, devices: Sequence[DeviceId], answer: Answer, deliver: Deliver) -> list[bool]:
-        """Have every device answer and every answer delivered; return what delivering returned."""
+    def turns(
+        self, devices: Sequence[DeviceId], answer: Answer, deliver: Deliver, foresee: Foresee
+    ) -> list[bool]:
+        """Have every device answer and every answer delivered; return what delivering returned.
+
+        Tells `foresee` of devices that will answer one after another.
+        """
 
 
-def crew_for(place: torch.device, side_by_side: bool | None, workers: int) -> Crew:
+def crew_for(
+    place: torch.device, side_by_side: bool | None, workers: int = 0, strategy: Strategy = "auto"
+) -> Crew:
     """Return the crew for devices that compute at a place.
 
     `side_by_side` says whether devices may have their turns at the same time; None means that
     nobody knows. `workers` is how many do, or 0 to have it chosen.
     """
+    if strategy not in get_args(Strategy):
+        raise ValueError(f"strategy must be one of {', '.join(get_args(Strategy))}, not {strategy}")
     if workers < 0:
         raise ValueError(f"workers must be at least 1, or 0 to have them chosen, not {workers}")
+    if strategy in ("one_by_one", "together"):
+        if workers > 1:
+            raise ValueError(f"{workers} workers are for strategy side_by_side, not {strategy}")
+        workers = 1
+    elif strategy == "side_by_side":
+        workers = workers or (core_count() if place.type == "cpu" else GPU_WORKERS[True])
     if workers > 1 and side_by_side is False:
         raise ValueError(
             "the model draws random numbers (dropout, say) from torch's one generator, so its "
             "devices cannot be trained side by side; leave workers at 0 or 1"
         )
-    return (
-        GpuCrew(side_by_side, workers) if place.type == "cuda" else CpuCrew(side_by_side, workers)
-    )
+    if place.type == "cuda":
+        return GpuCrew(side_by_side, workers)
+    return CpuCrew(side_by_side, workers, foresees=strategy in ("auto", "together"))
 
 
 class CpuCrew:
     """Devices one after another until two have shown whether threads pay."""
 
-    def __init__(self, side_by_side: bool | None, workers: int) -> None:
+    def __init__(self, side_by_side: bool | None, workers: int, foresees: bool = True) -> None:
         self._side_by_side = side_by_side
+        self._foresees = foresees
         self._workers = workers if side_by_side is not None or workers else 1
         self._threads: ThreadPoolExecutor | None = None
 
-    def turns(self, devices: Sequence[DeviceId], answer: Answer, deliver: Deliver) -> list[bool]:
+    def turns(
+        self, devices: Sequence[DeviceId], answer: Answer, deliver: Deliver, foresee: Foresee
+    ) -> list[bool]:
         """Have every device answer and every answer delivered."""
 
         def turn(device: DeviceId) -> bool:
@@ -76,6 +96,8 @@ class CpuCrew:
             first = [] if self._workers or len(devices) < 2 else self._choose(turn, devices)
             rest = devices[len(first) :]
             if self._workers <= 1:
+                if self._foresees:
+                    foresee(rest)
                 return first + [turn(device) for device in rest]
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self._workers, "device", _compute_alone)
@@ -94,19 +116,22 @@ class CpuCrew:
 class GpuCrew:
     """Devices on threads with streams of their own; others turn their replies into bytes meanwhile.
 
-    While one device waits for the host, another one computes. Devices that must not be side by side
-    stay on the caller's thread.
+    While one device waits for the host, another one computes. Devices of which nobody knows whether
+    they may be side by side stay on the caller's thread.
     """
 
     def __init__(self, side_by_side: bool | None, workers: int) -> None:
-        self._coding = ThreadPoolExecutor(CODING_THREADS, "coding")
         self._training: ThreadPoolExecutor | None = None
+        self._copies: torch.cuda.Stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         self._local = threading.local()
-        workers = workers or (GPU_WORKERS if side_by_side else 1)
+        workers = workers or GPU_WORKERS[side_by_side]
+        self._coding = ThreadPoolExecutor(max(1, core_count() - workers), "coding")
         if workers > 1:
             self._training = ThreadPoolExecutor(workers, "device")
 
-    def turns(self, devices: Sequence[DeviceId], answer: Answer, deliver: Deliver) -> list[bool]:
+    def turns(
+        self, devices: Sequence[DeviceId], answer: Answer, deliver: Deliver, foresee: Foresee
+    ) -> list[bool]:
         """Have every device answer, and its answer delivered while others train."""
         delivered: dict[DeviceId, Future[bool]] = {}
 
@@ -115,7 +140,7 @@ class GpuCrew:
             ready = torch.cuda.Event()  # type: ignore[no-untyped-call]
             ready.record()
             work = partial(deliver, device, reply)
-            delivered[device] = self._coding.submit(self._on_own_stream, work, ready)
+            delivered[device] = self._coding.submit(self._on, self._copies, work, ready)
 
         try:
             if self._training is None:
@@ -130,12 +155,17 @@ class GpuCrew:
             arrived = _results(delivered[device] for device in devices if device in delivered)
         return arrived
 
-    def _on_own_stream(self, work: Callable[[], T], after: torch.cuda.Event | None = None) -> T:
-        """Do some work on this thread's stream, and wait until the GPU has done it."""
+    def _on_own_stream(self, work: Callable[[], T]) -> T:
+        if not hasattr(self._local, "stream"):
+            self._local.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        return self._on(self._local.stream, work)
+
+    @staticmethod
+    def _on(
+        stream: torch.cuda.Stream, work: Callable[[], T], after: torch.cuda.Event | None = None
+    ) -> T:
+        """Do some work on a stream, and wait until the GPU has done it."""
         with QUIET.working():
-            if not hasattr(self._local, "stream"):
-                self._local.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-            stream: torch.cuda.Stream = self._local.stream
             if after is not None:
                 stream.wait_event(after)
             with torch.cuda.stream(stream):

@@ -10,7 +10,7 @@ from torch import nn
 
 from aquila.core.random import Key
 from aquila.core.vector import Vector
-from aquila.sim.graph import StepGraphs
+from aquila.sim.graph import DRAWING, StepGraphs
 from aquila.tasks.models import has_batch_norm
 
 Batch = tuple[torch.Tensor, torch.Tensor]
@@ -25,11 +25,18 @@ Precision = Literal["float32", "tf32", "bf16"]
 CHUNK = 8192
 """Targets in one pass through the module; larger batches add up their gradients."""
 
+CACHE_BYTES = 2**23
+"""What one pass on a CPU may keep for its way back, so that caches hold it."""
+
+FEWEST = 16
+"""Samples that are worth a pass, however much they keep."""
+
 
 class FlatModule:
     """A copy of a module whose parameters and gradients are views of two flat vectors.
 
-    `draws` says whether the module draws random numbers as it trains, once `probe` has found out.
+    `probe` finds out whether the module draws random numbers as it trains (`draws`), and how many
+    bytes a sample has it keep from the way forward for the way back.
     """
 
     def __init__(
@@ -47,17 +54,18 @@ class FlatModule:
         self.precision = precision
         self.fuse = fuse
         self.draws = True
-        parameters = [p for p in self.module.parameters() if p.requires_grad]
+        self._kept_bytes = 0
+        trained = {n: p for n, p in self.module.named_parameters() if p.requires_grad}
+        parameters = list(trained.values())
         if not parameters:
             raise ValueError("the module has no parameters to train")
         self.theta = torch.cat([p.detach().reshape(-1) for p in parameters])
         self.grad = torch.zeros_like(self.theta)
-        start = 0
-        for p in parameters:
-            end = start + p.numel()
-            p.data = self.theta[start:end].view_as(p)
-            p.grad = self.grad[start:end].view_as(p)
-            start = end
+        self._shapes = {name: p.shape for name, p in trained.items()}
+        for p, data, gradient in zip(
+            parameters, self.named(self.theta).values(), self.named(self.grad).values(), strict=True
+        ):
+            p.data, p.grad = data, gradient
         self._accuracy = torch.zeros((), device=device)
         self._guesses: Batch | None = None
         # the statistics of a batch norm are those of the whole batch, which so must not be cut
@@ -70,16 +78,33 @@ class FlatModule:
     def copy(self) -> "FlatModule":
         """Return another one that shares no memory with this."""
         made = FlatModule(self.module, self.loss, self.theta.device, self.precision, self.fuse)
-        made.draws = self.draws
+        made.draws, made._kept_bytes = self.draws, self._kept_bytes
         return made
 
-    @torch.no_grad()
+    def named(self, vector: Vector) -> dict[str, torch.Tensor]:
+        """Return views of a flat vector as the parameters it stands for."""
+        parts = torch.split(vector, [shape.numel() for shape in self._shapes.values()])
+        shapes = zip(self._shapes.items(), parts, strict=True)
+        return {name: part.view(shape) for (name, shape), part in shapes}
+
     def probe(self, x: torch.Tensor) -> None:
-        """Find out by a pass over some inputs whether the module draws random numbers."""
-        with self._randomness(Key((0,))):
+        """Find out by a pass over some inputs what training does."""
+        parameters, kept = self.theta.untyped_storage().data_ptr(), {}
+
+        def note(tensor: torch.Tensor) -> torch.Tensor:
+            if tensor.untyped_storage().data_ptr() != parameters:
+                kept[tensor.data_ptr()] = tensor.nbytes
+            return tensor
+
+        with (
+            self._randomness(Key((0,))),
+            torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor),
+        ):
             before = _generator_state(x.device)
-            self.outputs(channels_last(x), self.module)  # not compiled: its shape is unusual
+            outputs = self.outputs(channels_last(x), self.module)  # not compiled: an unusual shape
             self.draws = not before.equal(_generator_state(x.device))
+            del outputs
+        self._kept_bytes = sum(kept.values()) // len(x)
 
     def gradient(
         self, theta: Vector, batch: Batch, key: Key, mask: torch.Tensor | None = None
@@ -88,12 +113,10 @@ class FlatModule:
         self._begin(theta)
         self.grad.zero_()
         x, y = batch
-        size = len(x) if self._whole else max(1, CHUNK // y[0].numel())
+        passes = 1 if self._whole else -(-len(x) // self._pass_size(y[0].numel()))
         with self._randomness(key):
-            for start in range(0, len(x), size):
-                part = slice(start, start + size)
-                loss = self._backward(x[part], y[part], mask, share=len(x[part]) / len(x))
-                self._loss_sum += loss
+            for inputs, targets in zip(x.tensor_split(passes), y.tensor_split(passes), strict=True):
+                self._loss_sum += self._backward(inputs, targets, mask, len(inputs) / len(x))
         return float(self._loss_sum), self.grad.clone()
 
     def descend(
@@ -135,6 +158,13 @@ class FlatModule:
             self._guesses = None
         return float(self._accuracy)
 
+    def _pass_size(self, targets: int) -> int:
+        """Samples in one pass: what is kept of them should not leave a CPU's caches."""
+        size = max(1, CHUNK // targets)
+        if self.theta.is_cuda or not self._kept_bytes:
+            return size
+        return min(size, max(FEWEST, CACHE_BYTES // self._kept_bytes))
+
     def _begin(self, theta: Vector) -> None:
         self.load(theta)
         self._loss_sum.zero_()
@@ -153,12 +183,13 @@ class FlatModule:
             outputs = outputs.masked_fill(~mask, 0)
         loss = self.loss(outputs, y) * share
         loss.backward()  # type: ignore[no-untyped-call]
-        if is_classification(outputs, y):
-            self._note(outputs.detach(), y)
+        self.note(outputs.detach(), y)
         return loss.detach()
 
-    def _note(self, outputs: torch.Tensor, y: torch.Tensor) -> None:
+    def note(self, outputs: torch.Tensor, y: torch.Tensor) -> None:
         """Keep what the accuracy takes; a graph must work it out, as it uses its memory again."""
+        if not is_classification(outputs, y):
+            return
         if outputs.is_cuda:
             self._accuracy.copy_((outputs.argmax(-1) == y).float().mean())
         else:
@@ -170,11 +201,7 @@ class FlatModule:
         if not self.draws:
             yield
             return
-        device, seed = self.theta.device, key.torch().initial_seed()
-        with torch.random.fork_rng([device] if device.type == "cuda" else []):
-            torch.default_generator.manual_seed(seed)
-            if device.type == "cuda":
-                torch.cuda.manual_seed(seed)
+        with DRAWING.seeded(key.torch().initial_seed(), self.theta.device):
             yield
 
 

@@ -46,6 +46,16 @@ class Quiet:
             finally:
                 self._busy += mine
 
+    @contextmanager
+    def resting(self) -> Iterator[None]:
+        """Not work for a while: others may record."""
+        mine = int(getattr(self._local, "working", False))
+        self._count(-mine)
+        try:
+            yield
+        finally:
+            self._count(+mine)
+
     def _count(self, change: int) -> None:
         with self._condition:
             self._busy += change
@@ -53,6 +63,39 @@ class Quiet:
 
 
 QUIET = Quiet()
+
+
+class Drawing:
+    """Has models draw random numbers one after another, as torch has one generator for all.
+
+    On a GPU the next one's work is queued behind the last one's, so that nobody has to wait for it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._drawn: torch.cuda.Event | None = None
+
+    @contextmanager
+    def seeded(self, seed: int, device: torch.device) -> Iterator[None]:
+        """Seed torch's generators, and leave them as they were."""
+        on_gpu = device.type == "cuda"
+        with QUIET.resting():
+            self._lock.acquire()
+        try:
+            if on_gpu and self._drawn is not None:
+                torch.cuda.current_stream().wait_event(self._drawn)
+            with torch.random.fork_rng([device] if on_gpu else []):
+                torch.default_generator.manual_seed(seed)
+                if on_gpu:
+                    torch.cuda.manual_seed(seed)
+                yield
+            if on_gpu:
+                self._drawn = torch.cuda.current_stream().record_event()
+        finally:
+            self._lock.release()
+
+
+DRAWING = Drawing()
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,15 @@
 """The machine a run computes on."""
 
+import ctypes
 import os
+import sys
 
 import torch
 
 from aquila.sim.flat import Precision
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+"""Options of glibc's mallopt."""
 
 
 def core_count() -> int:
@@ -21,6 +26,8 @@ def prepare(device: str, precision: Precision, deterministic: bool) -> None:
     """Set torch up for a run; ValueError if the machine does not have the device."""
     if device == "cuda" and not torch.cuda.is_available():
         raise ValueError("there is no CUDA GPU on this machine; use device = cpu")
+    if device == "cuda":
+        _keep_freed_memory()
     if device == "cpu":
         torch.set_num_threads(1)  # devices are small; a second thread only waits for the first
     short = precision != "float32"
@@ -31,3 +38,11 @@ def prepare(device: str, precision: Precision, deterministic: bool) -> None:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     if deterministic != torch.are_deterministic_algorithms_enabled():  # the call imports a compiler
         torch.use_deterministic_algorithms(deterministic)
+
+
+def _keep_freed_memory() -> None:
+    """Have malloc keep large blocks that are freed: fresh pages cost more than a copy into them."""
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None)
+        libc.mallopt(M_MMAP_THRESHOLD, 2**30)
+        libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)

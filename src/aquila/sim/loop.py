@@ -9,15 +9,15 @@ from typing import Any, get_args
 import torch
 
 from aquila.core.fleet import DeviceId, Fleet
-from aquila.core.method import Method
+from aquila.core.method import Method, theta_of
 from aquila.core.packet import Packet
 from aquila.core.random import Key, Purpose
 from aquila.core.vector import Vector
 from aquila.core.wire import pack, unpack
 from aquila.runtime.finite import NanPolicy
 from aquila.runtime.ledger import Cost, Ledger, cost_of
-from aquila.runtime.session import DeviceSession, ServerSession
-from aquila.sim.crew import crew_for
+from aquila.runtime.session import DeviceSession, Order, ServerSession
+from aquila.sim.crew import Strategy, crew_for
 from aquila.sim.link import Link
 from aquila.sim.oracle import Device, as_shard
 from aquila.sim.records import Happened, Record, make_record
@@ -29,8 +29,10 @@ Evaluate = Callable[[Vector], Mapping[str, float]]
 class Simulation:
     """A run that can be advanced round by round and looked into between rounds.
 
-    `workers` is how many devices compute side by side on the CPU, 0 to have it chosen; the results
-    do not depend on it. `participation` is the share of the devices that a round is for, drawn
+    `strategy` says how devices get their turns: `one_by_one`, `together` (gradients of many devices
+    in one pass, where that gives the same bits), `side_by_side`, or whichever is best (`auto`).
+    `workers` is how many compute side by side, 0 to have it chosen. The results depend on neither.
+    `participation` is the share of the devices that a round is for, drawn
     anew every round. Devices' states that could take more than `state_memory` bytes (default: half
     of the machine's memory) live in a nameless file in `state_folder` instead. `setting` is any
     text that tells this run from others with the same method, model and seed; a checkpoint is
@@ -48,6 +50,7 @@ class Simulation:
         link: Link | None = None,
         on_nan: NanPolicy = "stop",
         workers: int = 0,
+        strategy: Strategy = "auto",
         participation: float = 1.0,
         state_memory: int | None = None,
         state_folder: Path | None = None,
@@ -61,9 +64,11 @@ class Simulation:
         self.server = ServerSession(
             method, theta0.clone(), self.fleet, seed, trusting, participation
         )
-        self._crew = crew_for(theta0.device, _side_by_side(devices), workers)
+        self._crew = crew_for(theta0.device, _side_by_side(devices), workers, strategy)
+        if strategy == "together":
+            _check_together(devices)
         self.fingerprint = (
-            f"method {method!r}\nmodel {_digest(theta0)}\ngroups {self.fleet.groups}\n"
+            f"method {method!r}\nmodel {_digest_of(theta0)}\n{_summary(self.fleet)}\n"
             f"seed {seed}\nlink {self.link!r}\non_nan {on_nan}\n"
             + (f"participation {participation}\n" if participation != 1 else "")
             + setting
@@ -120,6 +125,7 @@ class Simulation:
             reached,
             lambda device: self.devices[device].answer(orders[device]),
             partial(self._deliver, ledger),
+            partial(self._foresee, orders),
         )
         happened = self._close(ledger, lost=len(orders) - sum(arrived))
         self._orders.forget()
@@ -128,6 +134,18 @@ class Simulation:
         metrics = evaluate(self.theta.clone()) if evaluate else {}
         notes = [self.devices[device].notes for device in reached]
         return make_record(round, happened, notes, metrics)
+
+    def _foresee(self, orders: Mapping[DeviceId, Order], devices: Sequence[DeviceId]) -> None:
+        """Tell those that compute for several devices at once who comes, and with which model."""
+        coming: dict[tuple[int, int], list[DeviceId]] = {}
+        for device in devices:
+            together = getattr(self.devices[device].shard, "together", None)
+            if together is not None:
+                coming.setdefault((id(together), id(orders[device].model)), []).append(device)
+        for alike in coming.values():
+            theta = theta_of(self._orders.read(orders[alike[0]].model, 0))
+            shards: list[Any] = [self.devices[device].shard for device in alike]
+            shards[0].together.expect(theta, shards)
 
     def _deliver(self, ledger: Ledger, device: DeviceId, reply: Packet) -> bool:
         """Pack a reply, count it, and hand it to the server unless it gets lost."""
@@ -181,9 +199,25 @@ def _side_by_side(devices: Sequence[Device]) -> bool | None:
     return False if False in said else None if None in said else True
 
 
-def _digest(theta: Vector) -> str:
-    content = theta.detach().cpu().numpy().tobytes()
-    return f"{theta.numel()} x {theta.dtype} {hashlib.sha256(content).hexdigest()[:16]}"
+def _check_together(devices: Sequence[Device]) -> None:
+    for number, device in enumerate(devices):
+        if getattr(device, "together", None) is None:
+            raise ValueError(
+                f"device {number} cannot compute together with others: that takes full gradients "
+                "of a module without dropout, in float32 on a CPU"
+            )
+
+
+def _summary(fleet: Fleet) -> str:
+    return f"devices {len(fleet.devices)} in groups {_digest(repr(fleet.groups).encode())}"
+
+
+def _digest_of(theta: Vector) -> str:
+    return f"{theta.numel()} x {theta.dtype} {_digest(theta.detach().cpu().numpy().tobytes())}"
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
 def _check_arguments(

@@ -13,6 +13,7 @@ from aquila.core.vector import Vector
 from aquila.sim.flat import Batch, FlatModule, Loss, Precision, channels_last
 from aquila.sim.judge import Judge
 from aquila.sim.replicas import Latest, Replicas
+from aquila.sim.together import Together
 from aquila.tasks.widths import held_coordinates
 
 Augment = Callable[[torch.Tensor, Key], torch.Tensor]
@@ -21,10 +22,14 @@ Augment = Callable[[torch.Tensor, Key], torch.Tensor]
 
 @dataclass(frozen=True)
 class ModuleShard:
-    """The samples of one device; `batch_size` None means all of them at once."""
+    """The samples of one device; `batch_size` None means all of them at once.
+
+    `together` may have computed the device's gradient along with those of others.
+    """
 
     models: Replicas
     latest: Latest
+    together: Together | None
     data: Batch
     batch_size: int | None
     epochs: int
@@ -61,8 +66,13 @@ class ModuleOracle:
 
     def gradient(self, theta: Vector) -> tuple[float, Vector]:
         """Return loss and gradient on the round's minibatch, or on all samples."""
-        first = next(iter(self.batches(epoch=0)))
         model = self._model()
+        together = self.shard.together
+        answer = None if together is None else together.answer(self.shard, theta)
+        if answer is not None:
+            model.note(answer.outputs, self.shard.data[1])
+            return answer.loss, answer.gradient
+        first = next(iter(self.batches(epoch=0)))
         return model.gradient(theta, first, self.key, self.shard.classes)
 
     def train(self, theta: Vector, alpha: float) -> tuple[float, Vector]:
@@ -84,7 +94,8 @@ class ModuleOracle:
         if size is None or size >= len(x):
             yield self._augmented(x, key), y
             return
-        order = torch.randperm(len(x), generator=key.torch()).to(x.device)
+        order = torch.randperm(len(x), generator=key.torch(), pin_memory=x.is_cuda)
+        order = order.to(x.device, non_blocking=True)
         for number, part in enumerate(torch.split(order, size)):
             yield self._augmented(x[part], key.child(number)), y[part]
 
@@ -138,12 +149,15 @@ def problem(
     placed = [(channels_last(x.to(device)), y.to(device)) for x, y in shards]
     for model in models:
         model.first.probe(placed[0][0][:2])
+    whole = batch_size is None and augment is None and classes is None
+    together = [_together(model.first) if whole else None for model in models]
     devices = tuple(
         ModuleShard(
-            models[group], latest, data, batch_size, epochs, seen[m] if seen else None, augment
+            models[group], latest, together[group], data,
+            batch_size, epochs, seen[m] if seen else None, augment,
         )
         for m, (group, data) in enumerate(zip(groups, placed, strict=True))
-    )
+    )  # fmt: skip
     first = models[0].first
     fleet = Fleet(first.theta.numel(), groups, slices, device)
     judge = None
@@ -152,6 +166,12 @@ def problem(
         judged = channels_last(test[0].to(device)), test[1].to(device)
         judge = Judge(first, latest, judged, inputs, seen)
     return Problem(first.theta.clone(), devices, fleet, judge)
+
+
+def _together(model: FlatModule) -> Together | None:
+    """Return who computes for many devices at once, for a model that bears it."""
+    plain = model.theta.is_cpu and model.precision == "float32" and not model.fuse
+    return Together(model) if plain and not model.draws else None
 
 
 def _check_work(

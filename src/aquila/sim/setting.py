@@ -54,7 +54,10 @@ class Setting:
     ] = "stop"
     evaluate_every: Annotated[int, Bounds("rounds between two evaluations", 1)] = 1
     device: Annotated[Literal["cpu", "cuda"], "where to compute"] = "cpu"
-    workers: Annotated[int, Bounds("devices side by side on the CPU; 0 for as many as pay", 0)] = 0
+    workers: Annotated[int, Bounds("devices side by side; 0 for as many as pay", 0)] = 0
+    strategy: Annotated[
+        Literal["auto", "one_by_one", "together", "side_by_side"], "how devices get their turns"
+    ] = "auto"
     state_memory: Annotated[
         int, Bounds("MiB for the devices' states, else on disk; 0: half the memory", 0)
     ] = 0
@@ -105,7 +108,8 @@ class Setting:
 
         `participation` must too, but of that the simulation itself takes care.
         """
-        free = {"rounds", "folder", "evaluate_every", "workers", "participation", "state_memory"}
+        free = {"rounds", "folder", "evaluate_every", "participation"}
+        free |= {"workers", "strategy", "state_memory"}
         return "\n".join(f"{n} {value}" for n, value in asdict(self).items() if n not in free)
 
     def to_dict(self) -> dict[str, object]:

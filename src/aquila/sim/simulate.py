@@ -8,6 +8,7 @@ from aquila.core.fleet import Fleet
 from aquila.core.method import Method
 from aquila.core.vector import Vector
 from aquila.runtime.finite import NanPolicy
+from aquila.sim.crew import Strategy
 from aquila.sim.folder import RunFolder
 from aquila.sim.link import Link
 from aquila.sim.loop import Evaluate, Simulation
@@ -36,6 +37,7 @@ def simulate(
     link: Link | None = None,
     on_nan: NanPolicy = "stop",
     workers: int = 0,
+    strategy: Strategy = "auto",
     participation: float = 1.0,
     state_memory: int | None = None,
     out: Path | str | None = None,
@@ -49,8 +51,9 @@ def simulate(
     A device is a function theta -> (loss, gradient), an oracle, or a shard. `evaluate` judges the
     model after every `evaluate_every` rounds and after the last one. With `out`, records stream to
     that folder and a checkpoint is kept there; `resume` goes on from it as if nothing had happened,
-    provided that method, model, seed and `setting`, a text of yours, are the same. On the CPU
-    `workers` devices compute side by side (0: as many as pay); the results are the same for any.
+    provided that method, model, seed and `setting`, a text of yours, are the same. Devices
+    get their turns by a `strategy` of the simulator's choice or yours: `one_by_one`, `together`, or
+    `side_by_side` with so many `workers` (0: as many as pay); the results are the same for any.
     `participation` is the share of the devices in a round. States of the devices that could take
     more than `state_memory` bytes (default: half of the machine's memory) live on disk.
     """
@@ -63,6 +66,7 @@ def simulate(
         link=link,
         on_nan=on_nan,
         workers=workers,
+        strategy=strategy,
         participation=participation,
         state_memory=state_memory,
         state_folder=None if out is None else Path(out),

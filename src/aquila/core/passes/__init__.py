@@ -13,6 +13,8 @@ import torch
 from aquila.core.passes import cpu, plain
 from aquila.core.passes.grid import Grid, Quantized
 
+_FLOATS = torch.float32, torch.float64
+
 
 class Passes(Protocol):
     """One make of the two passes, over vectors of one length, type and device."""
@@ -26,11 +28,15 @@ class Passes(Protocol):
 
 def passes_for(*vectors: torch.Tensor) -> Passes:
     """Return the fastest make there is for these vectors."""
-    if not all(v.is_contiguous() and v.dtype in (torch.float32, torch.float64) for v in vectors):
-        return plain
-    if all(v.is_cpu for v in vectors):
+    on_cpu = on_gpu = 0
+    for v in vectors:
+        if v.dtype not in _FLOATS or not v.is_contiguous():
+            return plain
+        on_cpu += v.is_cpu
+        on_gpu += v.is_cuda
+    if on_cpu == len(vectors):
         return cpu
-    return _fused() if all(v.is_cuda for v in vectors) else plain
+    return _fused() if on_gpu == len(vectors) else plain
 
 
 @cache

@@ -25,4 +25,4 @@ def quantize(gradient: torch.Tensor, memory: torch.Tensor, grid: Grid) -> Quanti
 
 
 def _array(tensor: torch.Tensor) -> NDArray[Any]:
-    return tensor.detach().numpy()
+    return (tensor.detach() if tensor.requires_grad else tensor).numpy()

@@ -1,0 +1,149 @@
+import pytest
+import torch
+from torch import nn
+
+import aquila
+from aquila.sim.flat import FlatModule, channels_last
+from aquila.sim.module import Problem
+from aquila.sim.together import Together
+
+SHAPES = {"one size": [20] * 9, "two sizes": [12, 7] * 5, "one of its size": [12] * 4 + [5]}
+
+
+def made(sizes, module=None, **options) -> Problem:
+    draw = torch.Generator().manual_seed(1)
+    shards = [
+        (torch.randn(n, 64, generator=draw), torch.randint(0, 3, (n,), generator=draw))
+        for n in sizes
+    ]
+    torch.manual_seed(0)
+    return aquila.problem(module or nn.Linear(64, 3), shards, **options)
+
+
+def run(problem, method="aquila", rounds=4):
+    created = aquila.create(method, alpha=0.1)
+    return aquila.simulate(
+        created, problem.theta0, problem.devices, rounds=rounds, fleet=problem.fleet, workers=1
+    )
+
+
+@pytest.fixture
+def passes(monkeypatch):
+    """How many devices each pass was for."""
+    counts, one_pass = [], Together._one_pass
+
+    def counted(self, devices, theta):
+        counts.append(len(devices))
+        return one_pass(self, devices, theta)
+
+    monkeypatch.setattr(Together, "_one_pass", counted)
+    monkeypatch.setattr("aquila.sim.together.time", Clock())
+    return counts
+
+
+class Clock:
+    """Shows one pass to take a second and everything else to take two."""
+
+    def __init__(self):
+        self.readings = 0
+
+    def perf_counter(self):
+        self.readings += 1
+        return {1: 0.0, 2: 1.0, 0: 3.0}[self.readings % 3]
+
+
+@pytest.fixture
+def alone(monkeypatch):
+    """Have devices compute by themselves."""
+    monkeypatch.setattr(Together, "answer", lambda self, device, theta: None)
+
+
+@pytest.mark.parametrize("sizes", SHAPES.values(), ids=SHAPES)
+@pytest.mark.parametrize("method", ["aquila", "marina", "fedsgd", "fedavg"])
+def test_a_run_has_the_bits_of_devices_that_compute_alone(request, passes, method, sizes):
+    run_together = run(made(sizes), method)
+    request.getfixturevalue("alone")
+    run_alone = run(made(sizes), method)
+    assert run_together.theta.equal(run_alone.theta)
+    assert [r.loss for r in run_together.records] == [r.loss for r in run_alone.records]
+    assert bool(passes) == (method != "fedavg")  # its local epochs meet no other device's model
+
+
+def test_devices_of_one_shape_share_a_pass(passes):
+    problem = made([12] * 5 + [7] * 3)
+    run(problem)
+    passes.clear()  # those that tried whether it pays
+    run(problem, rounds=2)
+    assert passes == [5, 3, 5, 3]
+
+
+def test_passes_are_nearly_equal_and_bounded(passes, monkeypatch):
+    monkeypatch.setattr("aquila.sim.together.AT_MOST", 4)
+    problem = made([12] * 9)
+    run(problem)
+    passes.clear()
+    run(problem, rounds=1)
+    assert passes == [3, 3, 3]
+
+
+def test_what_rounds_in_another_way_is_not_used(passes, alone, monkeypatch):
+    expected = run(made([12] * 9)).theta
+    monkeypatch.undo()
+
+    one_pass = Together._one_pass
+
+    def nearly(self, devices, theta):
+        answers = one_pass(self, devices, theta)
+        return [a._replace(gradient=a.gradient * 1.0000001) for a in answers]
+
+    monkeypatch.setattr(Together, "_one_pass", nearly)
+    monkeypatch.setattr("aquila.sim.together.time", Clock())
+    assert run(made([12] * 9)).theta.equal(expected)
+
+
+def test_a_module_that_cannot_be_batched_computes_alone(passes):
+    class Moody(nn.Linear):
+        def forward(self, x):
+            return super().forward(x) if x.sum() > 0 else super().forward(x) * 2
+
+    run(made([12] * 6, Moody(64, 3)), rounds=2)
+    assert passes == [6]
+
+
+@pytest.mark.parametrize(
+    "options", [{"batch_size": 4}, {"classes": 3}, {"precision": "bf16"}], ids=str
+)
+def test_only_full_gradients_in_float32_are_computed_together(passes, options):
+    run(made([12] * 6, **options), rounds=2)
+    assert passes == []
+
+
+def test_a_module_that_draws_computes_alone(passes):
+    run(made([12] * 6, nn.Sequential(nn.Linear(64, 3), nn.Dropout(0.1))), rounds=2)
+    assert passes == []
+
+
+def test_accuracy_of_the_last_minibatch_is_that_of_the_last_device(request, passes):
+    test = torch.randn(5, 64), torch.randint(0, 3, (5,))
+    accuracies = []
+    for _ in range(2):
+        problem = made([12] * 6, test=test)
+        run(problem)
+        accuracies.append(problem.evaluate(problem.theta0))
+        request.getfixturevalue("alone")
+    assert accuracies[0] == accuracies[1]
+
+
+def test_a_large_gradient_is_added_up_in_passes_that_caches_hold():
+    cnn = aquila.tasks.build_model("cnn")
+    flat = FlatModule(cnn, nn.functional.cross_entropy)
+    x, y = channels_last(torch.randn(300, 1, 28, 28)), torch.randint(0, 10, (300,))
+    key = aquila.core.random.Key((0,))
+    whole = flat.gradient(flat.theta.clone(), (x, y), key)
+    flat.probe(x[:2])
+    seen = []
+    flat.module.register_forward_hook(lambda module, given, out: seen.append(len(out)))
+    in_parts = flat.gradient(flat.theta.clone(), (x, y), key)
+    assert seen == [100, 100, 100]
+    assert in_parts[0] == pytest.approx(whole[0], rel=1e-5)
+    torch.testing.assert_close(in_parts[1], whole[1], rtol=1e-3, atol=1e-6)
