@@ -6,8 +6,8 @@ The layout is written down in docs/wire-format.md.
 import math
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from aquila.core.packet import NEVER, WireError
 from aquila.native.checksum import crc32
@@ -42,11 +42,11 @@ class Flag:
 
 
 _KINDS = list(Kind)
+_LIMIT = 2**32
 _ALL_FLAGS = Flag.DOUBLE | Flag.REFUSED | Flag.FRESH
 
 
-@dataclass(frozen=True)
-class Frame:
+class Frame(NamedTuple):
     """A frame taken apart, its body still coded."""
 
     kind: Kind
@@ -80,17 +80,15 @@ def demand(condition: bool, problem: str) -> None:
 def seal(frame: Frame) -> bytes:
     """Turn a frame into bytes."""
     ack = frame.ack - NEVER
-    for name, number in (
-        ("round", frame.round), ("ack", ack), ("answers", frame.answers),
-        ("dimension", frame.dimension),
-    ):  # fmt: skip
-        demand(0 <= number < 2**32, f"{name} {number} does not fit the 32 bits a frame has for it")
-    scalars = _seal_scalars(frame.scalars)
+    for number in (frame.round, ack, frame.answers, frame.dimension):
+        if not 0 <= number < _LIMIT:
+            raise WireError(f"{number} does not fit the 32 bits that a frame has for it")
+    scalars = _seal_scalars(frame.scalars) if frame.scalars else b""
     header = _HEADER.pack(
         MAGIC, VERSION, frame.kind, frame.flags, frame.bits,
         frame.round, ack, frame.answers, frame.dimension, frame.bucket, len(frame.scalars),
     )  # fmt: skip
-    checksum = crc32(frame.body, crc32(scalars, crc32(header)))
+    checksum = crc32(frame.body, crc32(header + scalars))
     return b"".join((header, scalars, frame.body, _CHECKSUM.pack(checksum)))
 
 
@@ -99,19 +97,22 @@ def parse(data: bytes, trusted: bool = False) -> Frame:
 
     A frame that was sealed in this process may be `trusted` to match its checksum.
     """
-    demand(len(data) >= _HEADER.size + _CHECKSUM.size, f"frame of {len(data)} bytes is cut short")
+    if len(data) < _HEADER.size + _CHECKSUM.size:
+        raise WireError(f"frame of {len(data)} bytes is cut short")
     (
         magic, version, kind, flags, bits, round_, ack, answers, dimension, bucket, count
     ) = _HEADER.unpack_from(data)  # fmt: skip
     demand(magic == MAGIC, "not a frame: it does not start with AQLA")
-    demand(version == VERSION, f"frame of version {version}; this release reads version {VERSION}")
+    if version != VERSION:
+        raise WireError(f"frame of version {version}; this release reads version {VERSION}")
     content = memoryview(data)[: -_CHECKSUM.size]
     sound = trusted or crc32(content) == checksum_of(data)
     demand(sound, "checksum does not match: the frame is damaged")
-    known = kind < len(_KINDS)
-    demand(known, f"frame of kind {kind}; this release reads kinds 0 to {len(_KINDS) - 1}")
-    demand(flags <= _ALL_FLAGS, f"frame has unknown flags {flags:#04x}")
-    scalars, start = _parse_scalars(content, count)
+    if kind >= len(_KINDS):
+        raise WireError(f"frame of kind {kind}; this release reads kinds 0 to {len(_KINDS) - 1}")
+    if flags & ~_ALL_FLAGS:
+        raise WireError(f"frame has unknown flags {flags:#04x}")
+    scalars, start = _parse_scalars(content, count) if count else ({}, _HEADER.size)
     return Frame(
         _KINDS[kind], flags, bits, round_, ack + NEVER, answers, dimension, bucket, scalars,
         content[start:],

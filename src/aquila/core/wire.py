@@ -31,22 +31,23 @@ A coded frame of a few bytes can rightly stand for billions of equal codes.
 def pack(packet: Packet) -> bytes:
     """Turn a packet into the bytes of one frame."""
     vector = packet.vector
-    kind, bits, bucket, floats = Kind.EMPTY, 0, 0, torch.float32
+    kind, bits, bucket, dimension, floats = Kind.EMPTY, 0, 0, 0, torch.float32
     body: bytes | memoryview = b""
-    if isinstance(vector, Dense):
-        kind, bits, floats, body = Kind.DENSE, vector.bits, vector.values.dtype, _dense(vector)
-    elif isinstance(vector, Codes):
-        bits, floats = vector.bits, vector.low.dtype
-        kind, body = _shortest(vector)
-        bucket = 0 if vector.bucket >= vector.dimension else vector.bucket
-    demand(floats in (torch.float32, torch.float64), f"a frame cannot hold {floats}")
+    if vector is not None:
+        demand(not packet.refused, "packet both refuses to upload and uploads")
+        bits, dimension = vector.bits, vector.dimension
+        if isinstance(vector, Dense):
+            kind, floats, body = Kind.DENSE, vector.values.dtype, _dense(vector)
+        else:
+            floats, (kind, body) = vector.low.dtype, _shortest(vector)
+            bucket = 0 if vector.bucket >= dimension else vector.bucket
+        if floats not in (torch.float32, torch.float64):
+            raise WireError(f"a frame cannot hold {floats}")
     flags = (
         Flag.DOUBLE * (floats == torch.float64)
         + Flag.REFUSED * packet.refused
         + Flag.FRESH * packet.fresh
     )
-    demand(not (packet.refused and vector), "packet both refuses to upload and uploads")
-    dimension = 0 if vector is None else vector.dimension
     return seal(
         Frame(
             kind, flags, bits, packet.round, packet.ack, packet.answers, dimension, bucket,
@@ -68,21 +69,22 @@ def unpack(
     process may be `trusted` to match its checksum.
     """
     frame = parse(data, trusted)
-    if dimension is not None and frame.kind is not Kind.EMPTY:
-        demand(
-            frame.dimension == dimension,
-            f"frame holds {frame.dimension} coordinates where {dimension} are expected",
-        )
-    demand(
-        frame.kind is not Kind.CODED or dimension is not None or frame.dimension <= UNASKED_LIMIT,
-        f"coded frame of {frame.dimension} coordinates; above {UNASKED_LIMIT} a reader must know "
-        "how many to expect",
-    )
+    _demand_dimension(frame, dimension)
     vector = _DECODERS[frame.kind](frame, device)
-    refused = bool(frame.flags & Flag.REFUSED)
+    refused, fresh = frame.flags & Flag.REFUSED > 0, frame.flags & Flag.FRESH > 0
     demand(not (refused and vector), "frame both refuses to upload and uploads")
-    fresh = bool(frame.flags & Flag.FRESH)
     return Packet(frame.round, vector, frame.scalars, frame.ack, refused, frame.answers, fresh)
+
+
+def _demand_dimension(frame: Frame, expected: int | None) -> None:
+    if expected is None:
+        if frame.kind is Kind.CODED and frame.dimension > UNASKED_LIMIT:
+            raise WireError(
+                f"coded frame of {frame.dimension} coordinates; above {UNASKED_LIMIT} a reader "
+                "must know how many to expect"
+            )
+    elif frame.dimension != expected and frame.kind is not Kind.EMPTY:
+        raise WireError(f"frame holds {frame.dimension} coordinates where {expected} are expected")
 
 
 def _dense(vector: Dense) -> memoryview:
@@ -92,7 +94,7 @@ def _dense(vector: Dense) -> memoryview:
 
 def _shortest(vector: Codes) -> tuple[Kind, bytes]:
     """Return the body of the codes in the kind that takes fewer bytes."""
-    demand(1 <= vector.bits <= MAX_BITS, f"codes of {vector.bits} bits; 1 to 32 are allowed")
+    _demand_width(vector.bits)
     demand(vector.dimension > 0 and vector.bucket > 0, "codes without coordinates or buckets")
     low, step = _array(vector.low), _array(vector.step)
     _demand_grid(low, step, vector.dimension, vector.bucket, vector.bits)
@@ -135,8 +137,9 @@ def _decode_dense(frame: Frame, device: torch.device | str) -> Dense:
 
 def _decode_codes(frame: Frame, device: torch.device | str) -> Codes:
     count, bits = frame.dimension, frame.bits
-    demand(1 <= bits <= MAX_BITS, f"codes of {bits} bits; 1 to 32 are allowed")
-    demand(frame.bucket < count, f"buckets of {frame.bucket} for {count} coordinates")
+    _demand_width(bits)
+    if frame.bucket >= count:
+        raise WireError(f"buckets of {frame.bucket} for {count} coordinates")
     bucket = frame.bucket or count
     grids, width = -(-count // bucket), _float_width(frame)
     if frame.kind is Kind.FIXED:
@@ -171,16 +174,24 @@ def packed_size(count: int, bits: int) -> int:
 def _array(values: torch.Tensor) -> NDArray[Any]:
     if values.is_cuda:
         values = _host(values.numel(), values.dtype, values.device).copy_(values)
-    return values.detach().contiguous().numpy()
+    if values.requires_grad or not values.is_contiguous():
+        values = values.detach().contiguous()
+    return values.numpy()
 
 
 def _host(count: int, dtype: torch.dtype, device: torch.device | str) -> torch.Tensor:
     """Return memory of the host; for a GPU pinned, which copies faster and torch uses again."""
-    return torch.empty(count, dtype=dtype, pin_memory=torch.device(device).type == "cuda")
+    pinned = device != "cpu" and torch.device(device).type == "cuda"
+    return torch.empty(count, dtype=dtype, pin_memory=pinned)
 
 
 def _little(array: NDArray[Any]) -> memoryview:
     return (array if sys.byteorder == "little" else array.byteswap()).data.cast("B")
+
+
+def _demand_width(bits: int) -> None:
+    if not 1 <= bits <= MAX_BITS:
+        raise WireError(f"codes of {bits} bits; 1 to 32 are allowed")
 
 
 def _float_width(frame: Frame) -> int:
@@ -194,11 +205,11 @@ def _floats(frame: Frame, count: int) -> NDArray[Any]:
 
 
 def _demand_size(frame: Frame, expected: int) -> None:
-    demand(
-        frame.body_bytes == expected,
-        f"body of {frame.body_bytes} bytes where {frame.dimension} coordinates of {frame.bits} bits"
-        f" take {expected}",
-    )
+    if frame.body_bytes != expected:
+        raise WireError(
+            f"body of {frame.body_bytes} bytes where {frame.dimension} coordinates of {frame.bits} "
+            f"bits take {expected}"
+        )
 
 
 def _demand_finite(values: Vector) -> None:
@@ -208,7 +219,8 @@ def _demand_finite(values: Vector) -> None:
 def _demand_grid(low: NDArray[Any], step: NDArray[Any], count: int, bucket: int, bits: int) -> None:
     """Every code of the grid must stand for a finite number."""
     grids = -(-count // bucket)
-    demand(len(low) == len(step) == grids, f"not one grid a bucket ({grids})")
+    if not len(low) == len(step) == grids:
+        raise WireError(f"not one grid a bucket ({grids})")
     if grids == 1 and step[0] >= 0 and abs(float(low[0])) + float(step[0]) * 2.0**bits < SAFE:
         return  # what nearly every frame is, seen without arrays
     with np.errstate(over="ignore", invalid="ignore"):
