@@ -14,6 +14,7 @@ from aquila.core.vector import Vector
 from aquila.core.wire import pack, unpack
 from aquila.runtime.archive import Archive, history
 from aquila.runtime.finite import NonFiniteError
+from aquila.runtime.limit import Limit
 from aquila.runtime.messages import NOTHING, Ack, Order, ack_of
 
 
@@ -23,6 +24,7 @@ class ServerSession:
     Where `participation` is below 1, that share of a round's orders is drawn and sent, at least
     one; to the method the other devices are ones whose replies were lost. Without an `archive` a
     device that starts anew is refused, where the method's server remembers what it sent before.
+    A `limit` bounds the norm of uploads.
     """
 
     def __init__(
@@ -34,9 +36,12 @@ class ServerSession:
         unpack_reply: Callable[..., Packet] = unpack,
         participation: float = 1.0,
         archive: Archive | None = None,
+        limit: Limit | None = None,
     ) -> None:
         if not 0 < participation <= 1:
             raise ValueError(f"participation must be above 0 and at most 1, not {participation}")
+        if limit is not None:
+            limit.check(method.server)
         self.half = method.server
         self.fleet = fleet
         self.round = 0
@@ -45,6 +50,7 @@ class ServerSession:
         self._seed = seed
         self._unpack_reply = unpack_reply
         self._participation = participation
+        self._limit = limit
         self._orders: dict[DeviceId, Order] = {}
         self._opened: Any = None
         self._replies: dict[DeviceId, Packet] = {}
@@ -108,7 +114,10 @@ class ServerSession:
             self.half.check(reply)
             if self._starts_anew(device, reply):
                 self._history(device)
-        self._replies[device], self._names[device] = reply, ack_of(reply, frame)
+        name = ack_of(reply, frame)
+        if self._limit is not None:
+            reply = self._limit.applied(device, reply)
+        self._replies[device], self._names[device] = reply, name
         if self._archive is not None:
             self._frames[device] = frame
 

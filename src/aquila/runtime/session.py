@@ -90,9 +90,9 @@ class DeviceSession:
         """Note what a reply has become, so that its acknowledgement is recognised."""
         name, kept = ack_of(reply, frame), frame if keep else b""
         if self._aside is not None and self._aside.reply is reply:
-            self._aside = replace(self._aside, name=name, frame=kept)
+            self._aside = Pending(self._aside.turn, name, kept)
         elif self._pending is not None and self._pending.reply is reply:
-            self._pending = replace(self._pending, name=name, frame=kept)
+            self._pending = Pending(self._pending.turn, name, kept)
 
     def answer(self, order: Order) -> Packet:
         """Answer an order with a reply that is still to be packed."""
