@@ -37,6 +37,10 @@ class Held(Protocol):
         """Inputs and targets."""
 
 
+Outcome = tuple[torch.Tensor, torch.Tensor]
+"""Gradients and outputs of several devices."""
+
+
 class Answer(NamedTuple):
     """Loss and gradient of a device, and the outputs they come from."""
 
@@ -50,7 +54,8 @@ class Group:
     """Devices whose gradients are computed in one pass, and what comes of it."""
 
     devices: Sequence[Held]
-    answers: "Future[list[Answer]] | None" = None
+    answers: "Future[Outcome] | None" = None
+    asked: int = 0
 
     @property
     def shape(self) -> Shape:
@@ -106,11 +111,14 @@ class Together:
         if theta is not self._theta or id(device) not in self._places:
             return None
         number, place = self._places.pop(id(device))
-        for group in self._groups[number : number + 2]:
-            if group.answers is None and self._pays_for(group):
-                group.answers = self._thread.submit(self._one_pass, group.devices, theta)
-        answers = self._groups[number].answers
-        return None if answers is None else answers.result()[place]
+        for ahead in self._groups[number : number + 2]:
+            if ahead.asked == 0 and ahead.answers is None and self._pays_for(ahead):
+                ahead.answers = self._thread.submit(self._one_pass, ahead.devices, theta)
+        group = self._groups[number]
+        answers, group.asked = group.answers, group.asked + 1
+        if group.asked == len(group.devices):
+            group.answers = None  # nobody else needs this memory
+        return None if answers is None else self._answer(device, *answers.result(), place)
 
     def _most(self, x: torch.Size, y: torch.Size) -> int:
         samples = CHUNK // max(1, y.numel())
@@ -140,11 +148,12 @@ class Together:
             middle = time.perf_counter()
             single = [self._model.gradient(theta, device.data, Key(())) for device in devices]
             together, apart = together + middle - start, apart + time.perf_counter() - middle
-            if not all(map(_same_bits, joint, single)):
+            answers = [self._answer(device, *joint, m) for m, device in enumerate(devices)]
+            if not all(map(_same_bits, answers, single)):
                 return False
         return together < apart
 
-    def _one_pass(self, devices: Sequence[Held], theta: Vector) -> list[Answer]:
+    def _one_pass(self, devices: Sequence[Held], theta: Vector) -> Outcome:
         model, (xs, ys) = self._model, zip(*(device.data for device in devices), strict=True)
 
         def loss(
@@ -155,12 +164,14 @@ class Together:
 
         gradient_of = vmap(grad(loss, has_aux=True), in_dims=(None, 0, 0))
         parts, outputs = gradient_of(model.named(theta), torch.stack(xs), torch.stack(ys))
-        gradients = torch.cat([part.flatten(1) for part in parts.values()], dim=1)
-        # losses one by one: the sum over a batch of devices is rounded in another order
-        return [
-            Answer(float(model.loss(out, y)), gradient.clone(), out)
-            for gradient, out, y in zip(gradients, outputs, ys, strict=True)
-        ]
+        return torch.cat([part.flatten(1) for part in parts.values()], dim=1), outputs
+
+    def _answer(
+        self, device: Held, gradients: torch.Tensor, outputs: torch.Tensor, place: int
+    ) -> Answer:
+        """Return what one device of a pass gets; losses of many are added up in another order."""
+        loss = float(self._model.loss(outputs[place], device.data[1]))
+        return Answer(loss, gradients[place].clone(), outputs[place])
 
 
 def _evenly(devices: list[Held], most: int) -> list[list[Held]]:
