@@ -1,13 +1,17 @@
 # Two commands do everything: `make demo` trains and compares all methods, `make test` checks the project.
+# `make deploy-demo` trains on real processes: Flower's server and three devices, on this machine.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test audit clean
+.PHONY: demo deploy-demo test audit clean
 
 demo: $(STAMP)
 	$(BIN)/aquila compare --out runs/demo --overwrite
+
+deploy-demo: $(STAMP)
+	$(BIN)/python examples/flower/deploy.py
 
 test: $(STAMP)
 	$(BIN)/ruff check .
@@ -21,10 +25,10 @@ audit: $(STAMP)
 	$(BIN)/pip install --quiet pip-audit
 	$(BIN)/pip-audit --strict --skip-editable
 
-$(STAMP): pyproject.toml constraints.txt $(shell find src/aquila/native -name '*.[ch]')
+$(STAMP): Makefile pyproject.toml constraints.txt $(shell find src/aquila/native -name '*.[ch]')
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint constraints.txt torch
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,report]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,report,flower]'
 	touch $@
 
 clean:

@@ -18,6 +18,7 @@ ALLOWED = {
     "sim": {"core", "runtime", "tasks"},
     "report": {"core", "runtime", "sim"},
     "deploy": set(),
+    "flower": {"core", "runtime", "sim"},
     "cli": {"core", "deploy", "methods", "runtime", "sim", "tasks", "report", "theory", "version"},
     "__init__": {"core", "methods", "runtime", "sim", "version"},
 }

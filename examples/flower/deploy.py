@@ -7,20 +7,61 @@ import sys
 import tempfile
 from pathlib import Path
 
-from aquila.flower.loopback import federation
+import torch
+from digits_app import DEVICES, make_model
+
+from aquila.core.packet import Dense, Packet
+from aquila.core.wire import pack
+from aquila.flower.loopback import FederationError, federation
+from aquila.sim.records import Record, read_records
 
 HERE = Path(__file__).parent
-DEVICES, SECONDS = 3, 540
+SECONDS = 540
 
 
 def main(settings: list[str]) -> None:
-    config: dict[str, object] = {}
-    for setting in settings:
-        name, _, value = setting.partition("=")
-        config[name] = int(value) if value.isdigit() else value
-    with tempfile.TemporaryDirectory() as folder, federation(DEVICES, Path(folder)) as running:
-        running.run(HERE, config, SECONDS, show=lambda text: print(text, end="", flush=True))
+    config = dict(map(read_setting, settings))
+    with tempfile.TemporaryDirectory() as folder:
+        config.setdefault("folder", str(Path(folder) / "run"))
+        print(f"starting a SuperLink and {DEVICES} SuperNodes on 127.0.0.1", flush=True)
+        with federation(DEVICES, Path(folder) / "federation") as running:
+            running.run(HERE, config, SECONDS, show=lambda text: print(text, end="", flush=True))
+        print("stopped the SuperLink and the SuperNodes")
+        records = read_records(Path(str(config["folder"])) / "records.jsonl")
+    if not records:
+        sys.exit("no round was closed; what is wrong is said above")
+    print(summary(records))
+
+
+def read_setting(setting: str) -> tuple[str, object]:
+    name, equals, value = setting.partition("=")
+    if not equals:
+        sys.exit(f"{setting!r} is no setting; write for example rounds=5")
+    for number in (int, float):
+        try:
+            return name, number(value)
+        except ValueError:
+            continue
+    return name, value
+
+
+def summary(records: list[Record]) -> str:
+    """Return what the devices sent, and what they would have sent without compression."""
+    sent = sum(record.uplink_bytes for record in records)
+    uploads, skips = (sum(getattr(r, kind) for r in records) for kind in ("uploads", "skips"))
+    coordinates = sum(weights.numel() for weights in make_model().parameters())
+    whole = len(pack(Packet(0, Dense(torch.zeros(coordinates))))) * DEVICES * len(records)
+    return (
+        f"{len(records)} rounds, {DEVICES} devices, {coordinates:,} coordinates, accuracy "
+        f"{records[-1].metrics['accuracy']:.2f}\n"
+        f"  devices sent   {sent:>9,} bytes: {uploads} uploads, {skips} skips\n"
+        f"  uncompressed   {whole:>9,} bytes: as in FedAvg, every device, every round, float32\n"
+        f"  that is {whole / sent:.1f} times less; what Flower puts around a frame is in neither"
+    )
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    try:
+        main(sys.argv[1:])
+    except (FederationError, KeyboardInterrupt) as error:
+        sys.exit(str(error) or "interrupted; all that was started has been stopped")

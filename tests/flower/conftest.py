@@ -8,12 +8,9 @@ from pathlib import Path
 
 import pytest
 
-collect_ignore_glob = ["test_*.py"]
 with warnings.catch_warnings(), suppress(ModuleNotFoundError):
     warnings.simplefilter("ignore")  # Flower uses what others have deprecated
     import flwr.serverapp  # noqa: F401
-
-    collect_ignore_glob.clear()
 sys.path.insert(0, str(Path(__file__).parent))
 
 QUIET = {

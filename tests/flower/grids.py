@@ -12,21 +12,26 @@ RUN_ID = 1
 
 
 class Node:
-    """A node that answers by an app; `fate` may change or swallow what it sends."""
+    """A node that answers by an app; `fate` may change or swallow what it sends.
+
+    `settings` are the run's configuration.
+    """
 
     def __init__(
         self,
         app: ClientApp,
         config: dict[str, object],
         fate: Callable[[Message], Message | None] = lambda reply: reply,
+        settings: dict[str, object] | None = None,
     ) -> None:
         self.app = app
         self.config = config
         self.fate = fate
+        self.settings = settings or {}
         self.present = True
 
     def answer(self, node: int, message: Message) -> Message | None:
-        context = Context(RUN_ID, node, dict(self.config), RecordDict(), {})
+        context = Context(RUN_ID, node, dict(self.config), RecordDict(), self.settings)
         reply = self.app(message, context)
         return self.fate(reply)
 

@@ -1,72 +1,52 @@
-"""A deployment on loopback, of the example that users copy, gives the simulator's bits."""
-
-import importlib.util
-from pathlib import Path
-from types import ModuleType, SimpleNamespace
+"""Real processes on loopback, with faults, give the bits of a simulation with the same losses."""
 
 import pytest
+
+pytest.importorskip("flwr", reason="not installed: pip install 'aquila-fl[flower]'")
 import torch
 
 import aquila
-import aquila.sim.loop
-from aquila.core.wire import pack
-from aquila.flower.loopback import MARK, federation, strays
-from aquila.runtime.archive import FolderArchive
-from aquila.runtime.persist import load_server
-from aquila.runtime.session import ServerSession
-from aquila.sim.records import read_records
+from faults.scene import METHOD, PROBLEM, theta0
+from faults.stage import nothing, stage
 
-APP = Path(__file__).parents[2] / "examples" / "flower"
-ROUNDS = 2
+ROUNDS, SECONDS = 2, 170
 
 
-def example() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("digits_app", APP / "digits_app.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def simulated(app, monkeypatch):
-    """Run the example in the simulator; return its run and every device's frames."""
-    frames: list[bytes] = []
-
-    def recording(packet):
-        frames.append(pack(packet))
-        return frames[-1]
-
-    monkeypatch.setattr(aquila.sim.loop, "pack", recording)
-    context = SimpleNamespace(run_config={"method": "aquila", "alpha": 0.5})
-    whole = aquila.problem(app.make_model(), [app.DATA.train], app.DATA.test)
-    run = aquila.simulate(
-        app.make_method(context),
-        whole.theta0,
-        [app.make_device(device, context) for device in range(app.DEVICES)],
-        ROUNDS,
-        evaluate=lambda theta: {"accuracy": whole.evaluate(theta)["test_accuracy"]},
-        workers=1,
-    )
-    by_device = {device: frames[device :: app.DEVICES] for device in range(app.DEVICES)}
-    return run, by_device, app.make_method(context), whole.theta0
+def simulated():
+    """What the simulator does when only device 0 is heard in round 0."""
+    simulation = aquila.Simulation(METHOD, theta0(), PROBLEM.devices)
+    simulation.link = type("Link", (), {
+        "order_arrives": lambda self, key: True,
+        "reply_arrives": lambda self, key: simulation.server.round > 0 or key.words[2] == 0,
+    })()  # fmt: skip
+    for _ in range(ROUNDS):
+        simulation.advance()
+    return simulation.theta
 
 
 @pytest.mark.deployment
-def test_the_example_deployed(tmp_path, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(Path(aquila.__file__).parents[1]))
-    app, folder = example(), tmp_path / "run"
-    with federation(app.DEVICES, tmp_path / "federation") as running:
-        name = running.environment[MARK]
-        printed = running.run(APP, {"rounds": ROUNDS, "folder": str(folder)}, seconds=110)
-    assert not strays(name)
-    assert f"{ROUNDS} of {ROUNDS} done" in printed, printed
+def test_several_faults_in_one_run(tmp_path):
+    """One device lies, one computes NaN, and the server is killed in a round and resumed."""
+    with stage(tmp_path) as deployed:
+        deployed.tell("spoil", 1, "garbage")
+        deployed.tell("nan", 2)
 
-    wanted, frames, method, theta0 = simulated(app, monkeypatch)
-    fleet = aquila.Fleet.uniform(theta0.numel(), app.DEVICES)
-    session = ServerSession(method, theta0, fleet, seed=0)
-    assert load_server(folder / "server.state", session)
-    assert torch.equal(session.theta, wanted.theta)
-    assert read_records(folder / "records.jsonl") == wanted.records
-    archive = FolderArchive(folder / "archive")
-    assert {device: archive.replies(device) for device in frames} == frames
+        def script():
+            yield deployed.closed(1)
+            deployed.untell("nan", 2)
+            deployed.tell("hold", 0)
+            yield deployed.working(0)
+            deployed.kill_server()
+            deployed.untell("hold", 0)
+
+        printed = deployed.play(script(), SECONDS, rounds=ROUNDS)
+        assert "round 0: device 1: not a frame: it does not start with AQLA" in printed, printed
+        assert "30 of 30 coordinates of the gradient are NaN" in printed, printed
+        deployed.running.start_superlink()
+        printed = deployed.play(nothing(), SECONDS, rounds=ROUNDS)
+        assert "round 1 was begun before: its messages are sent again" in printed, printed
+        deployed.check(ROUNDS)
+        records = deployed.records()
+        assert [record.lost for record in records] == [2, 0]
+        assert [record.notes.get("attempts", 1) for record in records] == [1, 2]
+        assert torch.equal(deployed.theta(), simulated())

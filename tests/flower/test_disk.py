@@ -4,6 +4,8 @@ import os
 import time
 
 import pytest
+
+pytest.importorskip("flwr", reason="not installed: pip install 'aquila-fl[flower]'")
 import torch
 from grids import local_grid
 

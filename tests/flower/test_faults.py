@@ -3,6 +3,8 @@
 import math
 
 import pytest
+
+pytest.importorskip("flwr", reason="not installed: pip install 'aquila-fl[flower]'")
 import torch
 from flwr.app import ConfigRecord, Error, Message, RecordDict
 from grids import Node, local_grid

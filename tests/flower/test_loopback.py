@@ -1,12 +1,25 @@
 """Processes of a deployment: started with bounded patience, stopped whatever happens."""
 
 import os
+import signal
+import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
-from aquila.flower.loopback import MARK, FederationError, federation, start, strays, wait_until
+pytest.importorskip("flwr", reason="not installed: pip install 'aquila-fl[flower]'")
+import aquila
+from aquila.flower.loopback import (
+    MARK,
+    Federation,
+    FederationError,
+    federation,
+    start,
+    strays,
+    wait_until,
+)
 
 
 def gone(name: str) -> bool:
@@ -43,6 +56,37 @@ def test_strays_are_found_by_their_name(tmp_path):
     assert gone(tmp_path.name)
 
 
+HOLDER = """
+import sys, time
+from pathlib import Path
+import aquila.flower.loopback
+from aquila.flower.loopback import MARK, Federation, federation, start
+aquila.flower.loopback.STOP_SECONDS = 1.5
+def stubborn(self):
+    command = ["sh", "-c", "trap '' TERM; sleep 600 & sleep 600"]
+    self.parts["superlink"] = start("superlink", command, self.folder, self.environment)
+Federation.start_superlink = stubborn
+with federation(0, Path(sys.argv[1])) as running:
+    print(running.environment[MARK], flush=True)
+    time.sleep(60)
+"""
+
+
+def test_nothing_is_left_running_when_the_program_is_asked_to_end(tmp_path):
+    source = str(Path(aquila.__file__).parents[1])
+    command = [sys.executable, "-W", "ignore", "-c", HOLDER, str(tmp_path)]
+    env = {**os.environ, "PYTHONPATH": source}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as holder:
+        assert holder.stdout is not None
+        name = holder.stdout.readline().strip()
+        assert strays(name)
+        holder.send_signal(signal.SIGTERM)
+        time.sleep(0.5)
+        holder.send_signal(signal.SIGTERM)  # who is impatient does not stop the stopping
+        assert holder.wait(40) == 128 + signal.SIGTERM
+    assert gone(name)
+
+
 @pytest.mark.deployment
 def test_nothing_is_left_running_when_the_user_interrupts(tmp_path):
     names: list[str] = []
@@ -51,8 +95,25 @@ def test_nothing_is_left_running_when_the_user_interrupts(tmp_path):
         with federation(1, tmp_path) as running:
             names.append(running.environment[MARK])
             assert strays(names[0])
-            raise KeyboardInterrupt
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(5)
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert not strays(names[0])
+
+
+def test_signals_are_answered_as_before_afterwards(tmp_path, monkeypatch):
+    monkeypatch.setattr(Federation, "start_superlink", lambda self: None)
+    before = [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)]
+
+    def ended():
+        with federation(0, tmp_path):
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(5)
+
+    with pytest.raises(SystemExit) as leaving:
+        ended()
+    assert leaving.value.code == 128 + signal.SIGTERM
+    after = [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)]
+    assert after == before

@@ -1,6 +1,8 @@
 """Nodes say which device they are, once; wrong answers are refused in one line."""
 
 import pytest
+
+pytest.importorskip("flwr", reason="not installed: pip install 'aquila-fl[flower]'")
 from flwr.app import Error, Message
 from grids import LocalGrid, Node
 

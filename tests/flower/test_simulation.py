@@ -1,6 +1,8 @@
 """Flower's own simulation, with Ray on loopback, gives the simulator's bits."""
 
 import pytest
+
+pytest.importorskip("flwr", reason="not installed: pip install 'aquila-fl[flower]'")
 import torch
 from flwr.serverapp import ServerApp
 

@@ -1,6 +1,8 @@
 """Frames survive Flower's messages, of any size, and unsound ones are refused."""
 
 import pytest
+
+pytest.importorskip("flwr", reason="not installed: pip install 'aquila-fl[flower]'")
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from grids import LocalGrid
 

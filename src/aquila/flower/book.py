@@ -4,6 +4,7 @@ import hashlib
 import json
 import secrets
 from itertools import zip_longest
+from logging import getLogger
 from pathlib import Path
 
 from aquila.core.vector import Vector
@@ -12,6 +13,8 @@ from aquila.runtime.archive import FolderArchive
 from aquila.runtime.persist import SavedStateError, load_server, save_server, write_whole
 from aquila.runtime.session import ServerSession
 from aquila.sim.records import Record, append_record, read_records, write_records
+
+LOG = getLogger("flwr.aquila")
 
 
 class RunBook:
@@ -22,11 +25,11 @@ class RunBook:
     """
 
     def __init__(self, folder: Path, setting: str) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.records = folder / "records.jsonl"
         self.checkpoint = folder / "server.state"
         self.archive = FolderArchive(folder / "archive")
+        self._attempts = folder / "attempts.json"
         self.name = self._name(folder / "run.json", setting)
 
     def begin(self, session: ServerSession) -> list[Record]:
@@ -43,6 +46,21 @@ class RunBook:
             )
         write_records(self.records, records[: session.round])
         return records[: session.round]
+
+    def attempt(self, round: int) -> int:
+        """Note that a round begins; return the how manieth time it does.
+
+        A server that dies in a round sends its orders again when it is resumed.
+        """
+        try:
+            last, times = map(int, json.loads(self._attempts.read_text()))
+        except (OSError, ValueError, TypeError):
+            last, times = round, 0
+        times = times + 1 if last == round else 1
+        if times > 1:
+            LOG.warning("round %d was begun before: its messages are sent again", round)
+        write_whole(self._attempts, json.dumps([round, times]).encode())
+        return times
 
     def keep(self, record: Record, session: ServerSession) -> None:
         """Keep a round that has been closed."""

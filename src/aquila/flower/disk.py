@@ -12,11 +12,15 @@ from pathlib import Path
 
 from aquila.core.fleet import DeviceId
 from aquila.core.packet import WireError
+from aquila.flower.alone import alone
 from aquila.runtime.persist import SavedStateError, load_device, save_device
 from aquila.runtime.session import DeviceSession, Order
 
 KEPT_SECONDS = 30 * 24 * 3600
 """How long the states of a run that nobody continues are kept."""
+
+WAIT_SECONDS = 600.0
+"""How long a process waits for another one of the same device."""
 
 RUN_NAME = re.compile(r"[0-9a-f]{16}")
 LOG = getLogger("flwr.aquila")
@@ -31,12 +35,14 @@ def default_folder() -> Path:
 def answer(session: DeviceSession, order: Order, folder: Path, run: str) -> bytes:
     """Answer an order from the state on disk; the new state is there before the answer is sent."""
     path = _file(folder, run, session.device)
-    try:
-        load_device(path, session)
-    except SavedStateError as error:
-        LOG.warning("device %d starts anew: %s", session.device, error)
-    frame = session.handle(order)
-    save_device(path, session)
+    work = f"the state of device {session.device}"
+    with alone(path.with_suffix(".lock"), work, WAIT_SECONDS):
+        try:
+            load_device(path, session)
+        except SavedStateError as error:
+            LOG.warning("device %d starts anew: %s", session.device, error)
+        frame = session.handle(order)
+        save_device(path, session)
     return frame
 
 

@@ -9,11 +9,13 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 HOST = "127.0.0.1"
 CONNECTION = "loopback"
@@ -76,8 +78,25 @@ class Federation:
     folder: Path
     port: int
     environment: Mapping[str, str]
-    superlink: Process
-    nodes: dict[int, Process] = field(default_factory=dict)
+    parts: dict[str, Process] = field(default_factory=dict)
+
+    @property
+    def superlink(self) -> Process:
+        """The server of Flower."""
+        return self.parts["superlink"]
+
+    def node(self, device: int) -> Process:
+        """Return the SuperNode of a device."""
+        return self.parts[f"supernode-{device}"]
+
+    def start_superlink(self) -> None:
+        """Start, or start again, the SuperLink; it knows the nodes that it knew before."""
+        command = (
+            f"flower-superlink --insecure --host {HOST} --port {self.port} "
+            "--disable-runtime-dependency-installation --database"
+        )
+        database = str(self.folder / "superlink.db")
+        self._start("superlink", [*command.split(), database], self.port)
 
     def start_node(self, device: int) -> None:
         """Start, or start again, the SuperNode of a device and wait until it is up."""
@@ -86,9 +105,12 @@ class Federation:
             f"flower-supernode --insecure --superlink {HOST}:{self.port} --host {HOST} "
             f"--port {port} --node-config partition-id={device}"
         )
-        node = start(f"supernode-{device}", command.split(), self.folder, self.environment)
-        self.nodes[device] = node
-        wait_until(lambda: _listens(port), node, START_SECONDS)
+        self._start(f"supernode-{device}", command.split(), port)
+
+    def _start(self, name: str, command: Sequence[str], port: int) -> None:
+        part = start(name, command, self.folder, self.environment)
+        self.parts[name] = part
+        wait_until(lambda: _listens(port), part, START_SECONDS)
 
     def run(
         self,
@@ -125,7 +147,7 @@ class Federation:
 
     def stop(self) -> None:
         """Stop every part, the nodes first."""
-        parts = [*self.nodes.values(), self.superlink]
+        parts = list(reversed(self.parts.values()))
         for part in parts:
             part.signal(signal.SIGTERM)
         for part in parts:
@@ -139,23 +161,44 @@ class Federation:
 
 @contextmanager
 def federation(devices: int, folder: Path) -> Iterator[Federation]:
-    """Start a SuperLink and a SuperNode a device; stop all of them at the end, whatever happens."""
+    """Start a SuperLink and a SuperNode a device; stop all of them at the end, whatever happens.
+
+    SIGTERM, SIGHUP and Ctrl-C end it like any exception, if this is the main thread.
+    """
+    folder = folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
     port = free_port()
-    environment = _environment(folder, port)
-    command = (
-        f"flower-superlink --insecure --host {HOST} --port {port} "
-        "--disable-runtime-dependency-installation"
-    )
-    superlink = start("superlink", command.split(), folder, environment)
-    made = Federation(folder, port, environment, superlink)
+    made = Federation(folder, port, _environment(folder, port))
+    with _signals(_leave):
+        try:
+            made.start_superlink()
+            for device in range(devices):
+                made.start_node(device)
+            yield made
+        finally:
+            with _signals(signal.SIG_IGN):  # nobody interrupts the stopping
+                made.stop()
+
+
+@contextmanager
+def _signals(answer: Any) -> Iterator[None]:
+    """Answer the signals that ask a program to end in this way, where they can be answered."""
+    asking = [signal.SIGTERM, signal.SIGHUP, signal.SIGINT]
+    if threading.current_thread() is not threading.main_thread():
+        asking = []
+    before = {number: signal.signal(number, answer) for number in asking}
     try:
-        wait_until(lambda: _listens(port), superlink, START_SECONDS)
-        for device in range(devices):
-            made.start_node(device)
-        yield made
+        yield
     finally:
-        made.stop()
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
+
+
+def _leave(number: int, _: object) -> None:
+    """End the program by an exception, so that all it has started is stopped."""
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    raise SystemExit(128 + number)
 
 
 def start(name: str, command: Sequence[str], folder: Path, env: Mapping[str, str]) -> Process:

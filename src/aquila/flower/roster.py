@@ -1,7 +1,8 @@
 """Which node is which device.
 
 Flower's nodes have random ids and come and go. Each is asked once for its device number; a seat
-is held by one node for as long as that node is there.
+is held by one node for as long as that node is there. Where the keys of devices are known, a node
+must have the key of the device that it says it is.
 """
 
 from collections.abc import Mapping
@@ -23,12 +24,22 @@ LOG = getLogger("flwr.aquila")
 
 
 class Roster:
-    """Finds the nodes of devices 0 to `devices` - 1; `hello` is what a node is told when asked."""
+    """Finds the nodes of devices 0 to `devices` - 1; `hello` is what a node is told when asked.
 
-    def __init__(self, devices: int, hello: Mapping[str, Value]) -> None:
+    With `keys`, only the owner of a device's key can be that device.
+    """
+
+    def __init__(
+        self,
+        devices: int,
+        hello: Mapping[str, Value],
+        keys: Mapping[DeviceId, bytes] | None = None,
+    ) -> None:
         self.devices = devices
         self.seats: dict[DeviceId, NodeId] = {}
         self._hello = hello
+        self._keys = keys
+        self._key_of: dict[NodeId, bytes] = {}
         self._asked: dict[str, NodeId] = {}
         self._claims: dict[NodeId, DeviceId | None] = {}
         self._said: set[tuple[NodeId, str]] = set()
@@ -46,7 +57,8 @@ class Roster:
 
     def update(self, grid: Grid) -> dict[DeviceId, NodeId]:
         """Ask new nodes, hear those that were asked, and return who sits where."""
-        present = list(grid.get_node_ids())
+        self._key_of = {node.node_id: node.public_key for node in grid.get_nodes()}
+        present = list(self._key_of)
         waiting = set(self._asked.values())
         for node in present:
             if node not in self._claims and node not in waiting:
@@ -91,6 +103,9 @@ class Roster:
                 node, f"says it is device {device}, but devices are 0 to {self.devices - 1}; "
                 "set partition-id in its --node-config"
             )  # fmt: skip
+            return None
+        if self._keys is not None and self._key_of.get(node) != self._keys[device]:
+            self._say(node, f"says it is device {device}, but its key is not that device's")
             return None
         return device
 

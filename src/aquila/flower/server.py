@@ -4,17 +4,19 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from logging import getLogger
 from pathlib import Path
 
 import torch
 from flwr.serverapp import Grid
 
-from aquila.core.fleet import Fleet
+from aquila.core.fleet import DeviceId, Fleet
 from aquila.core.method import Method
 from aquila.core.vector import Vector
+from aquila.flower.alone import alone
 from aquila.flower.book import RunBook, digest
+from aquila.flower.keys import read_keys
 from aquila.flower.roster import Roster
 from aquila.flower.rounds import Round, play
 from aquila.flower.transport import Overhead
@@ -22,6 +24,9 @@ from aquila.runtime.session import ServerSession
 from aquila.sim.records import Record, make_record
 
 Evaluate = Callable[[Vector], Mapping[str, float]]
+
+LOCK_SECONDS = 90.0
+"""How long a resumed run waits for a process of before that still writes to its folder."""
 
 LOG = getLogger("flwr.aquila")
 
@@ -59,6 +64,7 @@ class Strategy:
     least_devices: int
     participation: float
     checkpoint_folder: Path | None
+    keys: Mapping[DeviceId, bytes] | None
     evaluate: Evaluate | None
     on_record: Callable[[Record], None] | None
 
@@ -68,6 +74,8 @@ class Strategy:
             folder = self.checkpoint_folder
             if folder is None:
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="aquila-")))
+            folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(alone(folder / "lock", f"the run in {folder}", LOCK_SECONDS))
             book = RunBook(folder, self._setting())
             session = ServerSession(
                 self.method, self.theta0.clone(), self.fleet, self.seed,
@@ -81,23 +89,26 @@ class Strategy:
         self, grid: Grid, book: RunBook, session: ServerSession, records: list[Record]
     ) -> list[RoundOverhead]:
         """Run the rounds that are left and add their records to the others."""
-        roster = Roster(len(self.fleet.devices), {"method": repr(self.method)})
+        roster = Roster(len(self.fleet.devices), {"method": repr(self.method)}, self.keys)
         words: dict[str, str | int] = {"run": book.name, "seed": self.seed}
         overheads = []
         if session.round < self.rounds:
             roster.wait(grid, self.least_devices, self.wait_seconds)
         while session.round < self.rounds:
             roster.wait(grid, 1, self.wait_seconds)
-            began = time.monotonic()
+            began, attempts = time.monotonic(), book.attempt(session.round)
             round, happened = play(grid, session, roster.seats, words, self.deadline_seconds)
             metrics = self.evaluate(session.theta.clone()) if self.evaluate else {}
             notes = [round.notes[device] for device in sorted(round.notes)]
-            records.append(make_record(round.number, happened, notes, metrics))
+            record = make_record(round.number, happened, notes, metrics)
+            if attempts > 1:
+                record = replace(record, notes={**record.notes, "attempts": attempts})
+            records.append(record)
             overheads.append(_overhead(round, time.monotonic() - began))
-            book.keep(records[-1], session)
-            _log(records[-1], overheads[-1], self.rounds)
+            book.keep(record, session)
+            _log(record, overheads[-1], self.rounds)
             if self.on_record is not None:
-                self.on_record(records[-1])
+                self.on_record(record)
         return overheads
 
     def _setting(self) -> str:
@@ -120,6 +131,7 @@ def strategy(
     participation: float = 1.0,
     fleet: Fleet | None = None,
     checkpoint_folder: Path | str | None = None,
+    keys_folder: Path | str | None = None,
     evaluate: Evaluate | None = None,
     on_record: Callable[[Record], None] | None = None,
 ) -> Strategy:
@@ -129,7 +141,8 @@ def strategy(
     round waits `deadline_seconds` for replies; devices that are late or gone count as lost, and
     those that come later take part from the next round on. With a `checkpoint_folder`, records and
     all that is needed to go on are kept there after every round, and a run found there is resumed.
-    `evaluate` judges the model after every round.
+    With a `keys_folder`, which holds the `device-N.pub` of every device, nodes without the key of
+    the device that they say they are take no part. `evaluate` judges the model after every round.
     """
     _check(method, theta0, rounds, seed)
     if fleet is None:
@@ -145,9 +158,10 @@ def strategy(
     if not min(deadline_seconds, wait_seconds) > 0:
         raise ValueError("deadline_seconds and wait_seconds must be above 0")
     folder = None if checkpoint_folder is None else Path(checkpoint_folder)
+    keys = None if keys_folder is None else read_keys(Path(keys_folder), devices)
     return Strategy(
         method, theta0, fleet, rounds, seed, deadline_seconds, wait_seconds, least, participation,
-        folder, evaluate, on_record,
+        folder, keys, evaluate, on_record,
     )  # fmt: skip
 
 

@@ -72,7 +72,7 @@ def frame_of(content: RecordDict, name: str, limit: int | None = None) -> bytes:
     """Return a frame of at most so many bytes, or raise WireError."""
     arrays = content.get(FRAMES)
     if isinstance(arrays, ArrayRecord) and name in arrays:
-        frame = arrays[name].data
+        frame: bytes = arrays[name].data
     else:
         frame = word(content, name, bytes)
     if limit is not None and len(frame) > limit:

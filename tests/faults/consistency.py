@@ -1,0 +1,40 @@
+"""The promise of docs/consistency.md, read from the files that a run left behind."""
+
+import json
+from pathlib import Path
+
+import torch
+
+import aquila
+from aquila.core.method import Method
+from aquila.runtime.persist import load_device, load_server
+from aquila.runtime.session import DeviceSession, ServerSession
+from aquila.sim.oracle import as_shard
+
+ROUNDING = 1e-5
+
+
+def server_of(run: Path, method: Method, theta0: torch.Tensor, devices: int) -> ServerSession:
+    """Return the server as its checkpoint has it."""
+    fleet = aquila.Fleet.uniform(theta0.numel(), devices)
+    server = ServerSession(method, theta0.clone(), fleet, seed=0)
+    assert load_server(run / "server.state", server)
+    return server
+
+
+def assert_consistent(
+    run: Path, states: Path, method: Method, theta0: torch.Tensor, devices: int
+) -> None:
+    """Compare the server's average with the memories in the devices' own files."""
+    server = server_of(run, method, theta0, devices)
+    name = json.loads((run / "run.json").read_text())["run"]
+    memories = []
+    for number in range(devices):
+        device = DeviceSession(method, number, as_shard(lambda theta: (0.0, theta)), theta0, 0)
+        load_device(states / name / f"device-{number}.state", device)
+        device.settle(server.acks[number])
+        memories.append(device.state.q.double())
+    mean = torch.stack(memories).mean(0)
+    largest = max(float(q.abs().max()) for q in memories)
+    assert largest > 0
+    torch.testing.assert_close(server.state.q_bar, mean, rtol=0, atol=ROUNDING * largest)

@@ -1,0 +1,46 @@
+"""Break a real federation on loopback in every way of cases.py, one after the other.
+
+python tests/faults/run.py [--only NAME ...] [--keep FOLDER]
+
+Each case takes one to four minutes, starts its own SuperLink and SuperNodes, and stops them all.
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from faults.cases import CASES
+from faults.stage import stage
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES), metavar="NAME")
+    parser.add_argument("--keep", type=Path, help="keep logs and states in this new folder")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.keep or Path(temporary)
+        passed = [tried(name, folder / name) for name in options.only]
+    return 0 if all(passed) else 1
+
+
+def tried(name: str, folder: Path) -> bool:
+    """Play a case; say how it went and the one line that the run said about it."""
+    began = time.monotonic()
+    try:
+        with stage(folder) as made:
+            said = CASES[name](made)
+    except Exception:
+        traceback.print_exc()
+        said = ""
+    print(f"{'ok' if said else 'FAILED':6} {name:16} {time.monotonic() - began:4.0f} s  {said}")
+    return bool(said)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,84 @@
+"""The example that users copy gives the simulator's bits."""
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+pytest.importorskip("flwr", reason="not installed: pip install 'aquila-fl[flower]'")
+import torch
+from grids import LocalGrid, Node
+
+import aquila
+import aquila.sim.loop
+from aquila.core.wire import pack
+from aquila.runtime.archive import FolderArchive
+from aquila.sim.records import read_records
+from faults.consistency import server_of
+
+APP = Path(__file__).parents[2] / "examples" / "flower"
+ROUNDS = 3
+CONFIG = {"method": "aquila", "alpha": 1.0, "rounds": ROUNDS}
+
+
+def example(name: str = "digits_app") -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, APP / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def simulated(app, monkeypatch):
+    """Run the example in the simulator; return its run and every device's frames."""
+    frames: list[bytes] = []
+
+    def recording(packet):
+        frames.append(pack(packet))
+        return frames[-1]
+
+    monkeypatch.setattr(aquila.sim.loop, "pack", recording)
+    context = SimpleNamespace(run_config=CONFIG)
+    whole = aquila.problem(app.make_model(), [app.DATA.train], app.DATA.test)
+    run = aquila.simulate(
+        app.make_method(context),
+        whole.theta0,
+        [app.make_device(device, context) for device in range(app.DEVICES)],
+        ROUNDS,
+        evaluate=lambda theta: {"accuracy": whole.evaluate(theta)["test_accuracy"]},
+        workers=1,
+    )
+    by_device = {device: frames[device :: app.DEVICES] for device in range(app.DEVICES)}
+    return run, by_device, app.make_method(context), whole.theta0
+
+
+def test_the_example(tmp_path, monkeypatch):
+    app, folder = example(), tmp_path / "run"
+    config = {**CONFIG, "folder": str(folder)}
+    nodes = [Node(app.client, {"partition-id": d}, settings=config) for d in range(app.DEVICES)]
+    app.server(LocalGrid(dict(enumerate(nodes, 5))), SimpleNamespace(run_config=config))
+
+    wanted, frames, method, theta0 = simulated(app, monkeypatch)
+    session = server_of(folder, method, theta0, app.DEVICES)
+    assert torch.equal(session.theta, wanted.theta)
+    assert read_records(folder / "records.jsonl") == wanted.records
+    archive = FolderArchive(folder / "archive")
+    assert {device: archive.replies(device) for device in frames} == frames
+
+
+def test_the_demonstration_says_what_was_sent(monkeypatch):
+    monkeypatch.syspath_prepend(str(APP))
+    deploy = example("deploy")
+    wanted, *_ = simulated(example(), monkeypatch)
+    sent = sum(record.uplink_bytes for record in wanted.records)
+    lines = deploy.summary(wanted.records).splitlines()
+    assert lines[0].startswith("3 rounds, 3 devices, 2,410 coordinates, accuracy 0.")
+    assert lines[1].split(":")[0].split() == ["devices", "sent", f"{sent:,}", "bytes"]
+    assert lines[2].split(":")[0].split()[-2:] == [f"{3 * 3 * (2410 * 4 + 33):,}", "bytes"]
+    assert deploy.read_setting("rounds=5") == ("rounds", 5)
+    assert deploy.read_setting("alpha=0.5") == ("alpha", 0.5)
+    assert deploy.read_setting("method=laq") == ("method", "laq")
+    with pytest.raises(SystemExit, match="'rounds' is no setting"):
+        deploy.read_setting("rounds")
