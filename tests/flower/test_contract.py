@@ -15,6 +15,7 @@ import aquila.flower.transport
 import aquila.sim.loop
 from aquila.core.wire import pack
 from aquila.flower.transport import frame_of
+from aquila.runtime.limit import Limit
 from problems import ridge
 
 PROBLEM = ridge(devices=3, dimension=30)
@@ -146,3 +147,15 @@ def test_no_method_is_named_in_the_adapter():
         assert not words & (set(aquila.METHODS) - {"aquila"})
         imports = {n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
         assert not any(module.startswith("aquila.methods") for module in imports)
+
+
+def test_uploads_above_a_limit_count_as_lost():
+    method = aquila.create("aquila", alpha=ALPHA)
+    limited, _ = on_flower(method, theta0(), limit=Limit(1e-12))
+    assert [(record.uploads, record.lost) for record in limited.records] == [(0, 3)] * ROUNDS
+    assert torch.equal(limited.theta, theta0())
+
+
+def test_a_limit_that_a_method_cannot_keep_is_refused_at_once():
+    with pytest.raises(ValueError, match="cannot be clipped"):
+        on_flower(aquila.create("aquila", alpha=ALPHA), theta0(), limit=Limit(1.0, "clip"))

@@ -20,6 +20,7 @@ from aquila.flower.keys import read_keys
 from aquila.flower.roster import Roster
 from aquila.flower.rounds import Round, play
 from aquila.flower.transport import Overhead
+from aquila.runtime.limit import Limit
 from aquila.runtime.session import ServerSession
 from aquila.sim.records import Record, make_record
 
@@ -65,6 +66,7 @@ class Strategy:
     participation: float
     checkpoint_folder: Path | None
     keys: Mapping[DeviceId, bytes] | None
+    limit: Limit | None
     evaluate: Evaluate | None
     on_record: Callable[[Record], None] | None
 
@@ -79,7 +81,7 @@ class Strategy:
             book = RunBook(folder, self._setting())
             session = ServerSession(
                 self.method, self.theta0.clone(), self.fleet, self.seed,
-                participation=self.participation, archive=book.archive,
+                participation=self.participation, archive=book.archive, limit=self.limit,
             )  # fmt: skip
             records = book.begin(session)
             overheads = self._run(grid, book, session, records)
@@ -132,6 +134,7 @@ def strategy(
     fleet: Fleet | None = None,
     checkpoint_folder: Path | str | None = None,
     keys_folder: Path | str | None = None,
+    limit: Limit | None = None,
     evaluate: Evaluate | None = None,
     on_record: Callable[[Record], None] | None = None,
 ) -> Strategy:
@@ -142,9 +145,12 @@ def strategy(
     those that come later take part from the next round on. With a `checkpoint_folder`, records and
     all that is needed to go on are kept there after every round, and a run found there is resumed.
     With a `keys_folder`, which holds the `device-N.pub` of every device, nodes without the key of
-    the device that they say they are take no part. `evaluate` judges the model after every round.
+    the device that they say they are take no part. A `limit` bounds the norm of uploads. `evaluate`
+    judges the model after every round.
     """
     _check(method, theta0, rounds, seed)
+    if limit is not None:
+        limit.check(method.server)
     if fleet is None:
         fleet = Fleet.uniform(theta0.numel(), devices, theta0.device)
     least = devices if least_devices is None else least_devices
@@ -161,7 +167,7 @@ def strategy(
     keys = None if keys_folder is None else read_keys(Path(keys_folder), devices)
     return Strategy(
         method, theta0, fleet, rounds, seed, deadline_seconds, wait_seconds, least, participation,
-        folder, keys, evaluate, on_record,
+        folder, keys, limit, evaluate, on_record,
     )  # fmt: skip
 
 
