@@ -27,6 +27,11 @@ def run(problem, method="aquila", rounds=4):
     )
 
 
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch):
+    monkeypatch.setattr("aquila.sim.together.PATIENCE", 0.0)
+
+
 @pytest.fixture
 def passes(monkeypatch):
     """How many devices each pass was for."""
@@ -46,6 +51,9 @@ class Clock:
 
     def __init__(self):
         self.readings = 0
+
+    def monotonic(self):
+        return 0.0
 
     def perf_counter(self):
         self.readings += 1
@@ -67,6 +75,12 @@ def test_a_run_has_the_bits_of_devices_that_compute_alone(request, passes, metho
     assert run_together.theta.equal(run_alone.theta)
     assert [r.loss for r in run_together.records] == [r.loss for r in run_alone.records]
     assert bool(passes) == (method != "fedavg")  # its local epochs meet no other device's model
+
+
+def test_a_short_run_is_over_before_it_is_tried(passes, monkeypatch):
+    monkeypatch.setattr("aquila.sim.together.PATIENCE", 1e9)
+    run(made([12] * 9))
+    assert passes == []
 
 
 def test_devices_of_one_shape_share_a_pass(passes):

@@ -23,6 +23,9 @@ LARGEST_PASS = 2**22
 AT_MOST = 128
 """Devices in one pass; the next one is under way while these have their turns."""
 
+PATIENCE = 1.0
+"""Seconds of one by one before it is tried: torch takes as long to get ready for the first pass."""
+
 ENOUGH = 64
 """Gradients that must have the same bits both ways: rounding that differs shows in one of four."""
 
@@ -75,6 +78,7 @@ class Together:
     def __init__(self, model: FlatModule) -> None:
         self._model = model
         self._pays: dict[Shape, bool] = {}
+        self._began: float | None = None
         self._theta = model.theta[:0]
         self._groups: list[Group] = []
         self._places: dict[int, tuple[int, int]] = {}
@@ -90,6 +94,10 @@ class Together:
 
     def expect(self, theta: Vector, devices: Sequence[Held]) -> None:
         """Be told who will be asked, in this order, and at which model."""
+        if self._began is None:
+            self._began = time.monotonic()
+        if time.monotonic() - self._began < PATIENCE:
+            return
         by_shape: dict[tuple[torch.Size, torch.Size], list[Held]] = {}
         for device in devices:
             x, y = device.data
