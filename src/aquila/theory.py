@@ -17,6 +17,9 @@ from aquila.core.vector import Vector, squared_norm
 TIGHT_CONTRACTION = 15 / 49
 """Largest ||ε_m|| / ||v_m|| that the level rule "tight" allows, in any dimension."""
 
+SPARSE_CONTRACTION = 5 / 9
+"""Share of its energy that a coordinate which AQUILA-Zero sends loses at least."""
+
 
 def max_beta(alpha: float, L: float, gamma: float = 1.0) -> float:
     """Largest β with L/2 - 1/(2α) + βγ/α <= 0 (Corollary 1): (1 - αL) / (2γ).
@@ -166,6 +169,47 @@ def potential(
     _demand_alpha(alpha)
     _demand_sizes(gap=gap, memory_error=memory_error)
     return gap + alpha / (2 * _room(alpha, delta, mu)) * memory_error
+
+
+def feedback_descent_bound(alpha: float, L: float, gradient: float, debt: float) -> float:
+    """Bound on f(xᵏ⁺¹) - f(xᵏ) with error feedback; x = θ - α ē, `debt` is ||ē||².
+
+    ē is the average of what the devices owe before the round. x moves by exactly -α ∇f(θ), whatever
+    the quantizer and the memories do, hence -α/2 (1 - αL) ||∇f(θ)||² + α³L²/2 ||ē||².
+    """
+    _demand_alpha(alpha)
+    _demand_smoothness(L)
+    _demand_sizes(gradient=gradient, debt=debt)
+    return -alpha / 2 * (1 - alpha * L) * gradient + alpha**3 * L**2 / 2 * debt
+
+
+def feedback_potential(gap: float, debt: float, alpha: float, L: float, delta: float) -> float:
+    """f(x) - f* + α³L²/δ E, where `debt` is E, the average of ||e_m||².
+
+    If ||v - Q(v)||² <= (1 - δ) ||v||², a round changes it by -α/2 (1 - αL) ||∇f(θ)||² + 2α³L²/δ² H
+    or less, H being the average of ||∇f_m(θ) - q_m||².
+    """
+    _demand_alpha(alpha)
+    _demand_smoothness(L)
+    _demand_share(delta)
+    _demand_sizes(gap=gap, debt=debt)
+    return gap + alpha**3 * L**2 / delta * debt
+
+
+def max_alpha_feedback(L: float, delta: float, B: float = 1.0) -> float:
+    """Largest α with αL + 4 (αLB/δ)² <= 1/2, where H <= B² ||∇f||² + G².
+
+    Then the average of ||∇f(θ)||² over K rounds is at most 4 Ψ⁰/(αK) + 8 (αL/δ)² G².
+    """
+    _demand_smoothness(L)
+    _demand_share(delta)
+    _demand(0 < B < math.inf, f"B must be a number above 0, not {B}")
+    slope = 4 * (B / delta) ** 2
+    return (math.sqrt(1 + 2 * slope) - 1) / (2 * slope) / L
+
+
+def _demand_share(delta: float) -> None:
+    _demand(0 < delta <= 1, f"delta must be above 0 and at most 1, not {delta}")
 
 
 def _room(alpha: float, delta: float, mu: float) -> float:

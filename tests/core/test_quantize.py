@@ -12,6 +12,7 @@ from aquila.core.quantize import (
     levels_of_width,
     midrise,
     midrise_or_dense,
+    sparse,
     width_of_levels,
 )
 from aquila.core.random import Key
@@ -19,6 +20,7 @@ from aquila.core.random import Key
 EPS64 = np.finfo(np.float64).eps
 EPS32 = float(np.finfo(np.float32).eps)
 WIDTHS = st.integers(1, 32)
+SHARES = st.floats(0.001, 0.7)
 STABLE = settings(deadline=None, derandomize=True, max_examples=300)
 
 
@@ -197,3 +199,74 @@ def test_levels_and_widths():
         levels = levels_of_width(bits)
         assert width_of_levels(levels) == bits
         assert 2 ** (bits - 1) < 2 * levels + 1 <= 2**bits
+
+
+def threshold_of(v, share):
+    """Return the k-th largest magnitude, k being a share of the coordinates, at least one."""
+    return float(np.sort(np.abs(v))[-max(1, round(share * len(v)))])
+
+
+@STABLE
+@given(vectors(1e3, 32), SHARES)
+def test_sparse_codes_are_the_coordinates_that_stand_out(numbers, share):
+    v = np.array(numbers)
+    threshold = threshold_of(v, share)
+    assume(threshold > 1e-4 * np.abs(v).max() > 0)
+    decoded = sparse(torch.from_numpy(v), share).decode().numpy()
+    assert ((decoded != 0) == (np.abs(v) >= threshold)).all()
+    assert (decoded * v >= 0).all()
+    # psi = floor(|v| / step + 0.4): from 0.6 below to 0.4 above, in steps
+    overshoot = (np.abs(decoded) - np.abs(v))[decoded != 0] * 0.6 / threshold
+    assert (overshoot <= 0.4 + 1e-6).all()
+    assert (overshoot >= -0.6 - 1e-6).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@STABLE
+@given(numbers=vectors(2.0**60, 32), share=SHARES)
+def test_sparse_contracts_whatever_the_vector(dtype, numbers, share):
+    v = torch.tensor(numbers, dtype=dtype)
+    assume(float(v.abs().max()) > 1e-15)
+    left = (v - sparse(v, share).decode()).double().square().sum()
+    assert left <= (1 - 5 / 9 * share) * v.double().square().sum() * (1 + 1e-4)
+
+
+def test_the_contraction_of_the_sparse_quantizer_cannot_be_stated_better():
+    v = torch.ones(100, dtype=torch.float64)
+    v[50:] -= 1e-12
+    left = (v - sparse(v, 0.5).decode()).square().sum() / v.square().sum()
+    assert float(left) == pytest.approx(1 - 5 / 9 * 0.5, rel=1e-9)
+
+
+def test_sparse_by_hand():
+    v = torch.tensor([6.0, -2.9, 3.0, -30.0, 0.0, 1.0], dtype=torch.float64)
+    codes = sparse(v, 0.5)  # three coordinates: 3 is the third largest, so the step is 5
+    np.testing.assert_allclose(codes.decode().numpy(), [5, 0, 5, -30, 0, 0], rtol=1e-12)
+    assert codes.bits == 4  # -6 to 6
+    assert codes.codes.tolist() == [7, 6, 7, 0, 6, 6]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_sparse_sends_the_share_it_is_given(dtype):
+    v = normal(100_000, dtype=dtype)
+    for share in (1e-5, 0.001, 0.01, 0.3):
+        assert int((sparse(v, share).decode() != 0).sum()) == round(share * len(v))
+
+
+def test_equal_magnitudes_are_sent_together():
+    assert (sparse(torch.tensor([2.0, -2.0, 2.0, 1.0]), 0.25).decode() != 0).tolist() == [
+        True, True, True, False,
+    ]  # fmt: skip
+
+
+def test_one_huge_coordinate_does_not_widen_the_codes_without_end():
+    v = torch.full((1000,), 1e-9)
+    v[7] = 1e9
+    codes = sparse(v, 0.5)
+    assert codes.bits == 16
+    assert codes.decode()[7] == pytest.approx(1e9, rel=1e-4)
+
+
+@pytest.mark.parametrize("zero", [[0.0], [0.0, -0.0], []])
+def test_the_zero_vector_has_no_sparse_codes(zero):
+    assert sparse(torch.tensor(zero), 0.1) is None

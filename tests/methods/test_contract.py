@@ -23,7 +23,14 @@ ALPHA = 0.5 / PROBLEM.smoothness()
 OVERHEAD = 64  # bytes a frame may take beside its codes
 
 # parameters under which a method converges to the optimum, where its defaults are its paper's
-SOUND = {"aquila": {"b_min": 2}, "adaquantfl_levels": {"s_0": 32}}
+SOUND = {
+    "aquila": {"b_min": 2},
+    "adaquantfl_levels": {"s_0": 32},
+    "aquila_zero": {"share": 0.2},
+    "ef21": {"share": 0.5},
+    "diana": {"bits": 6},
+    "eden": {"bits": 6},
+}
 
 every_method = pytest.mark.parametrize("name", aquila.METHODS)
 

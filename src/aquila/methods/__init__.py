@@ -4,7 +4,11 @@ from aquila.core.method import Method
 from aquila.core.parameter import nearest
 from aquila.methods.adaquantfl import adaquantfl, adaquantfl_levels
 from aquila.methods.aquila import aquila
+from aquila.methods.aquila_zero import aquila_zero
 from aquila.methods.catalog import Entry
+from aquila.methods.diana import diana
+from aquila.methods.eden import eden
+from aquila.methods.ef21 import ef21
 from aquila.methods.fedavg import fedavg
 from aquila.methods.fedsgd import fedsgd
 from aquila.methods.ladaq import ladaq
@@ -18,6 +22,7 @@ METHODS: dict[str, Entry] = {
     entry.name: entry
     for entry in (
         aquila,
+        aquila_zero,
         fedsgd,
         fedavg,
         qsgd,
@@ -29,6 +34,9 @@ METHODS: dict[str, Entry] = {
         lena,
         lena_tables,
         marina,
+        ef21,
+        diana,
+        eden,
     )
 }
 

@@ -1,0 +1,131 @@
+"""What each part of AQUILA-Zero is worth: the method with one part at a time switched off.
+
+    python benchmarks/ablation.py experiments/beyond/digits_*.toml --seeds 0 1 2
+    python benchmarks/beyond.py table results/beyond/ablation
+
+Without the entropy coder the bytes are those of the column of the papers' count. Runs that are
+already there are left out, as in benchmarks/beyond.py, which also makes the table.
+"""
+
+import argparse
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+from beyond import YARDSTICK, append, read, train
+
+from aquila.cli.spec import parse_spec
+from aquila.core import quantize
+from aquila.core.innovation import aquila_level, measure
+from aquila.core.method import Method, Turn, Work, local_work, theta_of
+from aquila.core.packet import Codes, Packet, code_dtype
+from aquila.core.vector import Vector, squared_norm
+from aquila.methods.aquila_zero import MEMORY, Debt
+from aquila.methods.damped import DampedMemoryServer
+from aquila.sim.experiment import read_experiment
+
+SHARE = 0.01
+
+
+@dataclass(frozen=True)
+class Device:
+    """AQUILA-Zero's device with everything about it open."""
+
+    alpha: float
+    work: Work
+    quantizer: Callable[[Vector], Codes | None]
+    eta: float = MEMORY * SHARE
+    feedback: bool = True
+    silence: float = 0.0
+
+    def init(self, like):
+        """Start with nothing owed and nothing remembered."""
+        return Debt(torch.zeros_like(like), torch.zeros_like(like))
+
+    def step(self, state, order, oracle, key):
+        """Answer an order, or stay silent by lot."""
+        loss, gradient = local_work(oracle, theta_of(order), self.work, self.alpha)
+        owed = state.e + (gradient - state.q)
+        codes = None if key.child(1).coin(self.silence) else self.quantizer(owed)
+        if codes is None:
+            return Turn(Debt(owed, state.q), Packet(order.round), {"loss": loss})
+        u = codes.decode()
+        rest = owed - u if self.feedback else torch.zeros_like(owed)
+        after = Debt(rest, state.q + self.eta * u)
+        return Turn(after, Packet(order.round, codes), {"loss": loss})
+
+
+def without_zero(v):
+    """Quantize as AQUILA does: its level, its grid."""
+    return quantize.midrise(v, max(1, aquila_level(measure(v, torch.zeros_like(v)))))
+
+
+def nearest(v, step):
+    """Round to the nearest point of a grid with a zero."""
+    psi = (v / step).round()
+    top = int(psi.abs().max())
+    if top == 0:
+        return None
+    bits, unit = quantize.width_of_levels(top), v.new_full((1,), step)
+    return Codes((psi + top).to(code_dtype(bits)), bits, -(unit * top), unit, v.numel())
+
+
+def nearest_share(v):
+    """Round to the nearest, the same share of the coordinates being sent."""
+    count = max(1, round(SHARE * v.numel()))
+    return nearest(v, 1.9999 * float(v.abs().topk(count).values.min()))
+
+
+def four_rms(v):
+    """Round to the nearest on a step of four root mean squares, however many that sends."""
+    return nearest(v, 4 * math.sqrt(squared_norm(v) / v.numel()))
+
+
+WHOLE = partial(quantize.sparse, share=SHARE)
+TWICE = partial(quantize.sparse, share=2 * SHARE)
+VARIANTS = {
+    "aquila_zero": {"quantizer": WHOLE},
+    "without the zero level": {"quantizer": without_zero},
+    "without error feedback": {"quantizer": WHOLE, "feedback": False},
+    "without the memory": {"quantizer": WHOLE, "eta": 0.0},
+    "dead zone of half a step": {"quantizer": nearest_share},
+    "step of 4 rms": {"quantizer": four_rms},
+    "every other device silent": {"quantizer": TWICE, "silence": 0.5},
+}
+
+
+def methods(experiment):
+    """Return AQUILA as printed and all variants by name."""
+    setting = experiment.setting
+    made = {YARDSTICK: parse_spec(YARDSTICK).create(experiment)}
+    for name, parts in VARIANTS.items():
+        device = Device(setting.alpha, setting.work, **parts)
+        made[name] = Method(name, device, DampedMemoryServer(setting.alpha, device.eta))
+    return made
+
+
+def run(paths, seeds, out):
+    """Run what is missing."""
+    out.mkdir(parents=True, exist_ok=True)
+    for path in paths:
+        target = out / f"{path.stem}.jsonl"
+        for seed in seeds:
+            experiment = read_experiment(path, {"seed": seed})
+            done = read(target)
+            missing = {n: m for n, m in methods(experiment).items() if (n, seed) not in done}
+            problem = experiment.setting.problem()[0] if missing else None
+            for name, method in missing.items():
+                append(target, name, seed, train(method, experiment.setting, problem))
+                print(f"{path.stem}, seed {seed}: {name}", flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("experiments", nargs="+", type=Path)
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--out", type=Path, default=Path("results/beyond/ablation"))
+    given = parser.parse_args()
+    run(given.experiments, given.seeds, given.out)

@@ -1,0 +1,162 @@
+"""Bytes to an accuracy: run the experiments of a folder over several seeds, and make the table.
+
+    python benchmarks/beyond.py run experiments/beyond/digits_*.toml --seeds 0 1 2
+    python benchmarks/beyond.py table results/beyond
+    python benchmarks/beyond.py table results/beyond/resnet18_iid.jsonl --level 0.78
+
+`run` writes one JSON line a run, with what was spent at every evaluation, to a file named after
+the experiment, and leaves out runs that are already there: started again, it goes on where it was.
+`table` takes as level, seed by seed, the best that AQUILA as printed reaches in three quarters of
+its rounds, so that slower methods have time to get there, unless a level is given. Accuracy is the
+mean of three evaluations in a row (`aquila.report.reach`). Printed are means over the seeds and,
+for the two ratios, the least and the largest; the row of a method that does not always get there
+says in how many seeds it does.
+"""
+
+import argparse
+import json
+import statistics
+from dataclasses import asdict
+from pathlib import Path
+
+from aquila.cli.spec import parse_spec
+from aquila.report.reach import WINDOW, Curve, curve_of
+from aquila.runtime.finite import NonFiniteError
+from aquila.sim.experiment import read_experiment
+from aquila.sim.simulate import simulate
+
+YARDSTICK = "aquila"
+HEAD_START = 0.75
+KIB = 1024
+
+
+def read(path):
+    """Return the runs of a file as (method, seed) -> curve; a line cut short counts for nothing."""
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    runs = [json.loads(line) for line in lines if line.endswith("\n")]
+    return {
+        (run["method"], run["seed"]): Curve(**{n: tuple(v) for n, v in run["curve"].items()})
+        for run in runs
+    }
+
+
+def run(paths, seeds, methods, out):
+    """Run what is missing, experiment by experiment and seed by seed."""
+    out.mkdir(parents=True, exist_ok=True)
+    for path in paths:
+        target = out / f"{path.stem}.jsonl"
+        for seed in seeds:
+            experiment = read_experiment(path, {"seed": seed})
+            specs = [parse_spec(text) for text in methods or experiment.compare]
+            done = read(target)
+            missing = [spec for spec in specs if (spec.label, seed) not in done]
+            problem = experiment.setting.problem()[0] if missing else None
+            for spec in missing:
+                records = train(spec.create(experiment), experiment.setting, problem)
+                append(target, spec.label, seed, records)
+                print(f"{path.stem}, seed {seed}: {spec.label}", flush=True)
+
+
+def append(path, method, seed, records):
+    """Add a run to a file."""
+    facts = {"method": method, "seed": seed, "curve": asdict(curve_of(records))}
+    with path.open("a") as file:
+        file.write(json.dumps(facts) + "\n")
+
+
+def train(method, setting, problem):
+    """Return the records of a run; one that diverges ends early."""
+    records = []
+    try:
+        simulate(
+            method,
+            problem.theta0,
+            problem.devices,
+            setting.rounds,
+            setting.seed,
+            evaluate=problem.evaluate,
+            evaluate_every=setting.evaluate_every,
+            fleet=problem.fleet,
+            link=setting.link(),
+            participation=setting.participation,
+            on_record=records.append,
+        )
+    except NonFiniteError as error:
+        print(f"stopped: {error}")
+    return records
+
+
+def table(paths, level):
+    """Print one table a file."""
+    for path in paths:
+        runs = read(path)
+        seeds = sorted({seed for _, seed in runs})
+        levels = {
+            seed: level or best(runs[YARDSTICK, seed])
+            for seed in seeds
+            if level or (YARDSTICK, seed) in runs
+        }
+        mean = statistics.mean(levels.values())
+        print(f"\n{path.stem}: test accuracy {mean:.1%}, {len(levels)} seeds\n")
+        print(
+            "| method | rounds | uplink KiB | paper KiB | aquila b·d / uplink | rounds / aquila's |"
+        )
+        print("|---|---:|---:|---:|---:|---:|")
+        for method in dict.fromkeys(method for method, _ in runs):
+            print(row(method, runs, levels))
+
+
+def best(curve):
+    """Return the best accuracy of a run in three quarters of its rounds."""
+    early = [k for k in curve.rounds[WINDOW - 1 :] if k <= HEAD_START * curve.rounds[-1]]
+    return max(curve.smoothed[: len(early)])
+
+
+def row(method, runs, levels):
+    """Return a row of the table, over the seeds that there are runs of."""
+    seeds = [seed for seed in levels if (method, seed) in runs]
+    spent = {seed: runs[method, seed].reach(levels[seed]) for seed in seeds}
+    reached = [seed for seed in seeds if spent[seed] is not None]
+    if len(reached) < len(seeds):
+        return f"| {method} | reached in {len(reached)} of {len(seeds)} | | | | |"
+    pairs = [(spent[seed], runs[YARDSTICK, seed].reach(levels[seed])) for seed in seeds]
+    saving = [y.paper_bits / 8 / s.uplink_bytes for s, y in pairs if y is not None]
+    longer = [s.rounds / y.rounds for s, y in pairs if y is not None]
+    return (
+        f"| {method} | {statistics.mean(s.rounds for s, _ in pairs):.0f} "
+        f"| {statistics.mean(s.uplink_bytes for s, _ in pairs) / KIB:.0f} "
+        f"| {statistics.mean(s.paper_bits for s, _ in pairs) / 8 / KIB:.0f} "
+        f"| {spread(saving, 1)} | {spread(longer, 2)} |"
+    )
+
+
+def spread(values, digits):
+    """Return mean, least and largest."""
+    if not values:
+        return "-"
+    ends = f" ({min(values):.{digits}f} to {max(values):.{digits}f})" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.{digits}f}{ends}"
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    runner = commands.add_parser("run", help="run what is missing")
+    runner.add_argument("experiments", nargs="+", type=Path)
+    runner.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    runner.add_argument("--methods", nargs="+", help="default: those of the experiment")
+    runner.add_argument("--out", type=Path, default=Path("results/beyond"))
+    shower = commands.add_parser("table", help="print the table of bytes to accuracy")
+    shower.add_argument("results", type=Path, help="a file, or a folder of them")
+    shower.add_argument("--level", type=float, help="accuracy to reach, from 0 to 1")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    given = arguments()
+    if given.command == "run":
+        run(given.experiments, given.seeds, given.methods, given.out)
+    else:
+        folder = given.results
+        files = sorted(folder.glob("*.jsonl")) if folder.is_dir() else [folder]
+        table(files, given.level)

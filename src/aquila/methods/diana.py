@@ -1,0 +1,69 @@
+"""DIANA: unbiased differences to a damped memory (Mishchenko et al. 2019, arXiv 1901.09269).
+
+A device dithers the difference of its gradient to its memory, u = Q(g - h_m), and moves the memory
+by a part of it, h_m <- h_m + η u; the server steps along h̄ + mean(u) and moves h̄ alike
+(Algorithm 1). As the differences vanish with full gradients, so does the variance of dithering.
+Here the memory is called q, as everywhere.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+
+from aquila.core.method import Method, Oracle, Turn, Work, local_work, theta_of
+from aquila.core.packet import Packet
+from aquila.core.parameter import Bounds
+from aquila.core.quantize import Norm, dither, levels_of_width
+from aquila.core.random import Key
+from aquila.core.vector import Vector, error_ratio
+from aquila.methods.catalog import Alpha, UploadBits, WorkOption, entry
+from aquila.methods.damped import DampedMemoryServer
+from aquila.methods.memory import Memory
+from aquila.methods.qsgd import BucketOption, NormOption
+
+
+@dataclass(frozen=True)
+class DianaDevice:
+    """Dithered differences to a damped memory."""
+
+    alpha: float
+    eta: float
+    bits: int
+    norm: Norm
+    bucket: int
+    work: Work
+
+    def init(self, like: Vector) -> Memory:
+        """Start with h_m = 0."""
+        return Memory(torch.zeros_like(like))
+
+    def step(self, state: Memory, order: Packet, oracle: Oracle, key: Key) -> Turn[Memory]:
+        """Send u = Q(g - h_m) and move h_m by η u (Algorithm 1, lines 5 to 7)."""
+        loss, gradient = local_work(oracle, theta_of(order), self.work, self.alpha)
+        v = gradient - state.q
+        codes = dither(v, levels_of_width(self.bits), key, self.norm, self.bucket)
+        if codes is None:
+            return Turn(state, Packet(order.round), {"loss": loss})
+        u = codes.decode()
+        notes = {"loss": loss, "error_ratio": error_ratio(v, u)}
+        return Turn(Memory(state.q + self.eta * u), Packet(order.round, codes), notes)
+
+
+@entry(
+    paper="Mishchenko et al., Distributed Learning with Compressed Gradient Differences, 2019, "
+    "arXiv 1901.09269",
+    lost_reply="the mean difference is taken over the replies that arrived; a device whose reply "
+    "was lost takes the change of its memory back",
+)
+def diana(
+    alpha: Alpha = 0.1,
+    eta: Annotated[float, Bounds("share of a difference that moves the memory", 0, 1)] = 0.1,
+    bits: UploadBits = 3,
+    norm: NormOption = "max",
+    bucket: BucketOption = 0,
+    work: WorkOption = "gradient",
+) -> Method:
+    """Dithered differences to a memory that follows the gradient slowly."""
+    device = DianaDevice(alpha, eta, bits, norm, bucket, work)
+    return Method("diana", device, DampedMemoryServer(alpha, eta))

@@ -1,0 +1,59 @@
+"""What a run had spent when it was as good as asked: rounds and bytes to a level of accuracy."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from aquila.sim.records import Record
+
+WINDOW = 3
+"""Evaluations that are averaged, so that one lucky model does not count."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One run: at every evaluation the rounds and bytes spent so far, and the accuracy."""
+
+    rounds: tuple[int, ...]
+    uplink_bytes: tuple[int, ...]
+    paper_bits: tuple[int, ...]
+    accuracy: tuple[float, ...]
+
+    @property
+    def smoothed(self) -> tuple[float, ...]:
+        """Mean of the last evaluations; shorter than the run, since the first ones have none."""
+        return tuple(
+            sum(self.accuracy[last - WINDOW : last]) / WINDOW
+            for last in range(WINDOW, len(self.accuracy) + 1)
+        )
+
+    def reach(self, level: float) -> "Spent | None":
+        """Return what was spent when the mean of the last evaluations first was at the level."""
+        for number, mean in enumerate(self.smoothed, start=WINDOW - 1):
+            if mean >= level:
+                return Spent(
+                    self.rounds[number], self.uplink_bytes[number], self.paper_bits[number]
+                )
+        return None
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Rounds, real uplink bytes and the papers' bits up to one moment of a run."""
+
+    rounds: int
+    uplink_bytes: int
+    paper_bits: int
+
+
+def curve_of(records: Sequence[Record], metric: str = "test_accuracy") -> Curve:
+    """Return the curve of a run."""
+    uplink = list(accumulate(record.uplink_bytes for record in records))
+    paper = list(accumulate(record.paper_bits for record in records))
+    judged = [k for k, record in enumerate(records) if metric in record.metrics]
+    return Curve(
+        tuple(k + 1 for k in judged),
+        tuple(uplink[k] for k in judged),
+        tuple(paper[k] for k in judged),
+        tuple(records[k].metrics[metric] for k in judged),
+    )

@@ -1,0 +1,49 @@
+"""Random rotations against the matrices they stand for."""
+
+import numpy as np
+import pytest
+import torch
+
+from aquila.core.random import Key
+from aquila.core.rotation import hadamard, rotate, unrotate
+
+
+def normal(dimension, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(dimension)
+    return torch.randn(dimension, generator=generator, dtype=dtype)
+
+
+@pytest.mark.parametrize("doublings", range(6))
+def test_hadamard_is_the_matrix_of_sylvester(doublings):
+    matrix = np.ones((1, 1))
+    for _ in range(doublings):
+        matrix = np.block([[matrix, matrix], [matrix, -matrix]])
+    v = normal(2**doublings)
+    expected = matrix @ v.numpy() / np.sqrt(len(v))
+    np.testing.assert_allclose(hadamard(v).numpy(), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dimension", [1, 2, 3, 7, 8, 100, 1000, 1025])
+def test_a_rotation_keeps_norms_and_can_be_undone(dimension, dtype):
+    v = normal(dimension, dtype)
+    rotated = rotate(v, Key((5,)))
+    assert rotated.dtype == dtype
+    torch.testing.assert_close(rotated.norm(), v.norm())
+    torch.testing.assert_close(unrotate(rotated, Key((5,))), v)
+
+
+def test_a_rotation_is_repeated_by_its_key_alone():
+    v = normal(100)
+    before = v.clone()
+    assert torch.equal(rotate(v, Key((1,))), rotate(v, Key((1,))))
+    assert not torch.equal(rotate(v, Key((1,))), rotate(v, Key((2,))))
+    assert torch.equal(v, before)
+
+
+@pytest.mark.parametrize("dimension", [1024, 1500])
+def test_one_coordinate_is_spread_over_all(dimension):
+    for place in (0, dimension - 1):
+        v = torch.zeros(dimension, dtype=torch.float64)
+        v[place] = 1
+        assert rotate(v, Key((3,))).abs().max() < 0.2
