@@ -5,7 +5,7 @@ memory by a part of it, q_m <- q_m + η u. The server moves its average alike, s
 after every round, whatever gets lost.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -31,6 +31,11 @@ class DampedMemoryServer:
 
     alpha: float
     eta: float
+
+    @property
+    def remembers(self) -> bool:
+        """Yes: q̄ holds a share of every device's memory."""
+        return True
 
     def init(self, theta: Vector, fleet: Fleet) -> DampedState:
         """Start from the given model and empty memories."""
@@ -58,3 +63,10 @@ class DampedMemoryServer:
         share = mean if complete else fleet.share(uploads(replies))
         theta = (state.theta - self.alpha * (state.q_bar + mean)).to(state.theta.dtype)
         return DampedState(theta, state.q_bar + self.eta * share)
+
+    def forget(
+        self, state: DampedState, fleet: Fleet, device: DeviceId, replies: Iterable[Packet]
+    ) -> DampedState:
+        """Take the device's share out of the average memory."""
+        sent = ((device, r.vector.decode()) for r in replies if r.vector is not None)
+        return DampedState(state.theta, state.q_bar - self.eta * fleet.share(sent))

@@ -7,7 +7,7 @@ one bit Q gives signs, which is the paper's code; at more, a uniform grid stands
 Lloyd-Max points, because a frame holds uniform grids.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -58,6 +58,11 @@ class EdenServer:
 
     alpha: float
 
+    @property
+    def remembers(self) -> bool:
+        """No: replies leave nothing behind but the steps of the model."""
+        return False
+
     def init(self, theta: Vector, fleet: Fleet) -> MeanState:
         """Start from the given model."""
         return MeanState(theta)
@@ -86,6 +91,12 @@ class EdenServer:
         """Step along the average of the replies."""
         mean = fleet.mean(self._turned_back(replies), weights=dict.fromkeys(replies, 1.0))
         return MeanState((state.theta - self.alpha * mean).to(state.theta.dtype))
+
+    def forget(
+        self, state: MeanState, fleet: Fleet, device: DeviceId, replies: Iterable[Packet]
+    ) -> MeanState:
+        """Return the state: there is nothing to take back."""
+        return state
 
     @staticmethod
     def _turned_back(replies: Mapping[DeviceId, Packet]) -> Iterator[tuple[DeviceId, Vector]]:
