@@ -27,7 +27,9 @@ def test_help_does_not_wait_for_torch():
     assert "compare" in done.stdout
 
 
-@pytest.mark.parametrize("command", ["compare", "run", "methods", "data", "frame"])
+@pytest.mark.parametrize(
+    "command", ["compare", "run", "table", "figures", "methods", "data", "frame"]
+)
 def test_every_command_explains_itself(command):
     assert "Usage:" in output(command, "--help")
     assert command in output("--help")

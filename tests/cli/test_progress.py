@@ -1,39 +1,144 @@
-import io
+"""Progress as it is shown: on a terminal, in a file, and on a real pseudo-terminal."""
 
+import fcntl
+import io
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+
+import pytest
 from rich.console import Console
 
 from aquila.cli.progress import Watch
-from aquila.sim.records import Record
+from made_records import made_record
+
+COLUMNS = 80
+HIDE, SHOW = b"\x1b[?25l", b"\x1b[?25h"
+COLOR = re.compile(rb"\x1b\[[0-9;]*3[0-7]m")
 
 
-def record(round: int) -> Record:
-    return Record(
-        round=round, loss=1 / (round + 1), uplink_bytes=2**20, uplink_header_bytes=0,
-        downlink_bytes=0, downlink_header_bytes=0, paper_bits=0, uploads=1, skips=0, lost=0,
-        refused=0, levels={}, uplink={}, metrics={"test_accuracy": 0.5},
-    )  # fmt: skip
-
-
-def watched(terminal: bool) -> str:
+def watched(width: int = 120, **options: object) -> str:
     text = io.StringIO()
-    console = Console(file=text, force_terminal=terminal, width=120)
-    with Watch(console, rounds=8, label_width=6) as watch:
-        watch.begin("laq")
-        for round in range(8):
-            watch.show(record(round))
-        watch.say("done")
+    watch = Watch(Console(file=text, width=width, **options), rounds=8, label_width=6)
+    for label in ("laq", "aquila"):
+        with watch.run(label) as (_, show):
+            for round in range(8):
+                show(made_record(round))
+    watch.say("aquila", "done [at last]")
     return text.getvalue()
 
 
 def test_plain_lines_where_there_is_no_terminal():
-    lines = watched(terminal=False).splitlines()
-    assert lines[0] == "laq     round 2/8  loss 0.5000   50.0%  2.00 MiB up"
-    assert len(lines) == 5
-    assert lines[-1] == "laq: done"
+    lines = watched(force_terminal=False).splitlines()
+    assert lines[0].startswith("laq     round 2/8  loss 0.5000   50.0%     2.00 MiB up")
+    assert "2 sent    2 skipped  0:00 left" in lines[0]
+    assert len(lines) == 9
+    assert lines[3].endswith("8 sent    8 skipped")
+    assert lines[-1] == "aquila: done [at last]"
+    assert "\x1b" not in "".join(lines)
 
 
-def test_a_live_row_on_a_terminal():
-    text = watched(terminal=True)
+def test_plain_lines_on_a_terminal_that_cannot_move_its_cursor(monkeypatch):
+    monkeypatch.setenv("TERM", "dumb")
+    assert "\x1b" not in watched(force_terminal=True)
+
+
+@pytest.mark.parametrize("width", [120, 80, 60])
+def test_finished_runs_stay_as_one_line_each(width):
+    text = watched(width, force_terminal=True, color_system=None, legacy_windows=False)
+    rows = [row for row in re.split(r"\n", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)) if row]
+    last = [row.rpartition("\r")[2] for row in rows]
+    assert [row.split()[0] for row in last] == ["laq", "aquila", "aquila:"]
+    assert all("8/8" in row and len(row) <= width for row in last[:2])
+
+
+def test_no_color_is_respected(monkeypatch):
+    assert "\x1b[36m" in watched(force_terminal=True, color_system="standard")
+    monkeypatch.setenv("NO_COLOR", "1")
+    text = watched(force_terminal=True, color_system="standard")
+    assert "36m" not in text
     assert "8/8" in text
-    assert "\x1b[" in text
-    assert "8.00 MiB up" in text
+
+
+def test_a_run_that_fails_gives_the_cursor_back():
+    text = io.StringIO()
+    watch = Watch(Console(file=text, force_terminal=True, width=80), rounds=8, label_width=3)
+
+    def interrupted() -> None:
+        with watch.run("laq") as (_, show):
+            show(made_record(0))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert text.getvalue().rindex(SHOW.decode()) > text.getvalue().rindex(HIDE.decode())
+    assert "left" not in text.getvalue().splitlines()[-1]
+
+
+def on_a_terminal(*arguments: str, stop_at: bytes | None = None) -> tuple[int, bytes]:
+    """Run a command on a pseudo-terminal of 80 columns; press Ctrl-C when it shows `stop_at`."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 30, COLUMNS, 0, 0))
+
+    def own_terminal() -> None:
+        os.setsid()
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    environment = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "COLUMNS")}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "aquila.cli", *arguments],
+        stdin=theirs, stdout=theirs, stderr=theirs, preexec_fn=own_terminal,
+        env={**environment, "TERM": "xterm-256color"},
+    )  # fmt: skip
+    os.close(theirs)
+    seen, deadline = b"", time.monotonic() + 120
+    while time.monotonic() < deadline:
+        if select.select([ours], [], [], 0.1)[0]:
+            try:
+                part = os.read(ours, 65536)
+            except OSError:  # the other end was closed
+                break
+            seen += part
+        if stop_at and stop_at in seen:
+            os.write(ours, b"\x03")
+            stop_at = None
+    os.close(ours)
+    return process.wait(timeout=30), seen
+
+
+def last_shown(seen: bytes) -> list[str]:
+    """Return the lines as they stand in the end, each rewritten from its start."""
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode())
+    return [line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n")]
+
+
+def test_a_real_terminal_shows_a_line_a_method(tmp_path):
+    status, seen = on_a_terminal(
+        "compare", "-m", "laq", "-m", "qsgd", "--rounds", "3", "--out", str(tmp_path / "runs")
+    )
+    lines = last_shown(seen)
+    assert status == 0
+    for method in ("laq", "qsgd"):
+        (line,) = [line for line in lines if line.startswith(method) and "3/3" in line]
+        assert "MiB up" in line
+        assert len(line) <= COLUMNS
+    assert COLOR.search(seen)
+    assert seen.rindex(SHOW) > seen.rindex(HIDE)
+
+
+def test_ctrl_c_on_a_real_terminal_leaves_it_sane(tmp_path):
+    status, seen = on_a_terminal(
+        "run", "-m", "qsgd", "--rounds", "100000", "--out", str(tmp_path), stop_at=b"/100000"
+    )
+    assert status == 130
+    assert b"goes on with --resume" in seen
+    assert b"Traceback" not in seen
+    assert seen.rindex(SHOW) > seen.rindex(HIDE)

@@ -51,6 +51,14 @@ def test_a_run_without_a_round_has_a_row_too():
     assert "nothing" in render(Result("nothing", [], stopped=True))
 
 
+def test_narrow_terminals_keep_the_names_of_the_methods():
+    text = io.StringIO()
+    Console(file=text, width=60).print(results_table([result("qsgd")], FLEET, width=60))
+    assert "qsgd" in text.getvalue()
+    assert "saving" in text.getvalue()
+    assert all(len(line) <= 60 for line in text.getvalue().splitlines())
+
+
 @pytest.mark.parametrize("name", ["aquila", "lag"])
 def test_levels_of_skips_do_not_count(name):
     levels = [level for r in result(name).records for level in r.levels.values()]

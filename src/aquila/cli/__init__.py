@@ -8,9 +8,11 @@ import click
 from aquila.cli.compare import compare
 from aquila.cli.data import data
 from aquila.cli.deploy import deploy
+from aquila.cli.figures import figures
 from aquila.cli.frame import frame
 from aquila.cli.methods import methods
 from aquila.cli.run import run
+from aquila.cli.table import table
 from aquila.version import __version__
 
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # torch reads it once: vectors in huge pages
@@ -39,5 +41,5 @@ def main() -> None:
     """Federated learning that hardly talks: AQUILA and its peers, measured in real bytes."""
 
 
-for command in (compare, run, methods, data, frame, deploy):
+for command in (compare, run, table, figures, methods, data, frame, deploy):
     main.add_command(command)

@@ -9,13 +9,11 @@ import click
 
 from aquila.cli.setting import chosen_experiment, setting_options
 from aquila.cli.spec import Spec, parse_spec
+from aquila.cli.tracking import chosen_trackers, tracking_options
 
 if TYPE_CHECKING:
-    from aquila.cli.progress import Watch
+    from aquila.cli.training import Training
     from aquila.report.table import Result
-    from aquila.sim.experiment import Experiment
-    from aquila.sim.module import Problem
-    from aquila.tasks.partition import Partition
 
 FIGURE = "loss_against_uplink.png"
 
@@ -35,6 +33,7 @@ FIGURE = "loss_against_uplink.png"
 )
 @click.option("--resume", is_flag=True, help="Go on with the runs in the folder.")
 @click.option("--overwrite", is_flag=True, help="Throw away the runs in the folder.")
+@tracking_options
 def compare(
     experiment: Path | None,
     smoke: bool,
@@ -42,30 +41,32 @@ def compare(
     out: Path,
     resume: bool,
     overwrite: bool,
+    tensorboard: Path | None,
+    mlflow: str | None,
     **options: str | None,
 ) -> None:
     """Train with several methods on the same data, devices and seed, and compare them."""
     chosen = chosen_experiment(experiment, smoke, options)
 
     from aquila.cli.progress import Watch, make_console
-    from aquila.cli.training import claim
+    from aquila.cli.training import Training, claim
     from aquila.report.plot import plot_loss_against_uplink
     from aquila.report.table import results_table
 
     specs = [parse_spec(text) for text in methods or chosen.compare] or default_specs()
+    trackers = chosen_trackers(tensorboard, mlflow)
     for number, spec in enumerate(specs):
         spec.create(chosen)  # a misspelt method is reported before any training
         if spec in specs[:number]:
             raise ValueError(f"{spec.label} is given twice")
-        claim(folder_of(spec, out), resume, overwrite)
+        claim(spec, out / spec.file_name, trackers, resume, overwrite)
     console, setting = make_console(), chosen.setting
     problem, parts = setting.problem()
     console.print(setting.describe(len(problem.theta0)))
-    with Watch(console, setting.rounds, max(len(spec.label) for spec in specs)) as watch:
-        results = [
-            one(spec, chosen, problem, parts, folder_of(spec, out), resume, watch) for spec in specs
-        ]
-    console.print(results_table(results, problem.fleet))
+    watch = Watch(console, setting.rounds, max(len(spec.label) for spec in specs))
+    training = Training(chosen, problem, parts, resume, watch, trackers)
+    results = [one(spec, training, out / spec.file_name) for spec in specs]
+    console.print(results_table(results, problem.fleet, console.width))
     figure = plot_loss_against_uplink(results, out / FIGURE)
     console.print(f"loss against uplink bytes: {figure}")
 
@@ -79,30 +80,15 @@ def default_specs() -> list[Spec]:
     return [*(Spec("aquila", parameters) for parameters in variants), *others]
 
 
-def folder_of(spec: Spec, out: Path) -> Path:
-    """Return the folder of one method's run."""
-    return out / spec.label.replace(" ", "_")
-
-
-def one(
-    spec: Spec,
-    experiment: Experiment,
-    problem: Problem,
-    parts: Partition,
-    folder: Path,
-    resume: bool,
-    watch: Watch,
-) -> Result:
+def one(spec: Spec, training: Training, folder: Path) -> Result:
     """Run one method; one that diverges ends early, says so and keeps its records."""
-    from aquila.cli.training import train
     from aquila.report.table import Result
     from aquila.runtime.finite import NonFiniteError
     from aquila.sim.folder import RECORDS
     from aquila.sim.records import read_records
 
     try:
-        records = train(spec, experiment, problem, parts, folder, resume, watch)
-        return Result(spec.label, records)
+        return Result(spec.label, training.run(spec, folder))
     except NonFiniteError as error:
-        watch.say(f"stopped: {error}")
+        training.watch.say(spec.label, f"stopped: {error}")
         return Result(spec.label, read_records(folder / RECORDS), stopped=True)

@@ -1,21 +1,16 @@
-"""Live progress: a row a method on a terminal, plain lines elsewhere."""
+"""Live progress: a line a run on a terminal, plain lines now and then elsewhere."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from types import TracebackType
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-)
-from rich.table import Column
+from rich.live import Live
+
+from aquila.cli.standing import GAP, Row, Standing
 
 if TYPE_CHECKING:
     from aquila.sim.records import Record
@@ -31,78 +26,50 @@ def make_console() -> Console:
 
 
 class Watch:
-    """Shows how the runs of a command are doing."""
+    """Shows how the runs of a command are doing, one after the other."""
 
-    def __init__(self, console: Console, rounds: int, label_width: int) -> None:
+    def __init__(
+        self,
+        console: Console,
+        rounds: int,
+        label_width: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.console = console
         self.rounds = rounds
         self.label_width = label_width
-        self._uplink = self._skips = 0
-        self._label = ""
-        self._task: TaskID | None = None
-        self._progress: Progress | None = None
-        if console.is_terminal:
-            whole = Column(no_wrap=True)
-            self._progress = Progress(
-                TextColumn("[bold]{task.description}", table_column=whole),
-                BarColumn(bar_width=12),
-                MofNCompleteColumn(table_column=whole),
-                TextColumn("{task.fields[news]}", table_column=whole),
-                TimeRemainingColumn(compact=True, table_column=whole),
-                console=console,
-            )
+        self.clock = clock
 
-    def __enter__(self) -> Watch:
-        if self._progress:
-            self._progress.start()
-        return self
+    @contextmanager
+    def run(self, label: str) -> Iterator[tuple[Standing, Callable[[Record], None]]]:
+        """Watch a run: yield how it stands, and what to call after each of its rounds.
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._progress:
-            self._progress.stop()
+        On a terminal its line is renewed while it runs and stays where it is afterwards.
+        """
+        standing = Standing(label, self.rounds, self.clock)
+        if not self.console.is_terminal or self.console.is_dumb_terminal:
+            yield standing, lambda record: self._tell(standing, record)
+            return
+        row = Row(standing, self.label_width)
+        try:
+            with Live(row, console=self.console, refresh_per_second=5):
+                try:
+                    yield standing, standing.count
+                finally:
+                    standing.over = True
+        finally:
+            self.console.show_cursor()  # which an interrupt while rich sets up would leave hidden
 
-    def begin(self, label: str) -> None:
-        """Start watching another run."""
-        self._label = label.ljust(self.label_width)
-        self._uplink = self._skips = 0
-        if self._progress:
-            self._task = self._progress.add_task(self._label, total=self.rounds, news="")
+    def say(self, label: str, sentence: str) -> None:
+        """Print a sentence about a run."""
+        self.console.print(f"{label}: {sentence}", markup=False)
 
-    def sent_before(self, records: Sequence[Record]) -> None:
-        """Count what was sent in earlier rounds of a run that is being resumed."""
-        for record in records:
-            self._count(record)
-
-    def show(self, record: Record) -> None:
-        """Show one more round."""
-        self._count(record)
-        said = news(record, self._uplink, self._skips)
-        if self._progress and self._task is not None:
-            self._progress.update(self._task, completed=record.round + 1, news=said)
-        elif (record.round + 1) % max(1, self.rounds // LINES_A_RUN) == 0:
-            position = f"round {record.round + 1:>{len(str(self.rounds))}}/{self.rounds}"
-            self.console.print(f"{self._label}  {position}  {said}")
-
-    def _count(self, record: Record) -> None:
-        self._uplink += record.uplink_bytes
-        self._skips += record.skips
-
-    def say(self, sentence: str) -> None:
-        """Print a sentence about the run above its progress."""
-        self.console.print(f"{self._label.rstrip()}: {sentence}")
-
-
-def news(record: Record, uplink_bytes: int, skips: int) -> str:
-    """Return the numbers worth watching: of the last round, and of all of them together."""
-    parts = [] if record.loss is None else [f"loss {record.loss:.4f}"]
-    if "test_accuracy" in record.metrics:
-        parts.append(f"{record.metrics['test_accuracy']:6.1%}")
-    parts.append(f"{uplink_bytes / 2**20:.2f} MiB up")
-    if skips:
-        parts.append(f"{skips} skips")
-    return "  ".join(parts)
+    def _tell(self, standing: Standing, record: Record) -> None:
+        standing.count(record)
+        if standing.done % max(1, self.rounds // LINES_A_RUN) == 0:
+            said = standing.fields()
+            names = ["loss", "quality", "uplink", "replies"]
+            names += ["time"] if standing.done < self.rounds else []
+            label = said["label"].ljust(self.label_width)
+            parts = (label, f"round {said['round']}", *(said[name] for name in names))
+            self.console.print(GAP.join(parts).rstrip(), markup=False)

@@ -6,6 +6,7 @@ import click
 
 from aquila.cli.setting import chosen_experiment, setting_options
 from aquila.cli.spec import parse_spec
+from aquila.cli.tracking import chosen_trackers, tracking_options
 
 
 @click.command()
@@ -20,6 +21,7 @@ from aquila.cli.spec import parse_spec
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for records and checkpoints.")
 @click.option("--resume", is_flag=True, help="Go on with the run in the folder.")
 @click.option("--overwrite", is_flag=True, help="Throw away the run in the folder.")
+@tracking_options
 def run(
     experiment: Path | None,
     smoke: bool,
@@ -27,20 +29,23 @@ def run(
     out: Path | None,
     resume: bool,
     overwrite: bool,
+    tensorboard: Path | None,
+    mlflow: str | None,
     **options: str | None,
 ) -> None:
     """Train with one method, on the digits or on the EXPERIMENT of a TOML file."""
     chosen, spec = chosen_experiment(experiment, smoke, options), parse_spec(method)
 
     from aquila.cli.progress import Watch, make_console
-    from aquila.cli.training import claim, train
+    from aquila.cli.training import Training, claim
     from aquila.report.table import Result, results_table
 
     spec.create(chosen)  # a misspelt method is reported before anything else
-    claim(out, resume, overwrite)
+    trackers = chosen_trackers(tensorboard, mlflow)
+    claim(spec, out, trackers, resume, overwrite)
     console, setting = make_console(), chosen.setting
     problem, parts = setting.problem()
     console.print(setting.describe(len(problem.theta0)))
-    with Watch(console, setting.rounds, len(spec.label)) as watch:
-        records = train(spec, chosen, problem, parts, out, resume, watch)
-    console.print(results_table([Result(spec.label, records)], problem.fleet))
+    watch = Watch(console, setting.rounds, len(spec.label))
+    records = Training(chosen, problem, parts, resume, watch, trackers).run(spec, out)
+    console.print(results_table([Result(spec.label, records)], problem.fleet, console.width))

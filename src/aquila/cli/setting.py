@@ -13,14 +13,13 @@ import click
 
 from aquila.core.parameter import parameters
 from aquila.sim.experiment import Experiment, read_experiment
-from aquila.sim.setting import Setting
+from aquila.sim.setting import SETTINGS, Setting
 from aquila.version import __version__
 
 if TYPE_CHECKING:
     from aquila.cli.spec import Spec
     from aquila.tasks.partition import Partition
 
-SETTINGS = "run.json"
 SPLIT = "split.json"
 METAVARS: dict[type, str] = {int: "COUNT", float: "NUMBER", bool: "true|false", str: "TEXT"}
 F = TypeVar("F", bound=Callable[..., Any])
@@ -72,20 +71,36 @@ def _check_methods(experiment: Experiment) -> None:
 
 def save_settings(folder: Path, experiment: Experiment, spec: Spec, parts: Partition) -> None:
     """Write down in a run's folder what was run, on which split, and on what."""
-    import torch
-
     from aquila.tasks.partition import save_partition
 
-    setting = experiment.setting
     facts = {
         "method": spec.label,
         "parameters": spec.settled(experiment),
-        **setting.to_dict(),
+        **experiment.setting.to_dict(),
+        **_surroundings(experiment.setting),
+    }
+    (folder / SETTINGS).write_text(json.dumps(facts, indent=2) + "\n")
+    save_partition(folder / SPLIT, parts)
+
+
+def flat_facts(experiment: Experiment, spec: Spec) -> dict[str, object]:
+    """Return the same facts without tables in the table, as trackers want them."""
+    parameters_ = spec.settled(experiment)
+    return {
+        "method": spec.label,
+        **{f"method.{name}": value for name, value in parameters_.items()},
+        **experiment.setting.to_dict(),
+        **_surroundings(experiment.setting),
+    }
+
+
+def _surroundings(setting: Setting) -> dict[str, object]:
+    import torch
+
+    return {
         "aquila": __version__,
         "torch": torch.__version__,
         "python": platform.python_version(),
         "machine": platform.machine(),
         "gpu": torch.cuda.get_device_name() if setting.device == "cuda" else "none",
     }
-    (folder / SETTINGS).write_text(json.dumps(facts, indent=2) + "\n")
-    save_partition(folder / SPLIT, parts)

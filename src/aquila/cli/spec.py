@@ -19,9 +19,14 @@ class Spec:
 
     @property
     def label(self) -> str:
-        """Name for tables, figures and folders."""
+        """Name for tables and figures."""
         settings = (f"{name}={value}" for name, value in self.parameters.items())
         return " ".join((self.name, *settings))
+
+    @property
+    def file_name(self) -> str:
+        """The label as a name for a folder."""
+        return self.label.replace(" ", "_")
 
     def settled(self, experiment: Experiment) -> dict[str, object]:
         """Return all parameters: what was asked for, else the experiment's, else defaults."""

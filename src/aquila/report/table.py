@@ -20,6 +20,10 @@ HEADINGS = (
 )  # fmt: skip
 
 
+NARROW = 70
+SPARED = ("level", "paper")
+"""Columns that a narrow terminal has no room for."""
+
 EXTRA = {"local_accuracy": ("local", "{:.1%}"), "perplexity": ("perplexity", "{:.4g}")}
 """Heading and form of metrics that only some runs have."""
 
@@ -36,6 +40,11 @@ class Result:
     def uplink_bytes(self) -> int:
         """All bytes that devices sent."""
         return sum(r.uplink_bytes for r in self.records)
+
+    @cached_property
+    def downlink_bytes(self) -> int:
+        """All bytes that the server sent."""
+        return sum(r.downlink_bytes for r in self.records)
 
     @cached_property
     def paper_bits(self) -> int:
@@ -63,15 +72,19 @@ class Result:
         return next((r.metrics[name] for r in reversed(self.records) if name in r.metrics), None)
 
 
-def results_table(results: Sequence[Result], fleet: Fleet) -> Table:
-    """Return one row a run: quality, what was sent, and what that saves."""
+def results_table(results: Sequence[Result], fleet: Fleet, width: int = 100) -> Table:
+    """Return one row a run: quality, what was sent, and what that saves, for so many columns."""
+    shown = [name for name in HEADINGS if width >= NARROW or name not in SPARED]
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), caption_justify="left")
     table.add_column("method", overflow="fold")
     extra = [name for name in EXTRA if any(r.last_metric(name) is not None for r in results)]
-    for heading in (*HEADINGS, *(EXTRA[name][0] for name in extra)):
+    for heading in (*shown, *(EXTRA[name][0] for name in extra)):
         table.add_column(heading, justify="right", no_wrap=True, min_width=len(heading))
     for result in results:
-        table.add_row(*_row(result, fleet), *(_extra(result, name) for name in extra))
+        cells = _cells(result, fleet)
+        label = result.label + (" (stopped)" if result.stopped else "")
+        said = (cells.get(name, "-") for name in shown)
+        table.add_row(label, *said, *(_extra(result, name) for name in extra))
     table.caption = (
         "up/skip: replies with a vector and without. level: mean bits a coordinate of the former.\n"
         "uplink: MiB of real frames. paper: MiB of "
@@ -94,19 +107,18 @@ def dense_bytes(result: Result, fleet: Fleet) -> int:
     )
 
 
-def _row(result: Result, fleet: Fleet) -> tuple[str, ...]:
+def _cells(result: Result, fleet: Fleet) -> dict[str, str]:
     if not result.records:
-        return (result.label, *["-"] * len(HEADINGS))
+        return {}
     accuracy = result.last_metric("test_accuracy")
     loss = result.records[-1].loss
     ratio = dense_bytes(result, fleet) / result.uplink_bytes
-    return (
-        result.label + (" (stopped)" if result.stopped else ""),
-        "-" if accuracy is None else f"{accuracy:.1%}",
-        "-" if loss is None else f"{loss:.4g}",
-        f"{result.uploads}/{result.skips}",
-        "-" if result.mean_level is None else f"{result.mean_level:.2f}",
-        f"{result.uplink_bytes / MIB:.3f}",
-        f"{result.paper_bits / 8 / MIB:.3f}",
-        f"{ratio:.1f} x",
-    )
+    return {
+        "accuracy": "-" if accuracy is None else f"{accuracy:.1%}",
+        "loss": "-" if loss is None else f"{loss:.4g}",
+        "up/skip": f"{result.uploads}/{result.skips}",
+        "level": "-" if result.mean_level is None else f"{result.mean_level:.2f}",
+        "uplink": f"{result.uplink_bytes / MIB:.3f}",
+        "paper": f"{result.paper_bits / 8 / MIB:.3f}",
+        "saving": f"{ratio:.1f} x",
+    }

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from aquila.tasks.partition import Partition
 
 SYNTHETIC = "synthetic_"
+SETTINGS = "run.json"
+"""File in the folder of a run that tells its method and setting."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,24 @@
+"""`aquila figures`: pictures of runs."""
+
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Folder for the figures.  [default: `figures` in FOLDER]",
+)
+def figures(folder: Path, out: Path | None) -> None:
+    """Draw the figures of the paper, and some more, of the runs in FOLDER.
+
+    Runs that are in different folders below FOLDER get figures of their own.
+    """
+    from aquila.report.figures import draw_all
+    from aquila.report.runs import find_runs
+
+    for path in draw_all(find_runs(folder), folder, out or folder / "figures"):
+        click.echo(path)

@@ -1,0 +1,38 @@
+"""`aquila table`: the paper's tables beside what was run here."""
+
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.argument("number", type=click.Choice(["2", "3"]), metavar="2|3")
+@click.option(
+    "--results",
+    type=click.Path(path_type=Path),
+    default=Path("results"),
+    show_default=True,
+    help="Folder with runs, in folders of any name and depth.",
+)
+@click.option("--csv", "form", flag_value="csv", help="Print comma-separated values instead.")
+@click.option("--markdown", "form", flag_value="markdown", help="Print Markdown instead.")
+def table(number: str, results: Path, form: str | None) -> None:
+    """Print Table 2 or 3 of the paper with our runs of its rows beside the printed numbers.
+
+    A run belongs to a row if its data, model, split, devices and widths do.
+    """
+    from aquila.cli.progress import make_console
+    from aquila.report.paper import paper_rows
+    from aquila.report.reproduction import lines
+    from aquila.report.reproduction_view import LEGEND, comma_separated, markdown, screen_table
+    from aquila.report.runs import find_runs
+
+    runs = find_runs(results)
+    reproduced = [(row, lines(row, runs)) for row in paper_rows(int(number))]
+    if form is not None:
+        click.echo({"csv": comma_separated, "markdown": markdown}[form](reproduced), nl=False)
+        return
+    console = make_console()
+    for row, made in reproduced:
+        console.print(screen_table(row, made))
+    console.print(LEGEND)

@@ -1,0 +1,81 @@
+"""Lines of several runs in one figure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from aquila.report.figure import new_figure
+from aquila.report.style import line_styles, tidy
+from aquila.report.table import Result
+
+if TYPE_CHECKING:
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
+
+Scale = Literal["linear", "log"]
+WIDE = 3
+"""How many times the smallest number the largest must be for a logarithm to help."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The points of one run."""
+
+    label: str
+    points: Sequence[tuple[float, float]]
+
+
+def draw_curves(
+    curves: Sequence[Curve],
+    xlabel: str,
+    ylabel: str,
+    *,
+    title: str = "",
+    xscale: Scale = "linear",
+    yscale: Scale = "linear",
+    styles: Sequence[dict[str, Any]] | None = None,
+) -> Figure:
+    """Draw a line a run, in the colours of the methods unless styles are given."""
+    figure = new_figure(8, 5)
+    axes = figure.add_subplot()
+    styles = line_styles([curve.label for curve in curves]) if styles is None else styles
+    for curve, style in zip(curves, styles, strict=True):
+        x, y = zip(*curve.points, strict=True) if curve.points else ((), ())
+        axes.plot(x, y, label=curve.label, **style)
+    points = [point for curve in curves for point in curve.points]
+    if xscale == "log":
+        set_logarithmic(axes.xaxis, axes.set_xscale, [x for x, _ in points])
+    if yscale == "log":
+        set_logarithmic(axes.yaxis, axes.set_yscale, [y for _, y in points])
+    axes.set(xlabel=xlabel, ylabel=ylabel)
+    axes.set_title(title, loc="left", fontsize=11)
+    tidy(axes)
+    return figure
+
+
+def set_logarithmic(axis: Axis, scale: Callable[..., None], values: Sequence[float]) -> None:
+    """Scale an axis by the logarithm, straight below the smallest number if there are zeros.
+
+    Numbers of about the same size, and negative ones, keep a straight axis.
+    """
+    positive = [value for value in values if value > 0]
+    if not positive or min(values) < 0 or max(values) < WIDE * min(values):
+        return
+    if len(positive) == len(values):
+        scale("log")
+        span = max(values) / min(values)
+        between = "23457" if span < 10 else "25" if span < 30 else ""
+        axis.set_minor_formatter(lambda x, _: f"{x:g}" if f"{x:e}"[0] in between else "")
+    else:
+        scale("symlog", linthresh=10 ** math.floor(math.log10(min(positive))), linscale=0.5)
+    axis.set_major_formatter("{x:g}")
+
+
+def quality_of(results: Sequence[Result]) -> tuple[str, str, float]:
+    """Return the metric that tells how good the models are, what to call it, and its scale."""
+    if any(result.last_metric("perplexity") is not None for result in results):
+        return "perplexity", "test perplexity", 1.0
+    return "test_accuracy", "test accuracy", 100.0

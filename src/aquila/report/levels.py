@@ -1,0 +1,98 @@
+"""Maps of who sent at which level when, and who stayed silent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aquila.report.figure import new_figure
+from aquila.report.table import Result
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.figure import Figure
+
+Map = np.ndarray[Any, np.dtype[np.float64]]
+SILENT, ABSENT = 0.0, float("nan")
+BELOW_ALL = 1e-9
+"""Below any level, and with a logarithm."""
+MOST_TICKS = 8
+ROUND_LEVELS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+
+
+def levels_over_time(results: Sequence[Result]) -> Figure | None:
+    """Draw a map of device by round for each run whose levels vary or whose devices skip."""
+    shown = [(result.label, level_map(result)) for result in results]
+    shown = [(label, levels) for label, levels in shown if _varies(levels)]
+    sent = [levels[levels > SILENT] for _, levels in shown]
+    if not any(part.size for part in sent):
+        return None
+    columns = 1 if len(shown) == 1 else 2
+    rows = -(-len(shown) // columns)
+    figure = new_figure(5.5 * columns, 0.6 + 2.1 * rows)
+    panels = list(figure.subplots(rows, columns, squeeze=False).flat)
+    colors = _colors(np.concatenate(sent))
+    for axes, (label, levels) in zip(panels, shown, strict=False):
+        _draw(axes, label, levels, colors)
+    for axes in panels[len(shown) :]:
+        axes.set_visible(False)
+    _add_bar(figure, panels, colors)
+    figure.suptitle(
+        "Level of every upload; grey: no upload, white: not asked", x=0.01, ha="left", fontsize=11
+    )
+    return figure
+
+
+def level_map(result: Result) -> Map:
+    """Return levels by device and round: 0 where no vector arrived, NaN where none was asked."""
+    devices = 1 + max((d for r in result.records for d in r.uplink), default=-1)
+    levels = np.full((devices, len(result.records)), ABSENT)
+    for column, record in enumerate(result.records):
+        for device in record.uplink:
+            levels[device, column] = record.levels.get(device, SILENT)
+    return levels
+
+
+def _varies(levels: Map) -> bool:
+    return len(np.unique(levels[~np.isnan(levels)])) > 1
+
+
+def _colors(sent: Map) -> ScalarMappable:
+    """Return colours by the logarithm of the level, the same for all maps."""
+    from matplotlib import colormaps
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import LogNorm
+
+    scale = colormaps["viridis_r"].with_extremes(under="0.85", bad="white")
+    return ScalarMappable(LogNorm(sent.min(), max(sent.max(), sent.min() + 1)), scale)
+
+
+def _draw(axes: Axes, label: str, levels: Map, colors: ScalarMappable) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    right, top = levels.shape[1] + 0.5, len(levels) - 0.5
+    shades = colors.to_rgba(np.where(levels == SILENT, BELOW_ALL, levels))
+    axes.imshow(
+        shades, aspect="auto", interpolation="nearest", origin="lower",
+        extent=(0.5, right, -0.5, top),
+    )  # fmt: skip
+    axes.set(xlabel="round", ylabel="device")
+    axes.set_title(label, loc="left", fontsize=10)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(MOST_TICKS, integer=True))
+
+
+def _add_bar(figure: Figure, panels: list[Axes], colors: ScalarMappable) -> None:
+    from matplotlib.ticker import FixedLocator, NullLocator
+
+    low, high = (round(level) for level in colors.get_clim())
+    ticks = [n for n in range(low, high + 1) if high - low <= MOST_TICKS or n in ROUND_LEVELS]
+    bar = figure.colorbar(
+        colors, ax=panels, label="level, bits a coordinate", aspect=40, fraction=0.03, pad=0.02,
+        format="{x:g}",
+    )  # fmt: skip
+    bar.ax.yaxis.set_major_locator(FixedLocator(ticks))
+    bar.ax.yaxis.set_minor_locator(NullLocator())

@@ -1,0 +1,122 @@
+"""Reproduced rows for the screen, for documents and for other programs."""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from itertools import groupby
+
+from rich import box
+from rich.table import Table
+
+from aquila.report.paper import Row
+from aquila.report.reproduction import Line
+
+Reproduced = Sequence[tuple[Row, Sequence[Line]]]
+
+LEGEND = (
+    "test: of the server's model on all test samples. last: accuracy on the last training "
+    "minibatch, which is what the paper prints. b·d: GiB of bits times coordinates, as the paper "
+    "counts. up, down: GiB of real frames. saves: what AQUILA saves against the method, by the "
+    "paper's numbers, by b·d and by real uplink bytes of runs as long as AQUILA's.\n"
+)
+
+
+def screen_table(row: Row, lines: Sequence[Line]) -> Table:
+    """Return a row as a table of at most 100 columns."""
+    table = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False, title_justify="left")
+    table.title = row.describe()
+    table.caption, table.caption_justify = "\n".join(notes(row, lines)) or None, "left"
+    table.add_column("method", overflow="fold", min_width=12)
+    for heading in headings(row)[1:]:
+        table.add_column(
+            heading.replace(" ", "\n").replace("/", "/\n"), justify="right", no_wrap=True
+        )
+    for line in lines:
+        table.add_row(*cells(row, line))
+    return table
+
+
+def markdown(reproduced: Reproduced) -> str:
+    """Return rows as Markdown."""
+    parts = []
+    for row, lines in reproduced:
+        parts += [f"**{row.describe()}**", ""]
+        parts += [_piped(headings(row)), _piped(["---", *["---:"] * (len(headings(row)) - 1)])]
+        parts += [_piped(cells(row, line)) for line in lines]
+        parts += ["", *notes(row, lines), ""]
+    return "\n".join([*parts, LEGEND])
+
+
+def comma_separated(reproduced: Reproduced) -> str:
+    """Return rows as CSV with full precision, an empty field where there is no number."""
+    flat = [
+        {"table": row.table, "row": row.title, "paper_rounds": row.rounds, **_plain(line)}
+        for row, lines in reproduced
+        for line in lines
+    ]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(flat[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(flat)
+    return text.getvalue()
+
+
+def headings(row: Row) -> list[str]:
+    """Return the headings of a row's table."""
+    quality = "PP" if row.text else "acc.%"
+    return [
+        "method", "rounds", f"test {quality}", "last acc.%", f"paper {quality}", "ours b·d",
+        "paper b·d", "GiB up", "GiB down", "up/skip", "saves paper", "saves b·d", "saves real",
+    ]  # fmt: skip
+
+
+def cells(row: Row, line: Line) -> list[str]:
+    """Return a line as text."""
+    return [
+        line.method,
+        rounds(row, line),
+        _number(line.test, 2 if row.text else 1),
+        _number(line.last_minibatch, 1),
+        _number(line.printed, 2),
+        _number(line.paper_gib, 2),
+        _number(line.printed_gib, 2),
+        _number(line.uplink_gib, 2),
+        _number(line.downlink_gib, 1),
+        "-" if line.uploads is None else f"{line.uploads}/{line.skips}",
+        _percent(line.printed_saving),
+        _percent(line.paper_saving),
+        _percent(line.uplink_saving),
+    ]
+
+
+def rounds(row: Row, line: Line) -> str:
+    """Say how much of the paper's length was run."""
+    if line.rounds is None:
+        return "not run"
+    return str(line.rounds) if line.rounds == row.rounds else f"{line.rounds} of {row.rounds}"
+
+
+def notes(row: Row, lines: Sequence[Line]) -> list[str]:
+    """Return what must be said about a row: in what the runs differ from it."""
+    said = [row.note] if row.note else []
+    differing = sorted((line for line in lines if line.differs), key=lambda line: line.differs)
+    for differs, group in groupby(differing, key=lambda line: line.differs):
+        said.append(f"{', '.join(line.method for line in group)}: {'; '.join(differs)}")
+    return said
+
+
+def _plain(line: Line) -> Mapping[str, object]:
+    return {**asdict(line), "differs": "; ".join(line.differs)}
+
+
+def _piped(texts: Sequence[str]) -> str:
+    return f"| {' | '.join(texts)} |"
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{share:.0%}"

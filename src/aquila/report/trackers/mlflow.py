@@ -1,0 +1,139 @@
+"""Runs in MLflow: in a database of its own, or on a server."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from aquila.report.trackers import Followed
+
+EXPERIMENT = "aquila"
+NOTE = "mlflow.json"
+"""File in the folder of a run that says where MLflow has it."""
+
+MANNERS = {
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+}
+"""MLflow would try for minutes to reach a server that is not there, and print between our lines."""
+
+
+class Mlflow:
+    """The runs at a tracking URI, in the experiment MLFLOW_EXPERIMENT_NAME or `aquila`."""
+
+    title = "MLflow"
+
+    def __init__(self, uri: str) -> None:
+        for name, value in MANNERS.items():
+            os.environ.setdefault(name, value)
+        try:
+            from mlflow.tracking import MlflowClient
+        except ImportError as error:
+            raise ValueError("--mlflow needs MLflow: pip install 'aquila-fl[mlflow]'") from error
+        logging.getLogger("mlflow").setLevel(logging.WARNING)  # it tells of tables it creates
+        name = os.environ.get("MLFLOW_EXPERIMENT_NAME", EXPERIMENT)
+        self._uri = uri
+        try:
+            with _failures(uri):
+                _check_file(uri)
+                self._client: Any = MlflowClient(tracking_uri=uri, registry_uri=uri)
+                found = self._client.get_experiment_by_name(name)
+                self._experiment = (
+                    found.experiment_id if found else self._client.create_experiment(name)
+                )
+        except OSError as error:
+            raise ValueError(str(error)) from error
+
+    def claim(self, name: str, overwrite: bool) -> None:
+        """Accept any name: runs of one name live side by side in MLflow."""
+
+    def open(self, run: Followed, resume: bool) -> MlflowRun:
+        """Begin the trace of a run, or go on with it."""
+        with _failures(self._uri):
+            number = self._noted(run.folder) if resume else None
+            if number is None:
+                number = self._begin(run)
+            else:
+                self._go_on(number, run.facts)
+        return MlflowRun(self._client, self._uri, number)
+
+    def _begin(self, run: Followed) -> str:
+        from mlflow.entities import Param
+
+        number = str(self._client.create_run(self._experiment, run_name=run.name).info.run_id)
+        parameters = [Param(name, str(v)) for name, v in run.facts.items() if v != ""]
+        self._client.log_batch(number, params=parameters)
+        if run.folder is not None:
+            note = {"uri": self._uri, "run": number}
+            (run.folder / NOTE).write_text(json.dumps(note) + "\n")
+        return number
+
+    def _noted(self, folder: Path | None) -> str | None:
+        """Return the run that an earlier command began here for the same folder."""
+        if folder is None or not (folder / NOTE).exists():
+            return None
+        note: dict[str, str] = json.loads((folder / NOTE).read_text())
+        return note.get("run") if note.get("uri") == self._uri else None
+
+    def _go_on(self, number: str, facts: Mapping[str, object]) -> None:
+        """Take a run up again; parameters cannot change in MLflow, so tags say what is new."""
+        self._client.update_run(number, status="RUNNING")
+        before = self._client.get_run(number).data.params
+        for name, value in facts.items():
+            if value != "" and before.get(name) != str(value):
+                self._client.set_tag(number, name, str(value))
+
+
+class MlflowRun:
+    """One run in MLflow. It cannot forget, so a round that it knows is not told again."""
+
+    def __init__(self, client: Any, uri: str, number: str) -> None:
+        self._client, self._uri, self._number = client, uri, number
+        with _failures(uri):
+            history = client.get_metric_history(number, "uplink_bytes")
+        self._there = {metric.step for metric in history}
+
+    def known(self, rounds: int) -> int:
+        """Return how many rounds are there."""
+        return next((n for n in range(rounds) if n not in self._there), rounds)
+
+    def log(self, round: int, values: Mapping[str, float]) -> None:
+        """Write down the numbers of a round."""
+        from mlflow.entities import Metric
+
+        if round in self._there:
+            return
+        now = int(1000 * time.time())
+        metrics = [Metric(name, value, now, round) for name, value in values.items()]
+        with _failures(self._uri):
+            self._client.log_batch(self._number, metrics=metrics)
+
+    def close(self, finished: bool) -> None:
+        """Write down that the run is over, or has been stopped."""
+        with _failures(self._uri):
+            self._client.set_terminated(self._number, "FINISHED" if finished else "KILLED")
+
+
+def _check_file(uri: str) -> None:
+    """Raise if a database file cannot be used, which MLflow would find out after two minutes."""
+    if uri.startswith("sqlite:///"):
+        with closing(sqlite3.connect(uri.removeprefix("sqlite:///"))) as database:
+            database.execute("PRAGMA schema_version")
+
+
+@contextmanager
+def _failures(uri: str) -> Iterator[None]:
+    """Turn what goes wrong in MLflow, which lets its drivers' errors through, into OSError."""
+    try:
+        yield
+    except Exception as error:
+        said = str(error).strip().partition("\n")[0]
+        raise OSError(f"MLflow cannot use {uri}: {said}") from error

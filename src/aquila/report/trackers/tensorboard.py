@@ -1,0 +1,120 @@
+"""Runs in TensorBoard, by its own writer: no TensorFlow, and nothing of torch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aquila.report.trackers import Followed
+
+if TYPE_CHECKING:
+    from tensorboard.compat.proto.event_pb2 import Event
+
+EVENTS = "events.out.tfevents.*"
+
+
+class TensorBoard:
+    """A folder that `tensorboard --logdir` shows, a folder in it for each run."""
+
+    title = "TensorBoard"
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            import tensorboard  # noqa: F401
+        except ImportError as error:
+            raise ValueError(
+                "--tensorboard needs TensorBoard: pip install 'aquila-fl[tensorboard]'"
+            ) from error
+        if folder.exists() and not folder.is_dir():
+            raise ValueError(f"{folder} is a file, not a folder")
+        self._folder = folder
+
+    def claim(self, name: str, overwrite: bool) -> None:
+        """Raise ValueError if there is a run of this name, or remove it if that is wanted."""
+        for file in self._files(name):
+            if not overwrite:
+                raise ValueError(
+                    f"{file.parent} already holds a run; resume it, or choose another folder"
+                )
+            file.unlink()
+
+    def open(self, run: Followed, resume: bool) -> TensorBoardRun:
+        """Begin the trace of a run, or go on with it."""
+        return TensorBoardRun(self._folder / run.name, self._files(run.name), run.facts)
+
+    def _files(self, name: str) -> list[Path]:
+        return sorted((self._folder / name).glob(EVENTS))
+
+
+class TensorBoardRun:
+    """Event files of one run, one for each time that it was resumed."""
+
+    def __init__(self, folder: Path, files: list[Path], facts: Mapping[str, object]) -> None:
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+        self._there = {step for file in files for step in _steps(file)}
+        self._writer: Any = EventFileWriter(str(folder))
+        self._writer.add_event(_chosen(facts))
+
+    def known(self, rounds: int) -> int:
+        """Return how many rounds are there; later ones are declared void."""
+        first = next((n for n in range(rounds) if n not in self._there), rounds)
+        if any(step >= first for step in self._there):
+            self._writer.add_event(_restart(first))
+        return first
+
+    def log(self, round: int, values: Mapping[str, float]) -> None:
+        """Write down the numbers of a round."""
+        from tensorboard.compat.proto.event_pb2 import Event
+
+        event = Event(wall_time=time.time(), step=round)
+        for name, value in values.items():
+            event.summary.value.add(tag=name, simple_value=value)
+        self._writer.add_event(event)
+        self._writer.flush()
+
+    def close(self, finished: bool) -> None:
+        """Close the file; TensorBoard does not care whether a run has finished."""
+        self._writer.close()
+
+
+def _steps(file: Path) -> set[int]:
+    """Return the rounds that an event file tells of."""
+    from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
+    from tensorboard.compat.proto.event_pb2 import Event
+
+    events = (Event.FromString(raw) for raw in RawEventFileLoader(str(file)).Load())
+    return {e.step for e in events if any(v.tag == "uplink_bytes" for v in e.summary.value)}
+
+
+def _restart(step: int) -> Event:
+    """Tell readers to forget what earlier files say of this step and those after it."""
+    from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+
+    log = SessionLog(status=SessionLog.START)
+    return Event(wall_time=time.time(), step=step, session_log=log)
+
+
+def _chosen(facts: Mapping[str, object]) -> Event:
+    """Return what was chosen for a run as TensorBoard's tab of hyperparameters reads it."""
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.plugins.hparams import metadata
+    from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, SessionStartInfo
+
+    info = SessionStartInfo(start_time_secs=time.time())
+    for name, value in facts.items():
+        if isinstance(value, bool):
+            info.hparams[name].bool_value = value
+        elif isinstance(value, int | float):
+            info.hparams[name].number_value = value
+        else:
+            info.hparams[name].string_value = str(value)
+    event = Event(wall_time=time.time())
+    event.summary.value.add(
+        tag=metadata.SESSION_START_INFO_TAG,
+        metadata=metadata.create_summary_metadata(HParamsPluginData(session_start_info=info)),
+        tensor=metadata.NULL_TENSOR,
+    )
+    return event

@@ -1,0 +1,32 @@
+from pathlib import Path
+
+import pytest
+
+from made_records import made_record, made_run
+from terminal import call, mistake, output
+
+RESULTS = str(Path(__file__).parent.parent.parent / "results")
+
+
+@pytest.mark.parametrize(("number", "rows"), [("2", 8), ("3", 5)])
+def test_tables_are_printed_with_what_was_run(number, rows):
+    text = output("table", number, "--results", RESULTS)
+    assert text.count("K = ") == rows
+    assert "not run" in text
+    assert {"2": "40 of 200", "3": "30 of 200"}[number] in text
+
+
+@pytest.mark.parametrize("form", ["--csv", "--markdown"])
+def test_other_forms(tmp_path, form):
+    made_run(tmp_path / "run", "aquila", [made_record(n) for n in range(200)])
+    text = output("table", "2", "--results", str(tmp_path), form)
+    assert text.endswith("\n")
+    assert "aquila" in text
+    assert {"--csv": "table,row,", "--markdown": "| method |"}[form] in text
+
+
+def test_mistakes_get_one_clear_sentence(tmp_path):
+    assert "there is no folder" in mistake("table", "2", "--results", str(tmp_path / "none"))
+    assert "'4' is not one of '2', '3'" in call("table", "4").output
+    assert "there is no folder" in mistake("figures", str(tmp_path / "none"))
+    assert "there is no run in" in mistake("figures", str(tmp_path))

@@ -1,0 +1,81 @@
+"""The paper's numbers as data agree with the experiment files, which carry them as comments."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from aquila.methods import METHODS
+from aquila.report.paper import TABLES, Row, paper_rows
+from aquila.report.runs import find_runs
+from aquila.sim.experiment import read_experiment
+from made_records import made_record, made_run
+
+EXPERIMENTS = Path(__file__).parent.parent.parent / "experiments"
+NAMES = {
+    "QSGD": "qsgd", "AdaQuantFL": "adaquantfl", "LAQ": "laq", "LAdaQ": "ladaq",
+    "LENA": "lena_tables", "MARINA": "marina", "AQUILA": "aquila",
+}  # fmt: skip
+ROWS = [row for table in TABLES for row in paper_rows(table)]
+
+
+def file_of(row: Row) -> Path:
+    split = row.title.partition(", ")[2].lower().replace("-", "_")
+    return EXPERIMENTS / f"table{row.table}" / f"{row.data}_{split}.toml"
+
+
+def test_all_rows_are_there():
+    assert [len(paper_rows(table)) for table in TABLES] == [8, 5]
+    assert all(name in METHODS for row in ROWS for name in row.printed)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.table} {row.title}")
+def test_numbers_and_settings_are_those_of_the_experiment_file(row):
+    file = file_of(row)
+    comments = " ".join(re.findall(r"^# (.*)$", file.read_text(), re.MULTILINE))
+    printed = {
+        NAMES[name]: [float(quality), float(gib)]
+        for name, quality, gib in re.findall(
+            rf"\b({'|'.join(NAMES)}) (\d+\.?\d*) / (\d+\.?\d*\d)", comments
+        )
+    }
+    assert printed == row.printed
+    experiment = read_experiment(file, {})
+    for name in ("data", "model", "split", "widths", "devices", "rounds", "batch_size"):
+        assert getattr(row, name) == getattr(experiment.setting, name)
+    assert experiment.methods["aquila"]["beta"] == row.beta
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.table} {row.title}")
+def test_a_run_of_the_experiment_file_is_of_this_row_alone(row, tmp_path):
+    setting = read_experiment(file_of(row), {}).setting
+    made_run(tmp_path / "any name", "laq", [made_record(0)], **setting.to_dict())
+    (run,) = find_runs(tmp_path)
+    assert [other for other in ROWS if other.holds(run)] == [row]
+    assert row.differences(run) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"data": "synthetic_cifar10"}, {"model": "cnn"}, {"split": "dirichlet:0.5"},
+        {"devices": 20}, {"widths": "1,0.25"}, {"samples": 500}, {"loss_rate": 0.1},
+        {"participation": 0.5}, {"test_samples": 10},
+    ],
+)  # fmt: skip
+def test_runs_of_another_setting_are_of_no_row(change, tmp_path):
+    made_run(tmp_path / "run", "laq", [made_record(0)], **change)
+    assert not any(row.holds(run) for row in ROWS for run in find_runs(tmp_path))
+
+
+def test_differences_are_named(tmp_path):
+    (row,) = [row for row in ROWS if row.table == 2 and row.title == "CIFAR-10, IID"]
+    made_run(
+        tmp_path / "run", "aquila beta=0.5", [made_record(0)], batch_size=250, work="gradient",
+        widths="1.0", parameters={"beta": "0.5"},
+    )  # fmt: skip
+    (run,) = find_runs(tmp_path)
+    assert row.holds(run)
+    assert row.differences(run) == [
+        "work gradient, not epochs", "batch_size 250, not 256", "beta 0.5, not 0.1",
+    ]  # fmt: skip

@@ -1,0 +1,140 @@
+"""Made-up runs beside the paper's numbers."""
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from aquila.report.paper import paper_rows
+from aquila.report.reproduction import Line, lines
+from aquila.report.reproduction_view import comma_separated, markdown, screen_table
+from aquila.report.runs import find_runs
+from made_records import made_record, made_run
+
+GIB = 2**30
+(ROW,) = [row for row in paper_rows(2) if row.title == "CIFAR-10, IID"]
+(TEXT,) = [row for row in paper_rows(2) if row.title == "WikiText-2, IID"]
+
+
+def records(rounds: int, uplink: int = GIB, **changes: object) -> list:
+    return [
+        made_record(
+            n, uplink_bytes=uplink, paper_bits=16 * uplink, downlink_bytes=3 * GIB,
+            metrics={"test_accuracy": 0.75, "last_minibatch_train_accuracy": 0.96875}, **changes,
+        )
+        for n in range(rounds)
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    made_run(tmp_path / "a" / "1", "aquila", records(40))
+    made_run(tmp_path / "a" / "2", "qsgd", records(40, 4 * GIB), batch_size=250)
+    made_run(tmp_path / "b", "laq", records(20, GIB // 2))
+    made_run(tmp_path / "c", "laq", records(10, GIB // 2))
+    made_run(tmp_path / "d", "fedavg", records(40, 8 * GIB))
+    made_run(tmp_path / "e", "aquila b_min=2", records(40))
+    made_run(tmp_path / "f", "qsgd", records(200, 4 * GIB), seed=1)
+    made_run(tmp_path / "g", "marina", records(3), devices=7)
+    made_run(tmp_path / "h", "marina", [])
+    return tmp_path
+
+
+def by_method(results: Path) -> dict[str, Line]:
+    return {line.method: line for line in lines(ROW, find_runs(results))}
+
+
+def test_all_methods_of_the_paper_have_a_line_and_other_runs_follow(results):
+    assert list(by_method(results)) == [
+        "qsgd", "qsgd (seed 1)", "adaquantfl", "laq", "ladaq", "lena_tables", "marina", "aquila",
+        "fedavg", "aquila b_min=2",
+    ]  # fmt: skip
+
+
+def test_a_line_adds_up_the_records(results):
+    qsgd = by_method(results)["qsgd"]
+    assert (qsgd.rounds, qsgd.test, qsgd.last_minibatch) == (40, 75, 96.875)
+    assert (qsgd.printed, qsgd.printed_gib) == (93.38, 15.61)
+    assert (qsgd.paper_gib, qsgd.uplink_gib, qsgd.downlink_gib) == (320, 160, 120)
+    assert (qsgd.uploads, qsgd.skips) == (40, 40)
+    assert qsgd.differs == ("batch_size 250, not 256",)
+
+
+def test_savings_are_those_of_aquila_at_the_same_length_and_seed(results):
+    found = by_method(results)
+    assert found["qsgd"].printed_saving == pytest.approx(1 - 4.59 / 15.61)
+    assert found["qsgd"].uplink_saving == found["qsgd"].paper_saving == 0.75
+    assert found["fedavg"].uplink_saving == 0.875
+    assert found["fedavg"].printed_saving is None
+    for name in ("laq", "qsgd (seed 1)", "aquila", "aquila b_min=2"):  # other length, seed, or own
+        assert found[name].uplink_saving is None
+
+
+def test_what_was_not_run_still_has_the_printed_numbers(results):
+    marina = by_method(results)["marina"]
+    assert marina.rounds is None
+    assert marina.uplink_gib is None
+    assert (marina.printed, marina.printed_gib) == (94.12, 16.28)
+
+
+def test_the_longest_run_of_a_method_and_seed_counts(results):
+    assert by_method(results)["laq"].rounds == 20
+
+
+def test_texts_are_judged_by_perplexity(tmp_path):
+    run = [made_record(0, metrics={"perplexity": 1.7, "test_accuracy": 0.9})]
+    made_run(
+        tmp_path / "x", "laq", run, data="wikitext2", model="transformer", split="blocks:100",
+        batch_size=10,
+    )  # fmt: skip
+    (laq,) = [line for line in lines(TEXT, find_runs(tmp_path)) if line.method == "laq"]
+    assert (laq.test, laq.last_minibatch, laq.printed) == (1.7, None, 1.72)
+
+
+def shown(results: Path) -> list[str]:
+    text = io.StringIO()
+    made = lines(ROW, find_runs(results))
+    Console(file=text, width=100).print(screen_table(ROW, made))
+    return text.getvalue().splitlines()
+
+
+def test_the_screen_has_room_for_it_in_100_columns(results):
+    found = shown(results)
+    assert all(len(line) <= 100 and "…" not in line for line in found)
+    (qsgd,) = [line for line in found if line.split()[:1] == ["qsgd"] and " of " in line]
+    assert qsgd.split() == [
+        "qsgd", "40", "of", "200", "75.0", "96.9", "93.38", "320.00", "15.61", "160.00", "120.0",
+        "40/40", "71%", "75%", "75%",
+    ]  # fmt: skip
+    assert [line.split()[1] for line in found if line.split()[:1] == ["qsgd"]] == ["40", "(seed"]
+    assert any("adaquantfl" in line and "not run" in line for line in found)
+    assert any(line.startswith("qsgd: batch_size 250, not 256") for line in found)
+
+
+def test_csv_has_every_digit(results):
+    made = lines(ROW, find_runs(results))
+    rows = list(csv.DictReader(io.StringIO(comma_separated([(ROW, made)]))))
+    assert len(rows) == len(made)
+    assert rows[0]["row"] == "CIFAR-10, IID"
+    assert (rows[0]["rounds"], rows[0]["paper_rounds"]) == ("40", "200")
+    assert float(rows[0]["last_minibatch"]) == 96.875
+    assert rows[2]["uplink_gib"] == ""
+
+
+def test_markdown_is_a_table(results):
+    text = markdown([(ROW, lines(ROW, find_runs(results)))])
+    table = [line for line in text.splitlines() if line.startswith("|")]
+    assert len({line.count("|") for line in table}) == 1
+    assert "| qsgd | 40 of 200 | 75.0 |" in text
+    assert "| qsgd (seed 1) | 200 |" in text
+
+
+def test_broken_folders_are_named(tmp_path):
+    with pytest.raises(ValueError, match="there is no folder"):
+        find_runs(tmp_path / "none")
+    folder = made_run(tmp_path / "x", "laq", [made_record(0)])
+    (folder / "run.json").write_text("[]")
+    with pytest.raises(ValueError, match=r"run\.json does not tell what was run"):
+        find_runs(tmp_path)

@@ -1,0 +1,97 @@
+"""MLflow's own client finds what was logged, in a database in a file."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aquila.report.trackers import numbers
+from aquila.sim.records import read_records
+from terminal import mistake, output
+
+pytest.importorskip("mlflow", reason="needs the extra: pip install 'aquila-fl[mlflow]'")
+pytest.importorskip("sqlalchemy", reason="needs the extra: pip install 'aquila-fl[mlflow]'")
+
+from mlflow.tracking import MlflowClient
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # MLflow's own, of its drivers
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+@pytest.fixture
+def uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME", raising=False)
+    return f"sqlite:///{tmp_path / 'runs.db'}"
+
+
+def runs(uri: str, experiment: str = "aquila") -> list[Any]:
+    client = MlflowClient(uri, uri)
+    return list(client.search_runs([client.get_experiment_by_name(experiment).experiment_id]))
+
+
+def history(uri: str, run: Any, name: str) -> list[tuple[int, float]]:
+    metrics = MlflowClient(uri, uri).get_metric_history(run.info.run_id, name)
+    return sorted((metric.step, metric.value) for metric in metrics)
+
+
+def assert_holds(uri: str, run: Any, folder: Path) -> None:
+    """Assert that every number of every record is there, once."""
+    expected: dict[str, list[tuple[int, float]]] = {}
+    sent = 0
+    for record in read_records(folder / "records.jsonl"):
+        sent += record.uplink_bytes
+        for name, value in numbers(record, sent).items():
+            expected.setdefault(name, []).append((record.round, value))
+    assert set(run.data.metrics) == set(expected)
+    assert {name: history(uri, run, name) for name in expected} == expected
+
+
+def test_a_run_reads_back_as_its_records(tmp_path, uri):
+    arguments = ("-m", "aquila:b_min=2", "--out", str(tmp_path / "run"), "--mlflow", uri)
+    text = output("run", *arguments, "--rounds", "3")
+    assert "mlflow" not in text.lower()
+    (run,) = runs(uri)
+    assert (run.info.run_name, run.info.status) == ("aquila_b_min=2", "FINISHED")
+    assert run.data.params["method.b_min"] == "2"
+    assert run.data.params["data"] == "digits"
+    assert_holds(uri, run, tmp_path / "run")
+
+    output("run", *arguments, "--rounds", "5", "--resume")
+    (run,) = runs(uri)
+    assert run.info.status == "FINISHED"
+    assert run.data.tags["rounds"] == "5"
+    assert_holds(uri, run, tmp_path / "run")
+
+
+def test_rounds_that_were_run_without_it_are_made_up_for(tmp_path, uri):
+    arguments = ("run", "-m", "laq", "--out", str(tmp_path / "run"))
+    output(*arguments, "--rounds", "2")
+    output(*arguments, "--rounds", "4", "--resume", "--mlflow", uri)
+    (run,) = runs(uri)
+    assert_holds(uri, run, tmp_path / "run")
+
+
+def test_methods_of_a_comparison_are_runs_of_one_experiment(tmp_path, uri, monkeypatch):
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "mine")
+    output(
+        "compare", "-m", "fedsgd:alpha=1e9", "-m", "qsgd", "--rounds", "5",
+        "--out", str(tmp_path / "runs"), "--mlflow", uri,
+    )  # fmt: skip
+    status = {run.info.run_name: run.info.status for run in runs(uri, "mine")}
+    assert status == {"fedsgd_alpha=1e9": "KILLED", "qsgd": "FINISHED"}
+
+
+def test_addresses_that_lead_nowhere_get_one_sentence(tmp_path, uri):
+    (tmp_path / "text.db").write_text("no database, but a text that is long enough to tell" * 30)
+    for address, problem in (
+        (f"sqlite:///{tmp_path}/none/runs.db", "unable to open database file"),
+        (f"sqlite:///{tmp_path}/text.db", "file is not a database"),
+        ("carrier://pigeon", "unsupported URI"),
+    ):
+        said = mistake("run", "--rounds", "2", "--mlflow", address)
+        assert f"MLflow cannot use {address}" in said
+        assert problem in said

@@ -1,0 +1,147 @@
+"""TensorBoard's own reader finds what was logged."""
+
+import builtins
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aquila.report.trackers import Followed, Following, numbers
+from aquila.sim.records import Record, read_records
+from made_records import made_record
+from terminal import mistake, output
+
+pytest.importorskip("tensorboard", reason="needs the extra: pip install 'aquila-fl[tensorboard]'")
+
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.hparams import metadata
+
+from aquila.report.trackers.tensorboard import TensorBoard
+
+RECORDS = [made_record(round) for round in range(6)]
+
+
+def read(folder: Path) -> EventAccumulator:
+    events = EventAccumulator(str(folder))
+    events.Reload()
+    return events
+
+
+def curves(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    events = read(folder)
+    tags = events.Tags()["scalars"]
+    return {tag: [(s.step, s.value) for s in events.Scalars(tag)] for tag in tags}
+
+
+def expected(records: list[Record]) -> dict[str, list[tuple[int, Any]]]:
+    found: dict[str, list[tuple[int, Any]]] = {}
+    sent = 0
+    for record in records:
+        sent += record.uplink_bytes
+        for name, value in numbers(record, sent).items():
+            found.setdefault(name, []).append((record.round, pytest.approx(value, rel=1e-6)))
+    return found
+
+
+def follow(folder: Path, records: list[Record], before: int = 0) -> None:
+    run = Followed("laq", {"alpha": 0.5, "data": "digits", "augment": False})
+    following = Following([TensorBoard(folder)], run, resume=before > 0, say=pytest.fail)
+    following.begin(records[:before])
+    for record in records[before:]:
+        following.log(record)
+    following.close(True)
+
+
+def test_a_run_reads_back_as_its_records(tmp_path):
+    out, board = tmp_path / "run", tmp_path / "board"
+    output(
+        "run", "-m", "aquila:b_min=2", "--rounds", "5", "--out", str(out),
+        "--tensorboard", str(board),
+    )  # fmt: skip
+    assert curves(board / "aquila_b_min=2") == expected(read_records(out / "records.jsonl"))
+
+
+def test_the_setting_becomes_hyperparameters(tmp_path):
+    follow(tmp_path, RECORDS)
+    content = read(tmp_path / "laq").summary_metadata[metadata.SESSION_START_INFO_TAG]
+    info = metadata.parse_session_start_info_plugin_data(content.plugin_data.content)
+    assert info.hparams["alpha"].number_value == 0.5
+    assert info.hparams["data"].string_value == "digits"
+    assert info.hparams["augment"].HasField("bool_value")
+
+
+def test_a_resumed_run_goes_on_in_the_same_curves(tmp_path):
+    out, board = tmp_path / "run", tmp_path / "board"
+    arguments = ("-m", "laq", "--out", str(out), "--tensorboard", str(board))
+    output("run", *arguments, "--rounds", "4")
+    output("run", *arguments, "--rounds", "7", "--resume")
+    assert curves(board / "laq") == expected(read_records(out / "records.jsonl"))
+
+
+def test_rounds_that_are_run_again_after_a_crash_are_not_doubled(tmp_path):
+    follow(tmp_path, RECORDS[:5])
+    again = [made_record(round, loss=9.0 + round) for round in range(6)]
+    follow(tmp_path, RECORDS[:3] + again[3:], before=3)
+    assert curves(tmp_path / "laq") == expected(RECORDS[:3] + again[3:])
+
+
+@pytest.mark.parametrize("known", [0, 2])
+def test_rounds_that_were_run_without_it_are_made_up_for(tmp_path, known):
+    if known:
+        follow(tmp_path, RECORDS[:known])
+    follow(tmp_path, RECORDS, before=4)
+    assert curves(tmp_path / "laq") == expected(RECORDS)
+
+
+def test_a_run_that_is_finished_can_still_be_told(tmp_path):
+    out, board = tmp_path / "run", tmp_path / "board"
+    output("run", "-m", "laq", "--rounds", "3", "--out", str(out))
+    output(
+        "run", "-m", "laq", "--rounds", "3", "--out", str(out), "--resume",
+        "--tensorboard", str(board),
+    )  # fmt: skip
+    assert len(curves(board / "laq")["loss"]) == 3
+
+
+def test_other_runs_of_the_name_are_kept_unless_told(tmp_path):
+    arguments = ("run", "-m", "laq", "--rounds", "2", "--tensorboard", str(tmp_path / "board"))
+    output(*arguments)
+    assert "already holds a run; resume it, or choose another folder" in mistake(*arguments)
+    output(*arguments, "--overwrite")
+    assert [step for step, _ in curves(tmp_path / "board" / "laq")["loss"]] == [0, 1]
+    (tmp_path / "file").write_text("")
+    assert "is a file, not a folder" in mistake(
+        "run", "--rounds", "2", "--tensorboard", str(tmp_path / "file")
+    )
+
+
+def test_it_prints_nothing_and_brings_no_tensorflow(tmp_path):
+    code = (
+        "import sys, json; from pathlib import Path;"
+        "from aquila.report.trackers import Followed;"
+        "from aquila.report.trackers.tensorboard import TensorBoard;"
+        f"run = TensorBoard(Path({str(tmp_path)!r})).open(Followed('x', {{'a': 1}}), False);"
+        "run.known(0); run.log(0, {'loss': 1.0}); run.close(True);"
+        "print(json.dumps(['tensorflow' in sys.modules, 'torch.utils.tensorboard' in sys.modules]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
+    )
+    assert json.loads(done.stdout) == [False, False]
+    assert done.stderr == ""
+
+
+def test_a_missing_extra_is_named(monkeypatch, tmp_path):
+    real = builtins.__import__
+
+    def without(name: str, *arguments: Any, **options: Any) -> Any:
+        if name.startswith("tensorboard"):
+            raise ImportError(name)
+        return real(name, *arguments, **options)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(ValueError, match=r"pip install 'aquila-fl\[tensorboard\]'"):
+        TensorBoard(tmp_path)
