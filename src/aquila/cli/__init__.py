@@ -10,6 +10,7 @@ from aquila.cli.data import data
 from aquila.cli.deploy import deploy
 from aquila.cli.frame import frame
 from aquila.cli.methods import methods
+from aquila.cli.report import report
 from aquila.cli.run import run
 from aquila.version import __version__
 
@@ -39,5 +40,5 @@ def main() -> None:
     """Federated learning that hardly talks: AQUILA and its peers, measured in real bytes."""
 
 
-for command in (compare, run, methods, data, frame, deploy):
+for command in (compare, run, report, methods, data, frame, deploy):
     main.add_command(command)
