@@ -11,6 +11,7 @@ from aquila.cli.deploy import deploy
 from aquila.cli.figures import figures
 from aquila.cli.frame import frame
 from aquila.cli.methods import methods
+from aquila.cli.report import report
 from aquila.cli.run import run
 from aquila.cli.table import table
 from aquila.version import __version__
@@ -41,5 +42,5 @@ def main() -> None:
     """Federated learning that hardly talks: AQUILA and its peers, measured in real bytes."""
 
 
-for command in (compare, run, table, figures, methods, data, frame, deploy):
+for command in (compare, run, report, table, figures, methods, data, frame, deploy):
     main.add_command(command)

@@ -1,4 +1,4 @@
-"""`aquila compare`: several methods on the same problem, a table and a figure."""
+"""`aquila compare`: several methods on the same problem, a table, a figure and a report."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from aquila.cli.report import REPORT, write_report
 from aquila.cli.setting import chosen_experiment, setting_options
 from aquila.cli.spec import Spec, parse_spec
 from aquila.cli.tracking import chosen_trackers, tracking_options
@@ -29,7 +30,7 @@ FIGURE = "loss_against_uplink.png"
     type=click.Path(path_type=Path),
     default=Path("runs/compare"),
     show_default=True,
-    help="Folder for records, checkpoints and the figure.",
+    help="Folder for records, checkpoints, the figure and the report.",
 )
 @click.option("--resume", is_flag=True, help="Go on with the runs in the folder.")
 @click.option("--overwrite", is_flag=True, help="Throw away the runs in the folder.")
@@ -69,6 +70,9 @@ def compare(
     console.print(results_table(results, problem.fleet, console.width))
     figure = plot_loss_against_uplink(results, out / FIGURE)
     console.print(f"loss against uplink bytes: {figure}")
+    if any(result.records for result in results):
+        page = write_report([folder_of(spec, out) for spec in specs], out / REPORT)
+        console.print(f"report, to open in a browser: {page}")
 
 
 def default_specs() -> list[Spec]:

@@ -1,0 +1,62 @@
+"""`aquila report`: one HTML page of any runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from aquila.report.page import Counts, Run
+
+REPORT = "report.html"
+
+
+@click.command()
+@click.argument(
+    "folders", nargs=-1, required=True, metavar="DIR...", type=click.Path(path_type=Path)
+)
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help=f"File for the page.  [default: {REPORT} in the first DIR]",
+)
+def report(folders: tuple[Path, ...], out: Path | None) -> None:
+    """Write one HTML page of the runs in DIRs, which opens anywhere without a network.
+
+    A DIR is a folder that `aquila run` wrote, or one of such folders, as of `aquila compare`.
+    """
+    click.echo(write_report(folders, out or folders[0] / REPORT))
+
+
+def write_report(folders: Sequence[Path], path: Path) -> Path:
+    """Write the report of the runs in the folders, and return its path."""
+    from aquila.cli.reproduce import command_lines
+    from aquila.report.page import read_runs, write_page
+
+    found = read_runs(folders)
+    return write_page(found, path, command_lines([r.facts for r in found.runs]), class_counts_of)
+
+
+def class_counts_of(run: Run) -> Counts | None:
+    """Return how many samples of each class each device had; None if the data are not here."""
+    import torch
+
+    from aquila.tasks.datasets import load
+    from aquila.tasks.partition import class_counts
+
+    name, folder, seed = (run.facts.get(key) for key in ("data", "folder", "seed"))
+    if not isinstance(name, str) or not isinstance(seed, int):
+        return None
+    try:
+        data = load(name, folder if isinstance(folder, str) and folder else None, seed)
+    except (ValueError, OSError):
+        return None
+    labels = data.train[1][: len(run.owners)]
+    if labels.ndim > 1 or len(labels) < len(run.owners):
+        return None
+    owners = torch.tensor(run.owners)
+    parts = [(owners == device).nonzero().flatten() for device in range(len(run.samples))]
+    return class_counts(labels, parts, data.classes)

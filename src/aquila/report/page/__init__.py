@@ -1,0 +1,20 @@
+"""The report of runs as one HTML page that opens anywhere, without a network."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from aquila.report.page.document import render
+from aquila.report.page.figures import ClassCounts, Counts
+from aquila.report.page.runs import Run, Runs, read_runs
+
+__all__ = ["ClassCounts", "Counts", "Run", "Runs", "read_runs", "render", "write_page"]
+
+
+def write_page(found: Runs, path: Path, commands: Sequence[str], class_counts: ClassCounts) -> Path:
+    """Write the report of the runs, all at once or not at all, and return its path."""
+    text = render(found, commands, class_counts)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(text, encoding="utf-8", newline="\n")
+    temporary.replace(path)
+    return path

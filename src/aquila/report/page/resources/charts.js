@@ -1,0 +1,266 @@
+const DASHES = [[], [7, 4], [2, 3], [9, 3, 2, 3]];
+let axis = 'bytes';
+
+/** One figure: uPlot draws it, this keeps what of it is in view. */
+class Chart {
+  constructor(figure) {
+    this.figure = figure;
+    this.chart = page.charts.find((chart) => chart.column === figure.dataset.chart);
+    this.place = figure.querySelector('.plot');
+    this.readout = figure.querySelector('.readout');
+    this.format = this.chart.unit === 'share' ? percent : short;
+    this.place.tabIndex = 0;
+    this.place.setAttribute('role', 'application');
+    this.place.setAttribute('aria-label', `${this.chart.title}, a figure that zooms`);
+    this.place.setAttribute('aria-describedby', 'hint');
+    this.place.classList.add('live');
+    this.build();
+    this.listen();
+  }
+
+  get byBytes() {
+    return this.chart.by_bytes && axis === 'bytes';
+  }
+
+  build() {
+    this.plot?.destroy();
+    this.lines = page.runs.map((run) => this.points(run));
+    this.zoomed = false;
+    this.view = this.extent();
+    this.plot = new uPlot(this.options(), uPlot.join(this.lines), this.place);
+    this.dot = document.createElement('i');
+    this.dot.className = 'dot';
+    this.dot.hidden = true;
+    this.plot.over.append(this.dot);
+    this.readout.textContent = '';
+  }
+
+  points(run) {
+    const from = run.columns[this.byBytes ? 'sent' : 'round'];
+    const to = run.columns[this.chart.column];
+    const xs = [];
+    const ys = [];
+    for (let n = 0; n < from.length; n++) {
+      const drawn = Number.isFinite(to[n]) && (!this.chart.log || to[n] > 0);
+      if (drawn && (!this.byBytes || from[n] > 0)) {
+        xs.push(from[n]);
+        ys.push(to[n]);
+      }
+    }
+    return [xs, ys];
+  }
+
+  /** The smallest view that holds all shown lines. */
+  extent() {
+    const shown = this.lines.filter((_, n) => page.runs[n].shown);
+    const side = (index, log) => {
+      let [low, high] = [Infinity, -Infinity];
+      for (const line of shown) {
+        for (const value of line[index]) {
+          if (value < low) low = value;
+          if (value > high) high = value;
+        }
+      }
+      if (low > high) return log ? [1, 10] : [0, 1];
+      if (log) return low === high ? [low / 2, high * 2] : widen(low, high, 0.03, true);
+      return low === high ? [low - 0.5, high + 0.5] : widen(low, high, 0.03, false);
+    };
+    return { x: side(0, this.byBytes), y: side(1, this.chart.log) };
+  }
+
+  options() {
+    const line = (name, log, format, size) => ({
+      stroke: () => css('--muted'),
+      grid: { stroke: () => css('--rule'), width: 1 },
+      ticks: { show: false },
+      font: '12px system-ui, sans-serif',
+      size,
+      gap: 6,
+      splits: (u, _, low, high) => ticks(low, high, log, name === 'x' ? u.width / 90 : u.height / 50),
+      filter: (_, splits) => splits,
+      values: (_, splits) => splits.map((value) => format(value)),
+    });
+    return {
+      width: this.place.clientWidth,
+      height: this.place.clientHeight,
+      legend: { show: false },
+      padding: [8, 14, 0, 0],
+      scales: {
+        x: { time: false, distr: this.byBytes ? 3 : 1, range: () => this.view.x },
+        y: { distr: this.chart.log ? 3 : 1, range: () => this.view.y },
+      },
+      axes: [
+        { ...line('x', this.byBytes, short, 28), label: this.byBytes ? 'uplink, MiB' : 'round',
+          labelSize: 20, labelGap: 2, labelFont: '12px system-ui, sans-serif' },
+        line('y', this.chart.log, this.format, 54),
+      ],
+      series: [{}, ...page.runs.map((run) => ({
+        show: run.shown,
+        stroke: () => css(`--${run.colour}`),
+        width: run.own ? 2.5 : 1.4,
+        dash: DASHES[run.dash],
+        points: { show: false },
+        spanGaps: true,
+      }))],
+      cursor: {
+        points: { show: false },
+        drag: { x: true, y: true, uni: 16, dist: 5, setScale: false },
+        bind: { dblclick: () => () => this.reset() },
+      },
+      hooks: {
+        setSelect: [(u) => this.zoomToSelection(u)],
+        setCursor: [(u) => this.read(u)],
+      },
+    };
+  }
+
+  listen() {
+    this.place.addEventListener('wheel', (event) => {
+      const meant = event.ctrlKey || event.metaKey || this.place.contains(document.activeElement);
+      if (!meant) return; // else nobody could scroll past a figure
+      event.preventDefault();
+      const box = this.plot.over.getBoundingClientRect();
+      const at = [(event.clientX - box.left) / box.width, (event.clientY - box.top) / box.height];
+      this.zoom(event.deltaY > 0 ? 1.25 : 0.8, ...at);
+    }, { passive: false });
+    this.place.addEventListener('pointerdown', () => this.place.focus({ preventScroll: true }));
+    this.place.addEventListener('keydown', (event) => {
+      const act = {
+        '+': () => this.zoom(0.8), '=': () => this.zoom(0.8), '-': () => this.zoom(1.25),
+        '0': () => this.reset(), Escape: () => this.reset(),
+        ArrowLeft: () => this.move(-0.1, 0), ArrowRight: () => this.move(0.1, 0),
+        ArrowUp: () => this.move(0, -0.1), ArrowDown: () => this.move(0, 0.1),
+      }[event.key];
+      if (act && !event.ctrlKey && !event.metaKey && !event.altKey) {
+        event.preventDefault();
+        act();
+      }
+    });
+    const buttons = { in: () => this.zoom(0.7), out: () => this.zoom(1.4), reset: () => this.reset() };
+    for (const button of this.figure.querySelectorAll('[data-zoom]')) {
+      button.addEventListener('click', buttons[button.dataset.zoom]);
+    }
+    new ResizeObserver(() => {
+      const [width, height] = [this.place.clientWidth, this.place.clientHeight];
+      if (width && height) this.plot.setSize({ width, height });
+    }).observe(this.place);
+  }
+
+  /** Shows a window of the plot, given in shares of its width and height from the top left. */
+  look(left, top, right, bottom) {
+    const { over } = this.plot;
+    const at = (share, side) =>
+      this.plot.posToVal(share * (side === 'x' ? over.clientWidth : over.clientHeight), side);
+    const x = [at(left, 'x'), at(right, 'x')];
+    const y = [at(bottom, 'y'), at(top, 'y')];
+    if (drawable(...x, this.byBytes) && drawable(...y, this.chart.log)) {
+      this.zoomed = true;
+      this.show({ x, y });
+    }
+  }
+
+  zoom(factor, x = 0.5, y = 0.5) {
+    this.look(x - x * factor, y - y * factor, x + (1 - x) * factor, y + (1 - y) * factor);
+  }
+
+  move(x, y) {
+    this.look(x, y, 1 + x, 1 + y);
+  }
+
+  zoomToSelection(u) {
+    const { left, top, width, height } = u.select;
+    const { clientWidth, clientHeight } = u.over;
+    if (!width || !height) return;
+    u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+    this.look(left / clientWidth, top / clientHeight,
+      (left + width) / clientWidth, (top + height) / clientHeight);
+  }
+
+  reset() {
+    this.zoomed = false;
+    this.show(this.extent());
+  }
+
+  show(view) {
+    this.view = view;
+    this.plot.batch(() => {
+      this.plot.setScale('x', { min: view.x[0], max: view.x[1] });
+      this.plot.setScale('y', { min: view.y[0], max: view.y[1] });
+    });
+  }
+
+  toggle() {
+    page.runs.forEach((run, n) => this.plot.setSeries(n + 1, { show: run.shown }));
+    if (!this.zoomed) this.show(this.extent());
+  }
+
+  /** Tells the point nearest to the pointer. */
+  read(u) {
+    const { left, top } = u.cursor;
+    let best = { far: 30 };
+    page.runs.forEach((run, n) => {
+      if (!run.shown || left < 0) return;
+      const [xs, ys] = this.lines[n];
+      const near = nearest(xs, u.posToVal(left, 'x'));
+      for (let i = Math.max(near - 3, 0); i < Math.min(near + 3, xs.length); i++) {
+        const [px, py] = [u.valToPos(xs[i], 'x'), u.valToPos(ys[i], 'y')];
+        const far = Math.hypot(px - left, py - top);
+        if (far < best.far) best = { far, run, px, py, x: xs[i], y: ys[i] };
+      }
+    });
+    this.dot.hidden = !best.run;
+    this.readout.textContent = '';
+    if (!best.run) return;
+    this.dot.style.transform = `translate(${best.px}px, ${best.py}px)`;
+    this.dot.style.color = css(`--${best.run.colour}`);
+    const where = this.byBytes ? `${short(best.x)} MiB` : `round ${best.x}`;
+    this.readout.textContent = `${best.run.label}: ${this.format(best.y)} at ${where}`;
+  }
+}
+
+/** Whether numbers of 8 bytes can still tell the places between two apart. */
+function drawable(low, high, log) {
+  const size = Math.max(Math.abs(low), Math.abs(high));
+  return high - low > 1e-9 * size && size < 1e15 && (!log || low > 1e-15);
+}
+
+function widen(low, high, share, log) {
+  if (log) {
+    const factor = (high / low) ** share;
+    return [low / factor, high * factor];
+  }
+  const margin = (high - low) * share;
+  return [low - margin, high + margin];
+}
+
+/** Round numbers between two, about as many as asked; uPlot's own leave narrow logarithms bare. */
+function ticks(low, high, log, wanted) {
+  const count = Math.max(wanted, 2);
+  if (log && high / low > 8) {
+    const decades = Math.log10(high / low);
+    const heads = decades * 3 <= count ? [1, 2, 5] : [1];
+    const every = Math.max(1, Math.ceil(decades / count));
+    const found = [];
+    for (let n = Math.floor(Math.log10(low)); n <= Math.log10(high); n++) {
+      if (n % every === 0) for (const head of heads) found.push(Number(`${head}e${n}`));
+    }
+    return found.filter((tick) => tick >= low && tick <= high);
+  }
+  const unit = 10 ** Math.floor(Math.log10((high - low) / count));
+  const step = unit * [1, 2, 5, 10].find((head) => (high - low) / (unit * head) <= count);
+  const found = [];
+  for (let n = Math.ceil(low / step); n * step <= high; n++) {
+    found.push(Number((n * step).toPrecision(12)));
+  }
+  return found;
+}
+
+function nearest(sorted, value) {
+  let [low, high] = [0, sorted.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (sorted[middle] < value) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}

@@ -1,0 +1,115 @@
+"""What was run, on what, and how to run it again."""
+
+import json
+from collections.abc import Mapping, Sequence
+
+from aquila.report.page.markup import Markup, tag
+from aquila.report.page.method_table import caption
+from aquila.report.page.runs import PROBLEM, Run
+
+ENVIRONMENT = ("aquila", "torch", "python", "machine", "gpu")
+
+GLOSSARY = {
+    "MiB, GiB": "2²⁰ and 2³⁰ bytes.",
+    "uplink, downlink": "lengths of the frames that devices and server really sent.",
+    "paper GiB": "b·d, bits times coordinates of every upload, as the papers count it.",
+    "level": "b, the bits a coordinate of an upload; a float32 has 32.",
+    "upload, skip": "a reply with a vector, and one without: the device had too little news.",
+    "error ratio": "‖ε‖ / ‖v‖: how much quantizing lost of what was quantized; mean of devices.",
+    "saving": "uplink of the baseline over that of the run.",
+}  # fmt: skip
+
+
+def common_facts(runs: Sequence[Run]) -> dict[str, object]:
+    """Return the settings that all runs share."""
+    first, *others = [_told(run) for run in runs]
+    return {
+        name: value
+        for name, value in first.items()
+        if all(name in other and other[name] == value for other in others)
+    }
+
+
+def problem_differences(runs: Sequence[Run]) -> list[str]:
+    """Return the names of settings of the problem itself in which runs differ."""
+    columns = zip(*(run.problem for run in runs), strict=True)
+    return [name for name, column in zip(PROBLEM, columns, strict=True) if len(set(column)) > 1]
+
+
+def show(value: object) -> str:
+    """Return a setting as text."""
+    if value is None or value == "":
+        return "–"
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def settings_section(runs: Sequence[Run]) -> Markup:
+    """Return shared settings once, and a table of those in which runs differ."""
+    shared = common_facts(runs)
+    body = {name: v for name, v in shared.items() if name not in ENVIRONMENT}
+    names = dict.fromkeys(name for run in runs for name in _told(run) if name not in shared)
+    heads = ["run", "parameters", *names]
+    rows = [
+        tag("tr", tag("th", run.label, scope="row"), tag("td", _parameters(run), class_="long"),
+            *(tag("td", show(_told(run).get(name))) for name in names))
+        for run in runs
+    ]  # fmt: skip
+    table = tag(
+        "table",
+        caption("What differs between the runs"),
+        tag("thead", tag("tr", *(tag("th", head, scope="col") for head in heads))),
+        tag("tbody", *rows),
+    )
+    return tag(
+        "section",
+        tag("h2", "Settings"),
+        _pairs(body) if body else tag("p", "The runs have no setting in common, or none is known."),
+        tag("div", table, class_="wide", role="region", tabindex=0, aria_label="Settings by run"),
+        id="settings",
+    )
+
+
+def environment_section(runs: Sequence[Run]) -> Markup:
+    """Return what the runs were made with."""
+    told = {
+        name: ", ".join(dict.fromkeys(show(run.facts[name]) for run in runs if name in run.facts))
+        for name in ENVIRONMENT
+    }
+    known = {name: text for name, text in told.items() if text}
+    body = (
+        _pairs(known) if known else tag("p", "The folders do not say what the runs were made with.")
+    )
+    return tag("section", tag("h2", "Environment"), body, id="environment")  # fmt: skip
+
+
+def reproduce_section(commands: Sequence[str]) -> Markup:
+    """Return the command lines that make these runs again."""
+    if not commands:
+        text = tag("p", "The folders do not tell enough to write the command lines.")
+    else:
+        text = tag("pre", tag("code", "\n".join(commands)), tabindex=0, aria_label="Command lines")
+    return tag("section", tag("h2", "How to reproduce"), text, id="reproduce")
+
+
+def glossary_section() -> Markup:
+    """Return what the words and units mean."""
+    return tag("section", tag("h2", "Units and words"), _pairs(GLOSSARY, "glossary"), id="glossary")
+
+
+def _pairs(facts: Mapping[str, object], kind: str = "facts") -> Markup:
+    pairs = (
+        tag("div", tag("dt", name.replace("_", " ")), tag("dd", show(value)))
+        for name, value in facts.items()
+    )
+    return tag("dl", *pairs, class_=kind)
+
+
+def _parameters(run: Run) -> str:
+    given = run.facts.get("parameters")
+    if not isinstance(given, Mapping):
+        return "–"
+    return ", ".join(f"{name}={show(value)}" for name, value in given.items())
+
+
+def _told(run: Run) -> dict[str, object]:
+    return {name: v for name, v in run.facts.items() if name not in ("method", "parameters")}

@@ -1,0 +1,137 @@
+"""Figures as SVG: what a reader without JavaScript and a printer get."""
+
+import math
+from collections.abc import Iterable, Sequence
+
+from aquila.report.page.lines import Chart, looks, values
+from aquila.report.page.markup import Markup, tag
+from aquila.report.page.runs import Run
+
+WIDTH, HEIGHT = 480, 300
+LEFT, RIGHT, TOP, BOTTOM = 52, 10, 8, 40
+MOST_POINTS = 200
+SHADES = 6
+"""As many as page.css names."""
+
+Point = tuple[float, float]
+
+
+class Axis:
+    """Maps numbers to places, and names some of them."""
+
+    def __init__(self, numbers: Sequence[float], start: float, end: float, log: bool) -> None:
+        self.log = log
+        self.low, self.high = min(numbers), max(numbers)
+        if not log:
+            margin = 0.04 * (self.high - self.low) or 0.5
+            self.low, self.high = self.low - margin, self.high + margin
+        elif self.low == self.high:
+            self.low, self.high = self.low / 2, self.high * 2
+        self.start, self.scale = start, (end - start) / (self._of(self.high) - self._of(self.low))
+
+    def place(self, number: float) -> float:
+        """Return where a number lies."""
+        return self.start + (self._of(number) - self._of(self.low)) * self.scale
+
+    def ticks(self) -> list[float]:
+        """Return round numbers to name, about five."""
+        if not self.log:
+            unit = 10.0 ** math.floor(math.log10((self.high - self.low) / 4))
+            step = next(unit * m for m in (1, 2, 5, 10) if (self.high - self.low) / unit / m <= 6)
+            first = math.ceil(self.low / step)
+            return [n * step for n in range(first, math.floor(self.high / step) + 1)]
+        low, high = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
+        heads = (1, 2, 5) if high - low <= 3 else (1,)
+        every = max(1, (high - low) // 6)
+        ticks = [head * 10.0**n for n in range(low, high + 1, every) for head in heads]
+        return [tick for tick in ticks if self.low <= tick <= self.high]
+
+    def _of(self, number: float) -> float:
+        return math.log10(number) if self.log else number
+
+
+def chart_svg(chart: Chart, runs: Sequence[Run]) -> Markup:
+    """Draw a figure of all runs."""
+    lines = [_points(run, chart) for run in runs]
+    every = [point for line in lines for point in line]
+    if not every:
+        return tag("p", "Nothing to draw.")
+    x = Axis([p[0] for p in every], LEFT, WIDTH - RIGHT, log=chart.by_bytes)
+    y = Axis([p[1] for p in every], HEIGHT - BOTTOM, TOP, log=chart.log)
+    drawn = [
+        tag("polyline", class_=look.classes, points=_path(line, x, y))
+        for line, look in zip(lines, looks(runs), strict=True)
+    ]
+    drawn.sort(key=lambda line: "line own" in line)  # AQUILA on top
+    name = "uplink, MiB" if chart.by_bytes else "round"
+    return tag(
+        "svg", *_frame(x, y), *drawn,
+        tag("text", name, x=WIDTH - RIGHT, y=HEIGHT - 6, text_anchor="end", class_="name"),
+        viewBox=f"0 0 {WIDTH} {HEIGHT}", role="img", class_="static",
+        aria_label=f"{chart.title} against {name}",
+    )  # fmt: skip
+
+
+def bars_svg(sizes: Sequence[int], label: str) -> Markup:
+    """Draw one bar a device, side by side."""
+    largest = max(sizes) or 1
+    bars = "".join(
+        f"M{n + 0.05:g} 100v-{_short(100 * size / largest)}h.9v{_short(100 * size / largest)}z"
+        for n, size in enumerate(sizes)
+    )
+    return _stretched(len(sizes), 100, tag("path", d=bars, class_="bar"), label)
+
+
+def map_svg(counts: Sequence[Sequence[int]], label: str) -> Markup:
+    """Draw a map of device by class, darker where a device has more samples."""
+    largest = max(max(row) for row in counts) or 1
+    shades: list[list[str]] = [[] for _ in range(SHADES)]
+    for device, row in enumerate(counts):
+        for klass, count in enumerate(row):
+            if count:  # by square root: a handful of samples must not look like none
+                shade = min(int(math.sqrt(count / largest) * SHADES), SHADES - 1)
+                shades[shade].append(f"M{device + 0.05:g} {klass + 0.05:g}h.9v.9h-.9z")
+    paths = (tag("path", d="".join(d), class_=f"shade{n}") for n, d in enumerate(shades) if d)
+    ground = tag("rect", width=len(counts), height=len(counts[0]), class_="ground")
+    return _stretched(len(counts), len(counts[0]), Markup(ground + "".join(paths)), label)
+
+
+def _stretched(width: int, height: int, content: Markup, label: str) -> Markup:
+    return tag(
+        "svg", content, viewBox=f"0 0 {width} {height}", preserveAspectRatio="none",
+        role="img", aria_label=label, class_="stretched",
+    )  # fmt: skip
+
+
+def _points(run: Run, chart: Chart) -> list[Point]:
+    xs: Iterable[float | None] = values(run, "sent") if chart.by_bytes else range(len(run.records))
+    points = [
+        (x, y)
+        for x, y in zip(xs, values(run, chart.column), strict=True)
+        if x is not None and y is not None and math.isfinite(y)
+        if (x > 0 or not chart.by_bytes) and (y > 0 or not chart.log)
+    ]
+    step = -(-len(points) // MOST_POINTS) or 1
+    return points[::step]
+
+
+def _path(line: Sequence[Point], x: Axis, y: Axis) -> str:
+    return " ".join(f"{_short(x.place(a))},{_short(y.place(b))}" for a, b in line)
+
+
+def _frame(x: Axis, y: Axis) -> list[Markup]:
+    drawn = []
+    for tick in y.ticks():
+        at = _short(y.place(tick))
+        drawn.append(tag("path", d=f"M{LEFT} {at}H{WIDTH - RIGHT}", class_="grid"))
+        drawn.append(tag("text", f"{tick:.4g}", x=LEFT - 6, y=at, dy=4, text_anchor="end"))
+    for tick in x.ticks():
+        at = _short(x.place(tick))
+        drawn.append(tag("path", d=f"M{at} {TOP}V{HEIGHT - BOTTOM}", class_="grid"))
+        name = f"{tick:.4g}"
+        drawn.append(tag("text", name, x=at, y=HEIGHT - BOTTOM + 15, text_anchor="middle"))
+    return drawn
+
+
+def _short(number: float) -> str:
+    return f"{number:.1f}".removesuffix(".0")

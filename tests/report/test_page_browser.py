@@ -1,0 +1,316 @@
+"""The report in a browser: it opens without an error, and everything on it can be worked."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aquila.report.page import read_runs, render
+from recorded import write_comparison, write_run
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+BROWSER = next(filter(None, map(shutil.which, NAMES)), None)
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+if BROWSER is None:
+    pytest.skip(f"no browser found, none of {', '.join(NAMES)}", allow_module_level=True)
+
+WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+SECONDS = 1000
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = write_comparison(tmp_path_factory.mktemp("page") / "runs")
+    write_run(folder / "laq", "laq", level=3, rounds=9, facts={"rounds": 12}, metrics={})
+    page = folder / "report.html"
+    page.write_text(render(read_runs([folder]), ["aquila run"]), encoding="utf-8")
+    return page
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    root = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=BROWSER, args=root)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def opened(browser: Any, path: Path) -> Iterator[Any]:
+    """Opens the page in a window of a size; in the end there must have been no complaint."""
+    complaints: list[str] = []
+    asked: list[str] = []
+    contexts = []
+
+    def open_page(size: dict[str, int] = WIDE, **options: Any) -> Any:
+        contexts.append(browser.new_context(viewport=size, **options))
+        page = contexts[-1].new_page()
+        page.set_default_timeout(20 * SECONDS)
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(path.as_uri())
+        if options.get("java_script_enabled", True):
+            page.wait_for_selector("html[data-ready=true]")
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert complaints == []
+    assert {url.split(":")[0] for url in asked} <= {"file", "data"}
+
+
+def first_column(page: Any) -> list[str]:
+    return page.locator("#methods-table tbody th").evaluate_all(
+        "rows => rows.map(r => r.dataset.value)"
+    )
+
+
+def picture(page: Any, column: str = "loss") -> str:
+    """Return what a figure shows right now."""
+    page.evaluate("() => new Promise(done => requestAnimationFrame(() => setTimeout(done, 20)))")
+    return page.locator(f"[data-chart={column}] canvas").evaluate("canvas => canvas.toDataURL()")
+
+
+def comes(page: Any, wanted: Callable[[str], bool]) -> bool:
+    """Whether the figure of the loss comes to look as wanted."""
+    return any(wanted(picture(page)) for _ in range(100))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["1280", "390"])
+def test_the_body_never_scrolls_sideways(opened, size, scheme):
+    page = opened(size, color_scheme=scheme)
+    assert page.evaluate("document.documentElement.scrollWidth") == size["width"]
+    assert page.locator(".plot.live canvas").count() == 5
+
+
+def test_long_names_do_not_widen_the_page(browser, tmp_path):
+    for name in ("aquila", "laq"):
+        write_run(tmp_path / name, name + 120 * "x", facts={"data": 150 * "y", "gpu": 150 * "z"})
+    (tmp_path / "page.html").write_text(render(read_runs([tmp_path])), encoding="utf-8")
+    page = browser.new_page(viewport=NARROW)
+    page.goto((tmp_path / "page.html").as_uri())
+    page.wait_for_selector("html[data-ready=true]")
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    page.close()
+
+
+def test_headings_sort_the_table_both_ways_by_key_and_by_mouse(opened):
+    page = opened()
+    assert first_column(page)[0] == "aquila"
+    head = page.locator("#methods-table thead th", has_text="uplink MiB")
+    head.locator("button").click()
+    rising = first_column(page)
+    assert (rising[0], rising[-1], head.get_attribute("aria-sort")) == (
+        "laq",
+        "fedsgd",
+        "ascending",
+    )
+    head.locator("button").focus()
+    page.keyboard.press("Enter")
+    assert first_column(page) == rising[::-1]
+    assert head.get_attribute("aria-sort") == "descending"
+    accuracy = page.locator("#methods-table thead th", has_text="test accuracy").locator("button")
+    for _ in range(2):
+        accuracy.click()
+        assert first_column(page)[-1] == "laq"  # it has none, and comes last either way
+    assert page.locator("#methods-table [aria-sort]").count() == 1
+
+
+def test_the_legend_switches_lines_off_and_on(opened):
+    page = opened()
+    before = picture(page)
+    button = page.locator("#legend button", has_text="fedsgd")
+    button.focus()
+    page.keyboard.press("Space")
+    assert button.get_attribute("aria-pressed") == "false"
+    assert picture(page) != before
+    button.click()
+    assert button.get_attribute("aria-pressed") == "true"
+    assert picture(page) == before
+    page.locator("[data-show=own]").click()
+    assert page.locator("#legend [aria-pressed=true]").count() == 2
+    page.locator("[data-show=none]").click()
+    assert page.locator("#legend [aria-pressed=true]").count() == 0
+
+
+def test_figures_zoom_by_dragging_wheel_keys_and_buttons_and_come_back(opened):
+    page = opened()
+    plot = page.locator("[data-chart=loss] .u-over")
+    plot.scroll_into_view_if_needed()
+    box = plot.bounding_box()
+    left, top = box["x"], box["y"]
+    page.mouse.move(left + 5, top + box["height"] - 2)
+    whole = picture(page)
+
+    def drag() -> None:
+        page.mouse.move(left + 60, top + 40)
+        page.mouse.down()
+        page.mouse.move(left + 250, top + 160, steps=4)
+        page.mouse.up()
+
+    def wheel() -> None:
+        page.mouse.move(left + 100, top + 100)
+        page.mouse.wheel(0, -200)
+
+    ways = [drag, wheel, lambda: page.keyboard.press("+"), lambda: page.keyboard.press("ArrowLeft"),
+            page.locator("[data-chart=loss] [data-zoom=in]").click]  # fmt: skip
+    resets = [lambda: page.keyboard.press("0"), lambda: plot.dblclick(position={"x": 30, "y": 30}),
+              page.locator("[data-chart=loss] [data-zoom=reset]").click]  # fmt: skip
+    for number, way in enumerate(ways):
+        page.locator("[data-chart=loss] .plot").focus()
+        way()
+        assert comes(page, lambda now: now != whole), f"way {number}"
+        page.locator("[data-chart=loss] .plot").focus()
+        resets[number % len(resets)]()
+        assert comes(page, lambda now: now == whole), f"way {number}"
+
+
+def test_the_wheel_scrolls_past_a_figure_that_has_no_focus(opened):
+    page = opened()
+    plot = page.locator("[data-chart=loss] .u-over")
+    plot.scroll_into_view_if_needed()
+    whole = picture(page)
+    plot.hover()
+    page.evaluate("""() => {
+        window.scrolled = new Promise(done => addEventListener('scroll', () => done(true)));
+    }""")
+    page.mouse.wheel(0, 300)
+    assert page.evaluate("() => window.scrolled")
+    assert picture(page) == whole
+
+
+def test_no_zoom_is_too_far(opened):
+    page = opened()
+    whole = picture(page)
+    for key in "+-":
+        page.locator("[data-chart=loss] .plot").focus()
+        page.evaluate(
+            """key => {
+            const plot = document.activeElement;
+            for (let n = 0; n < 400; n++) plot.dispatchEvent(new KeyboardEvent('keydown', { key }));
+        }""",
+            key,
+        )
+        assert comes(page, lambda now: now != whole)
+        page.keyboard.press("0")
+        assert comes(page, lambda now: now == whole)
+
+
+def test_loss_can_be_seen_against_rounds(opened):
+    page = opened()
+    loss, level = picture(page), picture(page, "level")
+    page.locator("[data-axis=round]").click()
+    assert page.locator("[data-axis=round]").get_attribute("aria-pressed") == "true"
+    assert page.locator("[data-axis=bytes]").get_attribute("aria-pressed") == "false"
+    assert picture(page) != loss
+    assert picture(page, "level") == level
+
+
+def test_a_point_under_the_mouse_is_told(opened):
+    page = opened()
+    page.locator("[data-show=own]").click()
+    page.locator("#legend button", has_text="b_min").click()
+    plot = page.locator("[data-chart=level] .u-over")
+    plot.scroll_into_view_if_needed()
+    box = plot.bounding_box()
+    for down in range(4, int(box["height"]), 8):
+        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + down)
+        if told := page.locator("[data-chart=level] .readout").text_content():
+            break
+    assert told.startswith("aquila: ")
+    assert "at round" in told
+
+
+def test_savings_follow_the_baseline(opened):
+    page = opened()
+    saving = page.locator("#methods-table tbody tr", has_text="qsgd").locator("[data-saving]")
+    assert page.locator("#baseline-name").text_content() == "fedsgd"
+    assert saving.text_content() != "1.0 ×"
+    page.select_option("#baseline", label="qsgd")
+    assert page.locator("#baseline-name").text_content() == "qsgd"
+    assert saving.text_content() == "1.0 ×"
+
+
+def test_bytes_to_the_same_quality_follow_measure_and_target(opened):
+    page = opened()
+    rows = page.locator(".race tbody tr")
+    assert "not reached" in rows.last.text_content()
+    told = rows.first.text_content()
+    page.locator("#target").focus()
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("Home")
+    assert rows.first.text_content() != told
+    assert "test accuracy" in page.locator("#target").get_attribute("aria-valuetext")
+    page.select_option("#measure", "loss")
+    assert page.locator("#goal").text_content().startswith("training loss")
+    assert "not reached" not in rows.first.text_content()
+
+
+def test_cells_of_the_map_are_told_by_key(opened):
+    page = opened()
+    page.select_option("#device-run", label="qsgd")
+    page.locator("#level-map").focus()
+    page.keyboard.press("ArrowRight")
+    assert page.locator("#map-cell").text_content().startswith("device 0, round 1: skip")
+    page.keyboard.press("ArrowDown")
+    assert page.locator("#map-cell").text_content().startswith("device 1, round 1: level 8")
+    assert "qsgd" in page.locator("#level-map").get_attribute("aria-label")
+    assert "6 bits" in page.locator("#map-scale").text_content()
+
+
+def test_landmarks_names_and_the_way_past_them(opened):
+    page = opened()
+    for landmark in ("header", "nav", "main", "footer", "h1"):
+        assert page.locator(landmark).count() == 1
+    assert page.locator("table").count() == page.locator("table > caption").count()
+    nameless = """() => [...document.querySelectorAll('button, select, input, canvas, [tabindex]')]
+        .filter(e => e.closest('.uplot') === null)
+        .filter(e => !(e.getAttribute('aria-label') || e.textContent.trim() || e.labels?.length))
+        .map(e => e.outerHTML)"""
+    assert page.evaluate(nameless) == []
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "results"
+
+
+def test_text_stands_out_from_its_ground(opened):
+    contrast = """() => {
+        const style = getComputedStyle(document.documentElement);
+        const parse = (name) => style.getPropertyValue(name).trim();
+        const light = (hex) => [1, 3, 5].map(n => parseInt(hex.slice(n, n + 2), 16) / 255)
+            .map(c => c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
+            .reduce((sum, c, n) => sum + c * [0.2126, 0.7152, 0.0722][n], 0);
+        const against = (a, b) => (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+        const paper = light(parse('--paper'));
+        const ratio = (name) => against(light(parse(name)), paper);
+        return [['--ink', '--muted'].map(ratio), ['own', 'c0', 'c1', 'c2', 'c3', 'c4', 'c5']
+            .map(name => ratio(`--${name}`))];
+    }"""
+    for scheme in ("light", "dark"):
+        texts, lines = opened(color_scheme=scheme).evaluate(contrast)
+        assert min(texts) >= 4.5
+        assert min(lines) >= 2.8
+
+
+def test_without_javascript_tables_and_still_figures_remain(opened):
+    page = opened(java_script_enabled=False)
+    assert page.locator("svg.static:visible").count() == 5
+    assert page.locator("#methods-table:visible").count() == 1
+    assert page.locator("#settings:visible").count() == 1
+    assert page.locator(".needs-js:visible").count() == 0
+
+
+def test_on_paper_the_figures_are_still_ones(opened):
+    page = opened()
+    page.emulate_media(media="print")
+    assert page.locator("svg.static:visible").count() == 5
+    assert page.locator(".uplot:visible, nav:visible, .controls:visible").count() == 0

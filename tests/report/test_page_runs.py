@@ -1,0 +1,108 @@
+"""Reading runs from folders, and what is said about those that cannot be."""
+
+import json
+
+import pytest
+
+from aquila.report.page import read_runs
+from recorded import write_comparison, write_run
+
+
+def test_folders_of_runs_and_runs_themselves_are_read(tmp_path):
+    write_comparison(tmp_path / "all")
+    write_run(tmp_path / "one", "laq")
+    labels = [run.label for run in read_runs([tmp_path / "all", tmp_path / "one"]).runs]
+    assert labels == ["aquila", "aquila b_min=2", "fedsgd", "qsgd", "laq"]
+
+
+def test_a_folder_given_twice_counts_once(tmp_path):
+    folder = write_run(tmp_path / "one")
+    assert len(read_runs([folder, folder, tmp_path]).runs) == 1
+
+
+@pytest.mark.parametrize(
+    ("folders", "names"),
+    [
+        (("a", "b"), ("a", "b")),
+        (("seed0/aquila", "seed1/aquila"), ("seed0", "seed1")),
+        (("x/one/run", "y/one/run"), ("{}/x/one/run", "{}/y/one/run")),
+    ],
+)
+def test_runs_of_one_method_are_told_apart_by_their_folders(tmp_path, folders, names):
+    found = read_runs([write_run(tmp_path / folder) for folder in folders])
+    assert [run.label for run in found.runs] == [
+        f"aquila ({name.format(tmp_path.resolve())})" for name in names
+    ]
+
+
+def test_a_run_without_settings_goes_by_its_folder(tmp_path):
+    folder = write_run(tmp_path / "mine")
+    (folder / "run.json").unlink()
+    (run,) = read_runs([folder]).runs
+    assert (run.label, run.facts, run.devices, run.planned) == ("mine", {}, 4, 12)
+
+
+def test_empty_runs_are_left_out_and_named(tmp_path):
+    write_run(tmp_path / "full")
+    write_run(tmp_path / "empty", "laq", rounds=0)
+    found = read_runs([tmp_path])
+    assert [run.label for run in found.runs] == ["aquila"]
+    assert found.empty == [tmp_path / "empty"]
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("", "run of no rounds"),
+        ("nonsense\n", "is not the record of round 0"),
+        (b"\xff\xfe\x00\n", "it is not text"),
+    ],
+)
+def test_unreadable_records_are_named(tmp_path, content, sentence):
+    folder = write_run(tmp_path / "run")
+    data = content if isinstance(content, bytes) else content.encode()
+    (folder / "records.jsonl").write_bytes(data)
+    with pytest.raises(ValueError, match=sentence):
+        read_runs([folder])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"loss": "<b>"},
+        {"uplink_bytes": -1},
+        {"uplink_bytes": 1.5},
+        {"metrics": {"test_accuracy": [1]}},
+        {"metrics": 3},
+        {"levels": {0: "x"}},
+        {"levels": {-1: 2}},
+        {"uplink": {10**12: 2}},
+        {"error_ratio": {}},
+    ],
+)
+def test_what_is_no_number_is_not_taken_for_one(tmp_path, changes):
+    with pytest.raises(ValueError, match=r"line 1, has something that is no number"):
+        read_runs([write_run(tmp_path / "run", **changes)])
+
+
+def test_other_folders_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="is not a folder"):
+        read_runs([tmp_path / "nowhere"])
+    with pytest.raises(ValueError, match=r"holds no run: there is no records\.jsonl"):
+        read_runs([tmp_path])
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "3"])
+def test_broken_settings_are_named(tmp_path, text):
+    folder = write_run(tmp_path / "run")
+    (folder / "run.json").write_text(text)
+    with pytest.raises(ValueError, match=r"run\.json does not hold the settings"):
+        read_runs([folder])
+
+
+@pytest.mark.parametrize("content", [[], {}, {"device_of_sample": 3}, {"device_of_sample": ["a"]}])
+def test_broken_splits_are_named(tmp_path, content):
+    folder = write_run(tmp_path / "run")
+    (folder / "split.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=r"split\.json does not hold a split"):
+        read_runs([folder])

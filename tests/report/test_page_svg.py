@@ -1,0 +1,43 @@
+"""Still figures: axes that name round numbers, for any range."""
+
+import pytest
+
+from aquila.report.page import read_runs
+from aquila.report.page.lines import charts, looks
+from aquila.report.page.svg import Axis, bars_svg, chart_svg, map_svg
+from recorded import write_comparison
+
+
+@pytest.mark.parametrize("log", [True, False])
+@pytest.mark.parametrize(
+    "numbers", [[1, 2], [1e-9, 1e9], [5, 5], [0.001, 0.0011], [3, 1000], [1e-300, 1e-299]]
+)
+def test_axes_have_a_few_ticks_within_their_range(numbers, log):
+    axis = Axis(numbers, 0, 100, log)
+    ticks = axis.ticks()
+    assert len(ticks) <= 12
+    assert len(ticks) >= (0 if log else 2)
+    assert all(-1e-6 <= axis.place(tick) <= 100 + 1e-6 for tick in ticks)
+    assert all(-1e-6 <= axis.place(number) <= 100 + 1e-6 for number in numbers)
+
+
+def test_axes_of_negative_numbers():
+    assert 0 <= Axis([-3, -1], 0, 100, log=False).place(-2) <= 100
+
+
+def test_every_run_has_a_line_and_looks_like_no_other(tmp_path):
+    runs = read_runs([write_comparison(tmp_path / "runs")]).runs
+    figures = charts(runs)
+    assert [c.column for c in figures] == ["loss", "test_accuracy", "uplink", "level", "ratio"]
+    drawn = chart_svg(figures[0], runs)
+    assert drawn.count("<polyline") == 4
+    assert drawn.rindex('class="line c') < drawn.index('class="line own')
+    assert len(set(looks(runs))) == 4
+    assert [look.colour for look in looks(runs)] == ["own", "own", "c0", "c1"]
+
+
+def test_bars_and_maps_stay_small_for_many_devices():
+    assert len(bars_svg([5] * 100, "x")) < 5_000
+    assert len(map_svg([[1] * 100] * 100, "x")) < 300_000
+    assert "shade5" in map_svg([[9, 0], [0, 1]], "x")
+    assert "nan" not in bars_svg([0, 0], "no samples")
