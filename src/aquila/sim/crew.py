@@ -101,7 +101,13 @@ class CpuCrew:
                 return first + [turn(device) for device in rest]
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self._workers, "device", _compute_alone)
-        return first + _results(self._threads.submit(turn, device) for device in rest)
+        try:
+            return first + _results(self._threads.submit(turn, device) for device in rest)
+        except BaseException:
+            # an interrupt may have come before a new thread was known to those who end it
+            self._threads.shutdown()
+            self._threads = None
+            raise
 
     def _choose(self, turn: Callable[[DeviceId], bool], devices: Sequence[DeviceId]) -> list[bool]:
         """Have two devices take their turns; the first warms up, the second is timed."""

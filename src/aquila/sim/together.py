@@ -119,9 +119,14 @@ class Together:
         if theta is not self._theta or id(device) not in self._places:
             return None
         number, place = self._places.pop(id(device))
-        for ahead in self._groups[number : number + 2]:
-            if ahead.asked == 0 and ahead.answers is None and self._pays_for(ahead):
-                ahead.answers = self._thread.submit(self._one_pass, ahead.devices, theta)
+        try:
+            for ahead in self._groups[number : number + 2]:
+                if ahead.asked == 0 and ahead.answers is None and self._pays_for(ahead):
+                    ahead.answers = self._thread.submit(self._one_pass, ahead.devices, theta)
+        except BaseException:
+            # an interrupt may have come before a new thread was known to those who end it
+            self._thread.shutdown(cancel_futures=True)
+            raise
         group = self._groups[number]
         answers, group.asked = group.answers, group.asked + 1
         if group.asked == len(group.devices):
