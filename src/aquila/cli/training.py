@@ -67,6 +67,7 @@ def train(
         workers=setting.workers,
         strategy=setting.strategy,
         participation=setting.participation,
+        downlink=setting.downlink,
         state_memory=setting.state_memory * 2**20 or None,
         out=out,
         resume=resume,

@@ -58,6 +58,7 @@ class Strategy:
     wait_seconds: float
     least_devices: int
     participation: float
+    downlink: float
     checkpoint_folder: Path | None
     evaluate: Evaluate | None
     on_record: Callable[[Record], None] | None
@@ -71,7 +72,7 @@ class Strategy:
             book = RunBook(folder, self._setting())
             session = ServerSession(
                 self.method, self.theta0.clone(), self.fleet, self.seed,
-                participation=self.participation, archive=book.archive,
+                participation=self.participation, archive=book.archive, downlink=self.downlink,
             )  # fmt: skip
             records = book.begin(session)
             overheads = self._run(grid, book, session, records)
@@ -104,6 +105,7 @@ class Strategy:
         return (
             f"method {self.method!r}\nmodel {digest(self.theta0)}\ngroups {self.fleet.groups}\n"
             f"seed {self.seed}\nparticipation {self.participation}"
+            + (f"\ndownlink {self.downlink}" if self.downlink != 0 else "")
         )
 
 
@@ -118,6 +120,7 @@ def strategy(
     wait_seconds: float = 600.0,
     least_devices: int | None = None,
     participation: float = 1.0,
+    downlink: float = 0.0,
     fleet: Fleet | None = None,
     checkpoint_folder: Path | str | None = None,
     evaluate: Evaluate | None = None,
@@ -129,7 +132,8 @@ def strategy(
     round waits `deadline_seconds` for replies; devices that are late or gone count as lost, and
     those that come later take part from the next round on. With a `checkpoint_folder`, records and
     all that is needed to go on are kept there after every round, and a run found there is resumed.
-    `evaluate` judges the model after every round.
+    `evaluate` judges the model after every round. With `downlink` above 0 devices that replied
+    to the last round are sent the model as a difference, coded up to this relative error.
     """
     _check(method, theta0, rounds, seed)
     if fleet is None:
@@ -147,7 +151,7 @@ def strategy(
     folder = None if checkpoint_folder is None else Path(checkpoint_folder)
     return Strategy(
         method, theta0, fleet, rounds, seed, deadline_seconds, wait_seconds, least, participation,
-        folder, evaluate, on_record,
+        downlink, folder, evaluate, on_record,
     )  # fmt: skip
 
 
