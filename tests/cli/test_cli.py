@@ -136,6 +136,14 @@ def test_a_share_of_the_devices_and_a_limit_on_memory_may_be_asked_for(tmp_path)
     )
 
 
+def test_differences_of_models_may_be_asked_for(tmp_path):
+    output("run", "--rounds", "3", "--downlink", "0.5", "--out", str(tmp_path))
+    lines = (tmp_path / "records.jsonl").read_text().splitlines()
+    first, *others = [json.loads(line)["downlink_bytes"] for line in lines]
+    assert max(others) < 0.2 * first
+    assert "downlink must be a number from 0 to 0.99, not '1'" in mistake("run", "--downlink", "1")
+
+
 def test_ctrl_c_leaves_a_run_that_goes_on(tmp_path):
     whole, part = tmp_path / "whole", tmp_path / "part"
     arguments = ("run", "-m", "marina", "--rounds", "150", "--out")

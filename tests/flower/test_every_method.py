@@ -140,6 +140,35 @@ def test_a_share_of_the_devices():
     assert got.records == wanted.records
 
 
+@every_method
+def test_differences_of_models(name, tmp_path):
+    method = aquila.create(name, alpha=ALPHA)
+    wanted = aquila.simulate(method, theta0(), PROBLEM.devices, ROUNDS, SEED, downlink=0.5)
+    got, _ = on_flower(method, theta0(), downlink=0.5)
+    assert torch.equal(got.theta, wanted.theta)
+    assert got.records == wanted.records
+    folder = {"checkpoint_folder": tmp_path / "run", "downlink": 0.5}
+    on_flower(method, theta0(), rounds=3, **folder)
+    resumed, _ = on_flower(method, theta0(), **folder)
+    assert torch.equal(resumed.theta, wanted.theta)
+    assert resumed.records == wanted.records
+
+
+def test_a_device_without_the_model_sits_out_a_round(tmp_path):
+    method = aquila.create("aquila", alpha=ALPHA)
+    grid = local_grid(aquila.flower.client_app(method, make_device), 3)
+
+    def forget(record):
+        if record.round == 2:
+            grid.nodes[min(grid.nodes)].app = aquila.flower.client_app(
+                method, make_device, state_folder=tmp_path / "new"
+            )
+
+    options = {"devices": 3, "rounds": 6, "downlink": 0.5, "on_record": forget}
+    result = aquila.flower.strategy(method, theta0(), **options).start(grid)
+    assert [record.refused for record in result.records] == [0, 0, 0, 1, 0, 0]
+
+
 def test_no_method_is_named_in_the_adapter():
     for path in Path(aquila.flower.__file__).parent.glob("*.py"):
         tree = ast.parse(path.read_text())

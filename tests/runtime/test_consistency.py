@@ -1,16 +1,20 @@
 """No memory is ever counted twice, whatever is lost, doubled, delayed, forgotten or put back."""
 
 import random
+from typing import ClassVar
 
 import pytest
+import torch
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 from world import World
 
 import aquila
+from aquila.core.envelope import Flag, Kind, flags_of, kind_of
 from aquila.core.packet import WireError
 from aquila.methods.memory import MemoryServer
+from aquila.runtime import held as held_module
 from aquila.runtime import server as server_module
 from aquila.runtime.archive import MemoryArchive
 from aquila.runtime.messages import NOTHING, Ack
@@ -19,6 +23,7 @@ from aquila.sim.oracle import as_shard
 from problems import ridge
 
 DEPTH = 5
+DIFFERENCES = {"downlink": 0.7, "dimension": 16}  # such that a difference is worth sending
 
 
 @pytest.fixture(autouse=True)
@@ -128,8 +133,13 @@ def test_every_sequence_of_events_keeps_the_books():
     assert explore(World(files=False), DEPTH) > 30_000
 
 
-def test_files_and_sequences_of_events_keep_the_books():
-    explore(World(files=True), 3)
+def test_every_sequence_of_events_keeps_the_books_of_differences_too():
+    assert explore(World(files=False, **DIFFERENCES), DEPTH - 1) > 3_000
+
+
+@pytest.mark.parametrize("downlink", [{}, DIFFERENCES])
+def test_files_and_sequences_of_events_keep_the_books(downlink):
+    explore(World(files=True, **downlink), 3)
 
 
 # ---- the checks above can fail: each of these breaks one rule of the protocol ----
@@ -182,6 +192,12 @@ def test_the_books_show_every_breach_of_the_protocol(breach, monkeypatch):
         explore(World(files=False), DEPTH)
 
 
+def test_a_difference_added_to_another_model_shows_too(monkeypatch):
+    monkeypatch.setattr(held_module, "base_of", lambda model, held: next(iter(held), None))
+    with pytest.raises(AssertionError):
+        explore(World(files=False, **DIFFERENCES), DEPTH - 1)
+
+
 # ---- longer runs, any message and any file at any time, to any device ----
 
 some_device = st.integers(0, 2)
@@ -195,9 +211,11 @@ def pick(items, place):
 class AnyHistory(RuleBasedStateMachine):
     """Messages of all times in any order, machines that fail at any time."""
 
+    options: ClassVar = {}
+
     def __init__(self):
         super().__init__()
-        self.world = World(devices=4)  # a power of two, so that averages are exact
+        self.world = World(devices=4, **self.options)  # a power of two: averages are exact
 
     @rule(m=some_device)
     def order_arrives(self, m):
@@ -249,23 +267,41 @@ class AnyHistory(RuleBasedStateMachine):
     def teardown(self):
         self.world.check()
         self.world.close()
+        play_on(self.world)
+        assert not any(flags_of(frame) & Flag.REFUSED for frame in play_on(self.world))
 
 
-AnyHistory.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+def play_on(world):
+    """Run a round in which nothing goes wrong and return its replies."""
+    frames = [world.handle(m, world.order(m)) for m in range(len(world.devices))]
+    assert all(world.receive(m, frame) for m, frame in enumerate(frames))
+    world.close()
+    return frames
+
+
+class AnyHistoryOfDifferences(AnyHistory):
+    """The same, with models that come as differences."""
+
+    options: ClassVar = DIFFERENCES
+
+
+LONG = settings(max_examples=150, stateful_step_count=40, deadline=None)
+AnyHistory.TestCase.settings = AnyHistoryOfDifferences.TestCase.settings = LONG
 test_any_history_keeps_the_books = AnyHistory.TestCase
+test_any_history_keeps_the_books_of_differences_too = AnyHistoryOfDifferences.TestCase
 
 
 # ---- the methods themselves ----
 
-PROBLEM = ridge(devices=3, dimension=6)
+PROBLEM = ridge(devices=3, dimension=16)
 METHODS = {"aquila": {"b_min": 2}, "lag": {}, "laq": {}, "ladaq": {}, "lena": {"bits": 6}}
 
 
-def disturbed_run(name, seed, steps):
+def disturbed_run(name, seed, steps, downlink=0.0):
     method = aquila.create(name, alpha=0.5 / PROBLEM.smoothness(), **METHODS[name])
     shards = [as_shard(local) for local in PROBLEM.devices]
     machine = AnyHistory()
-    machine.world = World(3, method, shards, PROBLEM.dimension, exact=False)
+    machine.world = World(3, method, shards, PROBLEM.dimension, exact=False, downlink=downlink)
     rng = random.Random(seed)
     likely = (machine.order_and_reply_arrive, machine.order_arrives)
     seldom = (
@@ -285,10 +321,11 @@ def disturbed_run(name, seed, steps):
     return machine.world
 
 
+@pytest.mark.parametrize("downlink", [0.0, 0.5])
 @pytest.mark.parametrize("name", METHODS)
-def test_methods_keep_their_books_too(name):
+def test_methods_keep_their_books_too(name, downlink):
     for seed in range(4):
-        disturbed_run(name, seed, steps=25)
+        disturbed_run(name, seed, steps=25, downlink=downlink)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -339,3 +376,34 @@ def test_a_disk_that_fails_while_a_round_is_closed_leaves_the_round_open(monkeyp
 
 def test_acknowledgements_of_nothing_and_of_a_reply_are_told_apart():
     assert Ack() == NOTHING != Ack(0, 0)
+
+
+def test_who_replied_to_the_last_round_gets_a_difference_and_nobody_else():
+    world = World(devices=4, **DIFFERENCES)
+    play_on(world)
+    kinds = []
+    for _ in range(3):  # device 0 is reached but not heard, device 1 not reached in round 1
+        orders = [world.order(m) for m in range(4)]
+        kinds.append([kind_of(order.model) == Kind.DENSE for order in orders])
+        heard = range(2 if world.server.round == 1 else 0, 4)
+        assert all(world.receive(m, world.handle(m, orders[m])) for m in heard)
+        assert len({id(orders[m].model) for m in heard}) == 1 + (len(set(kinds[-1])) > 1)
+        if world.server.round == 1:
+            world.handle(0, orders[0])
+        world.close()
+    assert kinds == [[False] * 4, [True, True, False, False], [False] * 4]
+
+
+def test_a_device_without_the_model_sits_out_and_is_sent_one(caplog):
+    caplog.set_level("WARNING", "aquila")
+    world = World(devices=4, **DIFFERENCES)
+    play_on(world)
+    before = world.server.theta
+    world.restart_device(0)
+    frames = play_on(world)
+    assert [flags_of(frame) & Flag.REFUSED for frame in frames] == [Flag.REFUSED, 0, 0, 0]
+    assert "device 0 sits out round 1: the order is a difference to a model" in caplog.text
+    assert not torch.equal(world.server.theta, before)
+    assert kind_of(world.order(0).model) == Kind.DENSE
+    assert kind_of(world.order(1).model) != Kind.DENSE
+    assert not any(flags_of(frame) & Flag.REFUSED for frame in play_on(world))

@@ -2,6 +2,7 @@
 
 import os
 import stat
+from dataclasses import replace
 
 import pytest
 import torch
@@ -25,20 +26,22 @@ from aquila.runtime.session import DeviceSession, ServerSession
 from aquila.sim.oracle import as_shard
 from problems import ridge
 
-PROBLEM = ridge(devices=2, dimension=5)
+D = 25
+PROBLEM = ridge(devices=2, dimension=D)
 
 every_method = pytest.mark.parametrize("name", aquila.METHODS)
 
 
-def server_of(name, archive=None):
-    method = aquila.create(name, alpha=0.1)
-    theta = torch.zeros(5)
-    return ServerSession(method, theta, aquila.Fleet.uniform(5, 2), seed=0, archive=archive)
+def server_of(name, archive=None, downlink=0.0):
+    method, theta = aquila.create(name, alpha=0.1), torch.zeros(D)
+    return ServerSession(
+        method, theta, aquila.Fleet.uniform(D, 2), seed=0, archive=archive, downlink=downlink
+    )
 
 
 def device_of(name, m=0):
     method = aquila.create(name, alpha=0.1)
-    return DeviceSession(method, m, as_shard(PROBLEM.devices[m]), torch.zeros(5), seed=0)
+    return DeviceSession(method, m, as_shard(PROBLEM.devices[m]), torch.zeros(D), seed=0)
 
 
 def play(server, devices, rounds):
@@ -49,8 +52,9 @@ def play(server, devices, rounds):
 
 
 @every_method
-def test_a_run_in_which_everybody_restarts_all_the_time_has_the_same_bits(name, tmp_path):
-    steady, restarted = server_of(name), server_of(name)
+@pytest.mark.parametrize("downlink", [0.0, 0.5])
+def test_a_run_in_which_everybody_restarts_all_the_time_has_the_same_bits(name, downlink, tmp_path):
+    steady, restarted = (server_of(name, downlink=downlink) for _ in range(2))
     devices, again = [[device_of(name, m) for m in range(2)] for _ in range(2)]
     for _ in range(5):
         play(steady, devices, 1)
@@ -63,8 +67,9 @@ def test_a_run_in_which_everybody_restarts_all_the_time_has_the_same_bits(name, 
             restarted.receive(m, frame)
         restarted.close_round()
         save_server(tmp_path / "server", restarted)
-        restarted = server_of(name)
+        restarted = server_of(name, downlink=downlink)
         assert load_server(tmp_path / "server", restarted)
+        assert restarted.open_round() == steady.open_round()
     assert torch.equal(steady.theta, restarted.theta)
     assert steady.acks == restarted.acks
     assert device_to_bytes(devices[1]) == device_to_bytes(again[1])
@@ -160,3 +165,30 @@ def test_a_device_starts_anew_on_a_server_with_a_folder(tmp_path):
         session.settle(server.acks[session.device])
         memories.append(session.state.q.double())
     torch.testing.assert_close(server.state.q_bar, sum(memories) / 2, rtol=1e-6, atol=1e-6)
+
+
+def test_models_of_differences_are_saved_by_both_sides_only_where_needed():
+    for downlink in (0.0, 0.5):
+        server, devices = (
+            server_of("aquila", downlink=downlink), [device_of("aquila", m) for m in range(2)]
+        )  # fmt: skip
+        late = server.open_round()[0]
+        play(server, devices, 2)
+        devices[0].handle(late)
+        other, again = device_of("aquila"), server_of("aquila", downlink=downlink)
+        restore_device(other, device_to_bytes(devices[0]))
+        restore_server(again, server_to_bytes(server))
+        assert [m.name for m in other._models()] == [m.name for m in devices[0]._models()]
+        assert len(other._models()) == (2 if downlink else 0)
+        assert len(again.references) == (1 if downlink else 0)
+        assert again.open_round() == server.open_round()
+
+
+def test_references_of_another_fleet_are_refused():
+    server, devices = (
+        server_of("fedsgd", downlink=0.5), [device_of("fedsgd", m) for m in range(2)]
+    )  # fmt: skip
+    play(server, devices, 1)
+    server.references = {0: replace(server.references[0], theta=torch.zeros(3))}
+    with pytest.raises(SavedStateError, match=r"the saved reference\.0 is \(3,\)"):
+        restore_server(server_of("fedsgd", downlink=0.5), server_to_bytes(server))

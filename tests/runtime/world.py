@@ -2,7 +2,9 @@
 
 The sessions are the real ones; only what happens to them is made up. After every event the books
 are checked: the server's average memory must be the mean of the memories behind the replies that
-it acknowledges, and a device that has the state behind such a reply must have that memory.
+it acknowledges, and a device that has the state behind such a reply must have that memory. And
+whenever a device computes, it is at the very model that the server meant by the order, whether that
+came whole or as a difference.
 """
 
 import copy
@@ -30,14 +32,14 @@ class Sending:
 
     def step(self, state, order, oracle, key):
         _, target = oracle.gradient(order.vector.decode())
-        if state.known and int(target) % 4 == 3:
+        if state.known and int(target[0]) % 4 == 3:
             return Turn(state, Packet(order.round))
         reply = Packet(order.round, Dense(target - state.q))
         return Turn(Memory(target, True), reply)
 
 
 class NeverTheSame:
-    """Data whose gradient is another whole number whenever it is asked for."""
+    """Data whose gradient has other whole numbers whenever it is asked for."""
 
     samples = 1
 
@@ -49,7 +51,34 @@ class NeverTheSame:
 
     def gradient(self, theta):
         self.number += 1
-        return 0.0, torch.full_like(theta, float(self.number))
+        return 0.0, self.number * (1 + torch.arange(len(theta), dtype=theta.dtype) % 5)
+
+
+class Watched:
+    """Data that notes at which models it is asked."""
+
+    def __init__(self, shard):
+        self.shard = shard
+        self.models = []
+
+    def oracle(self, key):
+        return WatchedOracle(self.shard.oracle(key), self.models)
+
+
+@dataclass(frozen=True)
+class WatchedOracle:
+    """What a device asks of such data in a round."""
+
+    inner: object
+    models: list
+
+    @property
+    def samples(self):
+        return self.inner.samples
+
+    def gradient(self, theta):
+        self.models.append(theta)
+        return self.inner.gradient(theta)
 
 
 INTEGERS = Method("integers", Sending(), MemoryServer(alpha=1.0))
@@ -67,12 +96,19 @@ class World:
     """Sessions, their files and backups, the network between them, and the books."""
 
     def __init__(
-        self, devices=2, method=INTEGERS, shards=None, dimension=1, exact=True, files=True
+        self,
+        devices=2,
+        method=INTEGERS,
+        shards=None,
+        dimension=1,
+        exact=True,
+        files=True,
+        downlink=0.0,
     ):
-        self.method, self.exact, self.files = method, exact, files
+        self.method, self.exact, self.files, self.downlink = method, exact, files, downlink
         self.theta = torch.zeros(dimension, dtype=torch.float64)
         self.fleet = aquila.Fleet.uniform(dimension, devices)
-        self.shards = shards or [NeverTheSame() for _ in range(devices)]
+        self.shards = [Watched(s) for s in shards or [NeverTheSame() for _ in range(devices)]]
         self.archive = MemoryArchive()
         self.server = self.new_server()
         self.devices = [self.new_device(m) for m in range(devices)]
@@ -80,9 +116,12 @@ class World:
         self.backups = [[] for _ in range(devices)]
         self.checkpoints = [self.saved(self.server)]
         self.memory_behind = {}
+        self.model_behind = {}
 
     def new_server(self):
-        return ServerSession(self.method, self.theta, self.fleet, 0, archive=self.archive)
+        return ServerSession(
+            self.method, self.theta, self.fleet, 0, archive=self.archive, downlink=self.downlink
+        )
 
     def new_device(self, m):
         return DeviceSession(self.method, m, self.shards[m], self.theta, seed=0)
@@ -108,13 +147,18 @@ class World:
     def order(self, m):
         """Send the open round's order to a device."""
         order = self.server.open_round()[m]
+        opened = self.server._opened_references
+        self.model_behind[order.checksum] = opened[0].theta if opened else self.server.theta
         self.networks[m].orders.append(order)
         return order
 
     def handle(self, m, order):
         """Have a device answer; its file is written before the answer is on its way."""
-        session = self.devices[m]
+        session, models = self.devices[m], self.shards[m].models
+        models.clear()
         frame = session.handle(order)
+        for model in models:
+            assert bits_of(model) == bits_of(self.model_behind[order.checksum])
         for turn in session._turns():
             if turn.frame == frame:
                 self.memory_behind[m, checksum_of(frame)] = turn.turn.state.q
@@ -155,8 +199,8 @@ class World:
         if self.files:
             restore_server(self.server, self.checkpoints[round])
         else:
-            state, round, acks = self.checkpoints[round]
-            self.server.restore(state, round, list(acks))
+            state, round, acks, references = self.checkpoints[round]
+            self.server.restore(state, round, list(acks), references)
         self.check()
 
     def saved(self, session):
@@ -165,7 +209,7 @@ class World:
             return device_to_bytes(session) if self.files else session.saved()
         if self.files:
             return server_to_bytes(session)
-        return session.state, session.round, tuple(session.acks)
+        return session.state, session.round, tuple(session.acks), session.references
 
     # ---- books ----
 
@@ -183,9 +227,17 @@ class World:
             held = session._state_behind(ack)
             if held is not None:
                 self.assert_equal(held.q, memory)
+        for reference in self.server.references.values():
+            for model in (m for session in self.devices for m in session._models()):
+                same = bits_of(model.theta) == bits_of(reference.theta)
+                assert same is (model.name == reference.name)
 
     def assert_equal(self, one, other):
         if self.exact:
             assert torch.equal(one, other), (one, other)
         else:
             torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+
+
+def bits_of(vector):
+    return vector.numpy().tobytes()

@@ -71,7 +71,7 @@ def compare(
     figure = plot_loss_against_uplink(results, out / FIGURE)
     console.print(f"loss against uplink bytes: {figure}")
     if any(result.records for result in results):
-        page = write_report([folder_of(spec, out) for spec in specs], out / REPORT)
+        page = write_report([out / spec.file_name for spec in specs], out / REPORT)
         console.print(f"report, to open in a browser: {page}")
 
 

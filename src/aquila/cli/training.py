@@ -114,6 +114,7 @@ class Training:
             workers=setting.workers,
             strategy=setting.strategy,
             participation=setting.participation,
+            downlink=setting.downlink,
             state_memory=setting.state_memory * 2**20 or None,
             out=out,
             resume=self.resume,

@@ -15,8 +15,9 @@ from aquila.core.envelope import Flag, Frame, Kind, demand, parse, seal
 from aquila.core.packet import MAX_BITS, Codes, Dense, Packet, WireError, code_dtype
 from aquila.core.vector import Vector
 from aquila.native import coder
+from aquila.native.checksum import crc32
 
-__all__ = ["WireError", "pack", "unpack"]
+__all__ = ["WireError", "checksum_of_vector", "pack", "unpack"]
 
 SAFE = 1e38
 """A grid that ends below this is finite in float32 and float64, however its ends are rounded."""
@@ -74,6 +75,11 @@ def unpack(
     refused, fresh = frame.flags & Flag.REFUSED > 0, frame.flags & Flag.FRESH > 0
     demand(not (refused and vector), "frame both refuses to upload and uploads")
     return Packet(frame.round, vector, frame.scalars, frame.ack, refused, frame.answers, fresh)
+
+
+def checksum_of_vector(vector: Vector) -> int:
+    """Return the checksum of a vector's bytes as a dense frame has them in its body."""
+    return crc32(_little(_array(vector)))
 
 
 def _demand_dimension(frame: Frame, expected: int | None) -> None:

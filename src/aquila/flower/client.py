@@ -12,7 +12,7 @@ from flwr.clientapp import ClientApp
 
 from aquila.core.fleet import DeviceId
 from aquila.core.method import Method, Shard
-from aquila.core.packet import Dense, WireError
+from aquila.core.packet import WireError
 from aquila.core.vector import Vector
 from aquila.core.wire import unpack
 from aquila.flower.disk import answer, default_folder
@@ -97,7 +97,7 @@ class DeviceSide:
             self._method(context),
             device,
             self._shard(run, device, context),
-            _model_of(order),
+            _like_the_model_of(order),
             word(content, "seed", int),
         )
         frame = answer(session, order, self.folder, run)
@@ -134,11 +134,12 @@ def _raised_here(error: Exception) -> bool:
     return str(frame.f_globals.get("__name__")).startswith("aquila.")
 
 
-def _model_of(order: Order) -> Vector:
+def _like_the_model_of(order: Order) -> Vector:
+    """Return a vector of the model's length and type; it may be the model or a difference."""
     vector = unpack(order.model).vector
-    if not isinstance(vector, Dense):
+    if vector is None:
         raise WireError("order without a model")
-    return vector.values
+    return vector.decode()
 
 
 def _notes(notes: Mapping[str, float]) -> dict[str, Value]:

@@ -64,6 +64,7 @@ class Strategy:
     wait_seconds: float
     least_devices: int
     participation: float
+    downlink: float
     checkpoint_folder: Path | None
     keys: Mapping[DeviceId, bytes] | None
     limit: Limit | None
@@ -82,6 +83,7 @@ class Strategy:
             session = ServerSession(
                 self.method, self.theta0.clone(), self.fleet, self.seed,
                 participation=self.participation, archive=book.archive, limit=self.limit,
+                downlink=self.downlink,
             )  # fmt: skip
             records = book.begin(session)
             overheads = self._run(grid, book, session, records)
@@ -117,6 +119,7 @@ class Strategy:
         return (
             f"method {self.method!r}\nmodel {digest(self.theta0)}\ngroups {self.fleet.groups}\n"
             f"seed {self.seed}\nparticipation {self.participation}"
+            + (f"\ndownlink {self.downlink}" if self.downlink != 0 else "")
         )
 
 
@@ -131,6 +134,7 @@ def strategy(
     wait_seconds: float = 600.0,
     least_devices: int | None = None,
     participation: float = 1.0,
+    downlink: float = 0.0,
     fleet: Fleet | None = None,
     checkpoint_folder: Path | str | None = None,
     keys_folder: Path | str | None = None,
@@ -145,8 +149,9 @@ def strategy(
     those that come later take part from the next round on. With a `checkpoint_folder`, records and
     all that is needed to go on are kept there after every round, and a run found there is resumed.
     With a `keys_folder`, which holds the `device-N.pub` of every device, nodes without the key of
-    the device that they say they are take no part. A `limit` bounds the norm of uploads. `evaluate`
-    judges the model after every round.
+    the device that they say they are take no part. A `limit` bounds the norm of uploads. With
+    `downlink` above 0 devices that replied to the last round are sent the model as a difference,
+    coded up to this relative error. `evaluate` judges the model after every round.
     """
     _check(method, theta0, rounds, seed)
     if limit is not None:
@@ -167,7 +172,7 @@ def strategy(
     keys = None if keys_folder is None else read_keys(Path(keys_folder), devices)
     return Strategy(
         method, theta0, fleet, rounds, seed, deadline_seconds, wait_seconds, least, participation,
-        folder, keys, limit, evaluate, on_record,
+        downlink, folder, keys, limit, evaluate, on_record,
     )  # fmt: skip
 
 

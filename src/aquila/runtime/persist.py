@@ -13,13 +13,16 @@ from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
+import torch
 
 from aquila.core.envelope import checksum_of
 from aquila.core.method import Turn
 from aquila.core.packet import NEVER
 from aquila.core.state import Arrays, from_arrays, to_arrays
 from aquila.core.wire import unpack
+from aquila.runtime.broadcast import references_from_arrays, references_to_arrays
 from aquila.runtime.files import write_whole
+from aquila.runtime.held import Held, named
 from aquila.runtime.messages import Ack, Pending
 from aquila.runtime.session import DeviceSession, ServerSession
 
@@ -30,6 +33,9 @@ __all__ = [
 
 MAGIC = b"AQST"
 VERSION = 1
+MODELS = ("held", "held_aside")
+"""Arrays of the models that a device holds, where it is sent differences."""
+
 _HEADER = struct.Struct("<4sII")
 _BROKEN = (KeyError, IndexError, ValueError, TypeError, EOFError, BadZipFile, OverflowError)
 
@@ -40,7 +46,7 @@ class SavedStateError(ValueError):
 
 def device_to_bytes(session: DeviceSession) -> bytes:
     """Return all that a device must not lose."""
-    state, last_round, acked, pending, aside = session.saved()
+    state, last_round, acked, pending, aside, *models = session.saved()
     return _sealed(
         {
             "owner": np.asarray(_owner_of_device(session)),
@@ -49,6 +55,7 @@ def device_to_bytes(session: DeviceSession) -> bytes:
             **to_arrays(state, "state."),
             **_arrays_of_turn(pending, "pending."),
             **_arrays_of_turn(aside, "aside."),
+            **{name: m.theta.cpu().numpy() for name, m in zip(MODELS, models, strict=True) if m},
         }
     )
 
@@ -65,6 +72,7 @@ def restore_device(session: DeviceSession, content: bytes) -> None:
             _ack(arrays["acked"]),
             _turn(arrays, "pending.", template, session.dimension),
             _turn(arrays, "aside.", template, session.dimension),
+            *(_model(arrays, name, session.dimension) for name in MODELS),
         )
     except _BROKEN as error:
         raise _unsound(error) from error
@@ -78,6 +86,7 @@ def server_to_bytes(session: ServerSession) -> bytes:
             "round": np.asarray(session.round),
             "acks": np.asarray(session.acks).reshape(-1, 2),
             **to_arrays(session.state, "state."),
+            **references_to_arrays(session.references),
         }
     )
 
@@ -91,7 +100,8 @@ def restore_server(session: ServerSession, content: bytes) -> None:
         acks = [_ack(row) for row in arrays["acks"]]
         if len(acks) != len(session.acks) or not all(ack.round < round for ack in acks):
             raise ValueError("it acknowledges what cannot have been")
-        session.restore(state, round, acks)
+        references = references_from_arrays(arrays, session.fleet, session.theta)
+        session.restore(state, round, acks, references)
     except _BROKEN as error:
         raise _unsound(error) from error
 
@@ -145,6 +155,14 @@ def _turn(arrays: Arrays, prefix: str, template: Any, dimension: int) -> Pending
     ]
     turn = Turn(states[0] or template, reply, fallback=states[1])
     return Pending(turn, Ack(reply.round, checksum_of(frame)), frame)
+
+
+def _model(arrays: Arrays, name: str, dimension: int) -> Held | None:
+    if name not in arrays:
+        return None
+    if arrays[name].shape != (dimension,):
+        raise ValueError(f"the {name} model is {arrays[name].shape}, not {(dimension,)}")
+    return named(torch.from_numpy(arrays[name].copy()))
 
 
 def _ack(row: Any) -> Ack:

@@ -13,7 +13,9 @@ from aquila.core.random import Key, Purpose
 from aquila.core.vector import Vector
 from aquila.core.wire import pack, unpack
 from aquila.runtime.archive import Archive, history
+from aquila.runtime.broadcast import Differences, References, whole
 from aquila.runtime.finite import NonFiniteError
+from aquila.runtime.held import Held
 from aquila.runtime.limit import Limit
 from aquila.runtime.messages import NOTHING, Ack, Order, ack_of
 
@@ -24,7 +26,8 @@ class ServerSession:
     Where `participation` is below 1, that share of a round's orders is drawn and sent, at least
     one; to the method the other devices are ones whose replies were lost. Without an `archive` a
     device that starts anew is refused, where the method's server remembers what it sent before.
-    A `limit` bounds the norm of uploads.
+    A `limit` bounds the norm of uploads. With `downlink` above 0 devices that replied to the last
+    round are sent the model as a difference, coded up to this relative error.
     """
 
     def __init__(
@@ -37,6 +40,7 @@ class ServerSession:
         participation: float = 1.0,
         archive: Archive | None = None,
         limit: Limit | None = None,
+        downlink: float = 0.0,
     ) -> None:
         if not 0 < participation <= 1:
             raise ValueError(f"participation must be above 0 and at most 1, not {participation}")
@@ -51,6 +55,9 @@ class ServerSession:
         self._unpack_reply = unpack_reply
         self._participation = participation
         self._limit = limit
+        self._differences = Differences(downlink) if downlink != 0 else None
+        self.references: References = {}
+        self._opened_references: References = {}
         self._orders: dict[DeviceId, Order] = {}
         self._opened: Any = None
         self._replies: dict[DeviceId, Packet] = {}
@@ -76,19 +83,34 @@ class ServerSession:
 
     def _packed(self, packets: dict[DeviceId, Packet]) -> dict[DeviceId, Order]:
         """Turn orders into bytes; those that say the same to many devices are packed once."""
-        models: dict[int, bytes] = {}
+        models = self._models(packets)
         same: dict[tuple[int, Ack], Order] = {}
         orders: dict[DeviceId, Order] = {}
         for device, packet in packets.items():
             ack = self.acks[device]
             wording = id(packet), ack
             if wording not in same:
-                if id(packet.vector) not in models:
-                    models[id(packet.vector)] = pack(Packet(packet.round, packet.vector))
                 words = Packet(packet.round, None, packet.scalars, ack.round, answers=ack.reply)
-                same[wording] = Order(models[id(packet.vector)], pack(words))
+                same[wording] = Order(models[device], pack(words))
             orders[device] = same[wording]
         return orders
+
+    def _models(self, packets: dict[DeviceId, Packet]) -> dict[DeviceId, bytes]:
+        """Return the frame of the model for each order; the ack says who gets it whole."""
+        if self._differences is None:
+            return whole(packets)
+        frames, self._opened_references = self._differences.frames(
+            packets, self.fleet, self.references, self._is_in_step
+        )
+        return frames
+
+    def _is_in_step(self, device: DeviceId) -> bool:
+        """Whether a device has computed at the reference, as its reply to the last round tells."""
+        return self.acks[device].round == self.round - 1
+
+    def held_by(self, device: DeviceId) -> Held | None:
+        """Return the model that a device must hold to follow the next difference."""
+        return self.references.get(self.fleet.groups[device]) if self._is_in_step(device) else None
 
     def _drawn(self, packets: dict[DeviceId, Packet]) -> dict[DeviceId, Packet]:
         """Return the orders of the devices that take part."""
@@ -157,6 +179,7 @@ class ServerSession:
         for device in applied:
             self.acks[device] = self._names[device]
         self.state, self.round = state, self.round + 1
+        self.references = self._opened_references
         self._begin()
         return replies
 
@@ -188,8 +211,11 @@ class ServerSession:
                 "a smaller alpha may help"
             )
 
-    def restore(self, state: Any, round: int, acks: list[Ack]) -> None:
+    def restore(
+        self, state: Any, round: int, acks: list[Ack], references: References | None = None
+    ) -> None:
         """Continue from a saved round; what the archive holds of later ones no longer counts."""
         self.state, self.round, self.acks = state, round, acks
+        self.references = references or {}
         self._begin()
         self._archive_may_be_ahead = True

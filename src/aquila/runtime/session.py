@@ -13,16 +13,20 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from aquila.core.fleet import DeviceId
-from aquila.core.method import Method, Shard, Turn, theta_of
-from aquila.core.packet import NEVER, Packet, WireError
+from aquila.core.method import Method, Shard, Turn
+from aquila.core.packet import NEVER, Dense, Packet, WireError
 from aquila.core.random import Key, Purpose
 from aquila.core.vector import Vector
 from aquila.core.wire import pack, unpack
 from aquila.runtime.finite import GuardedOracle, NanPolicy, NonFiniteError
+from aquila.runtime.held import NAMELESS, Follow, Held, follow
 from aquila.runtime.messages import NOTHING, Ack, Order, Pending, ack_of
 from aquila.runtime.server import ServerSession
 
 __all__ = ["Ack", "DeviceSession", "Keep", "Order", "ServerSession"]
+
+Saved = tuple[Any, int, Ack, Pending | None, Pending | None, Held | None, Held | None]
+"""What a device must not lose: state, last round, acknowledgement, two turns and two models."""
 
 _LOG = logging.getLogger("aquila")
 
@@ -42,6 +46,9 @@ class DeviceSession:
     that was put back, is answered aside: that turn becomes real only if an order acknowledges it,
     and until then leaves everything else as it is.
 
+    Where models come as differences, the device holds the model of its last turn, and of the turn
+    aside. A difference to another one it answers with a refusal, and computes nothing.
+
     A `start` made by the method for vectors `like` these may be shared by many devices, since no
     state is ever written to.
     """
@@ -57,6 +64,7 @@ class DeviceSession:
         unpack_order: Callable[[bytes, int], Packet] = unpack,
         start: Any = None,
         keep: Keep | None = None,
+        follow: Follow = follow,
     ) -> None:
         self.half = method.device
         self.device = device
@@ -70,6 +78,9 @@ class DeviceSession:
         self._unpack = unpack_order
         self.dimension = like.numel()
         self._keep = keep
+        self._follow = follow
+        self.held: Held | None = None
+        self._held_aside: Held | None = None
         self._pending: Pending | None = None
         self._aside: Pending | None = None
 
@@ -96,15 +107,19 @@ class DeviceSession:
 
     def answer(self, order: Order) -> Packet:
         """Answer an order with a reply that is still to be packed."""
-        packet, checksum = self._read(order), order.checksum
+        (words, frame), checksum = self._read(order), order.checksum
         for earlier in self._turns():
             if earlier.reply.answers == checksum:
                 return earlier.reply  # an order that came twice gets the same answer
-        ack = Ack(packet.ack, packet.answers)
+        model = self._follow(frame, self._models())
+        if model is None:
+            return self._refusal(words.round, checksum)
+        ack, vector = Ack(words.ack, words.answers), Dense(model.theta)
+        packet = Packet(words.round, vector, words.scalars, ack.round, answers=ack.reply)
         state, ahead = self._state_behind(ack), packet.round > self.last_round
         if state is None:
             self._say_start(packet.round, ack)
-            turn = self._turn(self.half.init(theta_of(packet)), packet)
+            turn = self._turn(self.half.init(model.theta), packet)
         else:
             turn = self._turn(state, packet)
         fresh = state is None and ack != NOTHING
@@ -112,10 +127,15 @@ class DeviceSession:
         if state is not None and (ahead or ack != self.acked):
             self.state, self.acked, self.last_round = state, ack, packet.round
             self._pending, self._aside = Pending(self._kept(turn, state)), None
+            self.held, self._held_aside = _worth_holding(model), None
         else:
-            self._aside = Pending(turn)
+            self._aside, self._held_aside = Pending(turn), _worth_holding(model)
         self.notes = dict(turn.notes)
         return turn.reply
+
+    def model_of(self, order: Order) -> Held | None:
+        """Return the model of an order, None if it is a difference to one that is not held."""
+        return self._follow(self._unpack(order.model, self.dimension), self._models())
 
     def _turn(self, state: Any, packet: Packet) -> Turn[Any]:
         key = Key((self._seed, packet.round, self.device))
@@ -140,9 +160,10 @@ class DeviceSession:
         if self._pending is not None and self.last_round == round:
             self.last_round, self._pending = round - 1, None
 
-    def saved(self) -> tuple[Any, int, Ack, Pending | None, Pending | None]:
+    def saved(self) -> Saved:
         """Return what `restore` takes."""
-        return self.state, self.last_round, self.acked, self._pending, self._aside
+        turns, models = (self._pending, self._aside), (self.held, self._held_aside)
+        return self.state, self.last_round, self.acked, *turns, *models
 
     def restore(
         self,
@@ -151,11 +172,14 @@ class DeviceSession:
         acked: Ack,
         pending: Pending | None = None,
         aside: Pending | None = None,
+        held: Held | None = None,
+        held_aside: Held | None = None,
     ) -> None:
         """Continue from a saved state."""
         self.state = state if self._keep is None else self._keep(self.device, state)
         self.last_round, self.acked = last_round, acked
         self._pending, self._aside = pending, aside
+        self.held, self._held_aside = held, held_aside
 
     def _kept(self, turn: Turn[Any], before: Any) -> Turn[Any]:
         if self._keep is None:
@@ -180,6 +204,18 @@ class DeviceSession:
         fallback = None if self._pending is None else self._pending.turn.fallback
         return self.state if fallback is None else fallback
 
+    def _models(self) -> list[Held]:
+        return [model for model in (self.held, self._held_aside) if model is not None]
+
+    def _refusal(self, round: int, order: int) -> Packet:
+        """Answer a difference to a model that is not held; the next order then brings a model."""
+        _LOG.warning(
+            "device %d sits out round %d: the order is a difference to a model that it does not "
+            "hold", self.device, round,
+        )  # fmt: skip
+        self.notes = {}
+        return Packet(round, refused=True, answers=order)
+
     def _say_start(self, round: int, ack: Ack) -> None:
         named = f"its reply to round {ack.round}, which it does not have"
         _LOG.warning(
@@ -187,13 +223,16 @@ class DeviceSession:
             self.device, round, "nothing of it" if ack == NOTHING else named,
         )  # fmt: skip
 
-    def _read(self, order: Order) -> Packet:
+    def _read(self, order: Order) -> tuple[Packet, Packet]:
         words, model = self._unpack(order.words, 0), self._unpack(order.model, self.dimension)
-        if model.vector is None:
-            raise WireError("an order is a model frame and a frame of words; this one has no model")
         if words.round != model.round:
             raise WireError(f"model of round {model.round} in an order of round {words.round}")
-        return Packet(words.round, model.vector, words.scalars, words.ack, answers=words.answers)
+        return words, model
+
+
+def _worth_holding(model: Held) -> Held | None:
+    """Return a model that a difference may follow, None where none will."""
+    return None if model.name == NAMELESS else model
 
 
 def _tied(reply: Packet, order: int, fresh: bool) -> Packet:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from aquila.core.packet import NEVER
 from aquila.core.state import Arrays, from_arrays, to_arrays
+from aquila.runtime.broadcast import ARRAY, references_from_arrays, references_to_arrays
 from aquila.runtime.files import whole_file
 from aquila.runtime.session import Ack, DeviceSession
 
@@ -41,6 +42,7 @@ def save_checkpoint(path: Path, simulation: "Simulation") -> None:
         "acks": np.asarray(server.acks),
         "last_rounds": np.asarray([session.last_round for session in sessions]),
         **to_arrays(server.state, "server."),
+        **references_to_arrays(server.references),
     }
     with whole_file(path) as file, ZipFile(file, "w") as archive:
         for name, array in arrays.items():
@@ -74,12 +76,14 @@ def _restore(archive: ZipFile, simulation: "Simulation") -> None:
     if not all(NEVER <= ack.round < round for ack in acks):
         raise ValueError("it acknowledges rounds that have not been")
     names = [name.removesuffix(".npy") for name in archive.namelist()]
-    arrays = {name: _read(archive, name) for name in names if name.startswith("server.")}
-    server.restore(from_arrays(server.state, arrays, "server."), round, acks)
+    arrays = {name: _read(archive, name) for name in names if name.startswith(("server.", ARRAY))}
+    references = references_from_arrays(arrays, server.fleet, server.theta)
+    server.restore(from_arrays(server.state, arrays, "server."), round, acks, references)
     missing = {device for device, last in enumerate(last_rounds) if last != NEVER}
     for device, fields in _saved_states(archive, names):
         state = from_arrays(sessions[device].state, fields)
-        sessions[device].restore(state, last_rounds[device], acks[device])
+        held = server.held_by(device)
+        sessions[device].restore(state, last_rounds[device], acks[device], held=held)
         missing.discard(device)
     if missing:
         raise ValueError(f"it has no state of device {min(missing)}")

@@ -1,6 +1,7 @@
 """The loop: rounds of a method between a server and devices that share this process."""
 
 import hashlib
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -9,12 +10,13 @@ from typing import Any, get_args
 import torch
 
 from aquila.core.fleet import DeviceId, Fleet
-from aquila.core.method import Method, theta_of
+from aquila.core.method import Method
 from aquila.core.packet import Packet
 from aquila.core.random import Key, Purpose
 from aquila.core.vector import Vector
 from aquila.core.wire import pack, unpack
 from aquila.runtime.finite import NanPolicy
+from aquila.runtime.held import NAMELESS, Held, base_of, follow
 from aquila.runtime.ledger import Cost, Ledger, cost_of
 from aquila.runtime.session import DeviceSession, Order, ServerSession
 from aquila.sim.crew import Strategy, crew_for
@@ -32,11 +34,12 @@ class Simulation:
     `strategy` says how devices get their turns: `one_by_one`, `together` (gradients of many devices
     in one pass, where that gives the same bits), `side_by_side`, or whichever is best (`auto`).
     `workers` is how many compute side by side, 0 to have it chosen. The results depend on neither.
-    `participation` is the share of the devices that a round is for, drawn
-    anew every round. Devices' states that could take more than `state_memory` bytes (default: half
-    of the machine's memory) live in a nameless file in `state_folder` instead. `setting` is any
-    text that tells this run from others with the same method, model and seed; a checkpoint is
-    resumed only by a run that gives the same one.
+    `participation` is the share of the devices that a round is for, drawn anew every round. With a
+    `downlink` above 0 devices that replied to the last round are sent the model as a difference,
+    coded up to this relative error. Devices' states that could take more than `state_memory` bytes
+    (default: half of the machine's memory) live in a nameless file in `state_folder` instead.
+    `setting` is any text that tells this run from others with the same method, model and seed; a
+    checkpoint is resumed only by a run that gives the same one.
     """
 
     def __init__(
@@ -52,6 +55,7 @@ class Simulation:
         workers: int = 0,
         strategy: Strategy = "auto",
         participation: float = 1.0,
+        downlink: float = 0.0,
         state_memory: int | None = None,
         state_folder: Path | None = None,
         setting: str = "",
@@ -62,7 +66,7 @@ class Simulation:
         self.seed = seed
         trusting = partial(unpack, trusted=True)  # both ends are here, nothing is damaged between
         self.server = ServerSession(
-            method, theta0.clone(), self.fleet, seed, trusting, participation
+            method, theta0.clone(), self.fleet, seed, trusting, participation, downlink=downlink
         )
         self._crew = crew_for(theta0.device, _side_by_side(devices), workers, strategy)
         if strategy == "together":
@@ -71,9 +75,11 @@ class Simulation:
             f"method {method!r}\nmodel {_digest_of(theta0)}\n{_summary(self.fleet)}\n"
             f"seed {seed}\nlink {self.link!r}\non_nan {on_nan}\n"
             + (f"participation {participation}\n" if participation != 1 else "")
+            + (f"downlink {downlink}\n" if downlink != 0 else "")
             + setting
         )
         self._orders = OrderReader(theta0.device)
+        self._holding: list[DeviceId] = []
         starts = [method.device.init(like) for like in self.fleet.restrict(theta0)]
         store = store_for(starts, self.fleet, state_memory, state_folder)
         self.devices = self._sessions(method, devices, on_nan, starts, store)
@@ -93,7 +99,7 @@ class Simulation:
         return [
             DeviceSession(
                 method, device, as_shard(given), likes[groups[device]], self.seed, on_nan, read,
-                starts[groups[device]], keep,
+                starts[groups[device]], keep, self._orders.follow,
             )
             for device, given in enumerate(devices)
         ]  # fmt: skip
@@ -129,22 +135,32 @@ class Simulation:
         )
         happened = self._close(ledger, lost=len(orders) - sum(arrived))
         self._orders.forget()
+        self._let_go_of_models(reached)
         for device in reached:  # what the next order would say; until then, two states and a reply
             self.devices[device].settle(self.server.acks[device])
         metrics = evaluate(self.theta.clone()) if evaluate else {}
         notes = [self.devices[device].notes for device in reached]
         return make_record(round, happened, notes, metrics)
 
+    def _let_go_of_models(self, reached: list[DeviceId]) -> None:
+        """Keep no model of a round before: who was not reached in this one is sent a whole one."""
+        for device in set(self._holding).difference(reached):
+            self.devices[device].held = None
+        self._holding = reached
+
     def _foresee(self, orders: Mapping[DeviceId, Order], devices: Sequence[DeviceId]) -> None:
         """Tell those that compute for several devices at once who comes, and with which model."""
-        coming: dict[tuple[int, int], list[DeviceId]] = {}
+        coming: dict[tuple[int, int], tuple[Vector, list[Any]]] = {}
         for device in devices:
-            together = getattr(self.devices[device].shard, "together", None)
-            if together is not None:
-                coming.setdefault((id(together), id(orders[device].model)), []).append(device)
-        for alike in coming.values():
-            theta = theta_of(self._orders.read(orders[alike[0]].model, 0))
-            shards: list[Any] = [self.devices[device].shard for device in alike]
+            shard: Any = self.devices[device].shard
+            together = getattr(shard, "together", None)
+            if together is None:
+                continue
+            model = self.devices[device].model_of(orders[device])
+            if model is not None:
+                place = id(together), id(model.theta)
+                coming.setdefault(place, (model.theta, []))[1].append(shard)
+        for theta, shards in coming.values():
             shards[0].together.expect(theta, shards)
 
     def _deliver(self, ledger: Ledger, device: DeviceId, reply: Packet) -> bool:
@@ -173,6 +189,8 @@ class OrderReader:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._seen: dict[int, tuple[bytes, Packet, Cost]] = {}
+        self._made: dict[tuple[int, bool], Held | None] = {}
+        self._lock = threading.Lock()
 
     def read(self, frame: bytes, dimension: int) -> Packet:
         """Return the packet in a frame; it was packed in this process, for the dimension asked."""
@@ -182,9 +200,27 @@ class OrderReader:
         """Return what a frame costs."""
         return self._entry(frame)[2]
 
+    def follow(self, model: Packet, held: Sequence[Held]) -> Held | None:
+        """Return the model that a frame stands for; devices that get to the same one share it."""
+        if model.answers == NAMELESS:
+            return follow(model, held)
+        case = id(model), base_of(model, held) is not None
+        with self._lock:
+            if case not in self._made:
+                self._made[case] = self._shared(follow(model, held))
+            return self._made[case]
+
+    def _shared(self, model: Held | None) -> Held | None:
+        """Return the same model as another frame led to, if one did."""
+        for other in self._made.values():
+            if model and other and (model.name, len(model.theta)) == (other.name, len(other.theta)):
+                return other
+        return model
+
     def forget(self) -> None:
         """Let go of the orders of the round."""
         self._seen.clear()
+        self._made.clear()
 
     def _entry(self, frame: bytes) -> tuple[bytes, Packet, Cost]:
         if id(frame) not in self._seen:  # the entry keeps the frame, so that its id stays its own

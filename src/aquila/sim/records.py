@@ -18,9 +18,9 @@ class Record:
 
     `levels` gives the bits a coordinate of each upload that arrived, `uplink` the bytes of each
     device that replied; bytes and `paper_bits` count what was sent, `uploads` and `skips` what
-    arrived. `lost` counts messages that did not arrive, `refused` devices whose
-    gradient was not finite. `notes` are averages over the devices. Metrics that are not finite are
-    left out, since JSON has no word for them.
+    arrived. `lost` counts messages that did not arrive, `refused` devices whose gradient was not
+    finite, or that do not hold the model that a difference is to. `notes` are averages over the
+    devices. Metrics that are not finite are left out, since JSON has no word for them.
     """
 
     round: int

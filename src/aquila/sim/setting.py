@@ -51,6 +51,9 @@ class Setting:
     participation: Annotated[
         float, Bounds("share of the devices in a round, drawn anew each", above=0, high=1)
     ] = 1.0
+    downlink: Annotated[
+        float, Bounds("relative error of models sent as differences; 0: whole models", 0, 0.99)
+    ] = 0.0
     on_nan: Annotated[
         Literal["stop", "skip"], "on a NaN gradient: stop the run, or let the device sit out"
     ] = "stop"
@@ -108,9 +111,9 @@ class Setting:
     def identity(self) -> str:
         """Return what must stay the same for a run to be resumed; its length and place need not.
 
-        `participation` must too, but of that the simulation itself takes care.
+        `participation` and `downlink` must too, but of those the simulation itself takes care.
         """
-        free = {"rounds", "folder", "evaluate_every", "participation"}
+        free = {"rounds", "folder", "evaluate_every", "participation", "downlink"}
         free |= {"workers", "strategy", "state_memory"}
         return "\n".join(f"{n} {value}" for n, value in asdict(self).items() if n not in free)
 

@@ -39,6 +39,7 @@ def simulate(
     workers: int = 0,
     strategy: Strategy = "auto",
     participation: float = 1.0,
+    downlink: float = 0.0,
     state_memory: int | None = None,
     out: Path | str | None = None,
     resume: bool = False,
@@ -54,8 +55,10 @@ def simulate(
     provided that method, model, seed and `setting`, a text of yours, are the same. Devices
     get their turns by a `strategy` of the simulator's choice or yours: `one_by_one`, `together`, or
     `side_by_side` with so many `workers` (0: as many as pay); the results are the same for any.
-    `participation` is the share of the devices in a round. States of the devices that could take
-    more than `state_memory` bytes (default: half of the machine's memory) live on disk.
+    `participation` is the share of the devices in a round. With `downlink` above 0 devices that
+    replied to the last round are sent the model as a difference, coded up to this relative error,
+    of which 0.5 is a good choice. States of the devices that could take more than `state_memory`
+    bytes (default: half of the machine's memory) live on disk.
     """
     simulation = Simulation(
         method,
@@ -68,6 +71,7 @@ def simulate(
         workers=workers,
         strategy=strategy,
         participation=participation,
+        downlink=downlink,
         state_memory=state_memory,
         state_folder=None if out is None else Path(out),
         setting=setting,

@@ -1,0 +1,130 @@
+"""Every method on differences of models: it knows nothing of them and trains as well."""
+
+import pytest
+import torch
+
+import aquila
+from aquila.core.packet import Codes, Dense
+from aquila.core.wire import unpack
+from aquila.runtime import broadcast
+from problems import ridge
+
+PROBLEM = ridge(devices=5, dimension=30)
+ALPHA = 0.5 / PROBLEM.smoothness()
+SOUND = {
+    "aquila": {"b_min": 2},
+    "adaquantfl_levels": {"s_0": 32},
+    "aquila_zero": {"share": 0.2},
+    "ef21": {"share": 0.5},
+    "diana": {"bits": 6},
+    "eden": {"bits": 6},
+}
+ROUNDS = 150
+
+every_method = pytest.mark.parametrize("name", aquila.METHODS)
+
+
+def create(name: str) -> aquila.Method:
+    return aquila.create(name, alpha=ALPHA, **SOUND.get(name, {}))
+
+
+def theta0(dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    return torch.zeros(PROBLEM.dimension, dtype=dtype)
+
+
+def gap(theta: torch.Tensor) -> float:
+    return PROBLEM.loss(theta) - PROBLEM.loss(PROBLEM.optimum())
+
+
+@every_method
+@pytest.mark.parametrize("loss_rate", [0.0, 0.2])
+def test_trains_about_as_well_as_on_whole_models(name, loss_rate):
+    link = aquila.Link(uplink_loss=loss_rate, downlink_loss=loss_rate / 2)
+    whole, coded = (
+        aquila.simulate(create(name), theta0(), PROBLEM.devices, ROUNDS, link=link, downlink=error)
+        for error in (0.0, 0.5)
+    )
+    assert gap(coded.theta) < max(1e-2 * gap(theta0()), 2 * gap(whole.theta))
+    down = [sum(record.downlink_bytes for record in run.records) for run in (whole, coded)]
+    assert down[1] < (0.6 if loss_rate == 0 else 0.9) * down[0]  # the words weigh most here
+
+
+@every_method
+def test_devices_compute_at_the_servers_references(name):
+    """Also where replies and orders get lost, and where they hold different coordinates."""
+    half = torch.arange(PROBLEM.dimension // 2)
+    fleet = aquila.Fleet(PROBLEM.dimension, [0, 0, 0, 1, 1], [None, half])
+    asked: dict[int, list[torch.Tensor]] = {m: [] for m in fleet.devices}
+
+    def device(m):
+        def local(part):
+            asked[m].append(part.clone())
+            theta = torch.zeros(PROBLEM.dimension, dtype=part.dtype)
+            theta[: len(part)] = part
+            loss, gradient = PROBLEM.local(m, theta)
+            return loss, gradient[: len(part)]
+
+        return local
+
+    link = aquila.Link(uplink_loss=0.2, downlink_loss=0.2)
+    devices = [device(m) for m in fleet.devices]
+    run = aquila.Simulation(
+        create(name), theta0(), devices, fleet=fleet, link=link, downlink=0.5, seed=2
+    )
+    differences = 0
+    for _ in range(20):
+        orders = run.server.open_round()
+        frames = {id(o.model): o.model for o in orders.values()}.values()
+        differences += sum(not isinstance(unpack(frame).vector, Dense) for frame in frames)
+        run.advance()
+        for m, thetas in asked.items():
+            if thetas:  # the last, since some methods also ask at the model before
+                assert torch.equal(thetas[-1], run.server.references[fleet.groups[m]].theta)
+            thetas.clear()
+    assert differences > 20
+
+
+@every_method
+def test_interrupted_run_resumes_bit_for_bit(name, tmp_path):
+    method, devices = create(name), PROBLEM.devices
+    options = {"link": aquila.Link(uplink_loss=0.2), "downlink": 0.5}
+    whole = aquila.simulate(method, theta0(), devices, rounds=9, **options)
+    options |= {"out": tmp_path, "checkpoint_every": 4}
+    aquila.simulate(method, theta0(), devices, rounds=5, **options)
+    resumed = aquila.simulate(method, theta0(), devices, rounds=9, resume=True, **options)
+    assert resumed.records == whole.records
+    assert torch.equal(resumed.theta, whole.theta)
+
+
+@pytest.mark.parametrize(("error", "a"), [(0.3, 0.86), (0.5, 0.61), (0.7, 0.34), (0.9, 0.1)])
+def test_gradient_descent_converges_as_the_theorem_says(error, a):
+    alpha, K = a / PROBLEM.smoothness(), 100
+    method = aquila.create("fedsgd", alpha=alpha)
+    run = aquila.Simulation(method, theta0(), PROBLEM.devices, downlink=error)
+    bound, smallest, before = 0.0, float("inf"), theta0()
+    for _ in range(K):
+        theta = run.theta
+        run.advance()
+        bound = error * (bound + float((theta - before).norm()))
+        assert float((theta - run.server.references[0].theta).norm()) <= bound * (1 + 1e-9)
+        gradients = [PROBLEM.local(m, theta)[1] for m in range(5)]
+        smallest = min(smallest, float((sum(gradients) / 5).square().sum()))
+        before = theta
+    assert smallest <= 2 * gap(theta0()) / (alpha * K)
+    assert gap(run.theta) < 0.1 * gap(theta0())
+
+
+def test_a_share_of_the_coordinates_would_diverge(monkeypatch):
+    def largest_tenth(u, _):
+        kept, fine = u.abs().topk(len(u) // 10), 2**20
+        step = kept.values.max().reshape(1) / fine
+        codes = torch.full_like(u, fine, dtype=torch.int32)
+        codes[kept.indices] += (u[kept.indices] / step).round().int()
+        return Codes(codes, 22, -step * fine, step, len(u))
+
+    method = aquila.create("fedsgd", alpha=0.6 / PROBLEM.smoothness())
+    run = aquila.simulate(method, theta0(), PROBLEM.devices, ROUNDS, downlink=0.5)
+    assert gap(run.theta) < 1e-9
+    monkeypatch.setattr(broadcast, "coarsest", largest_tenth)
+    run = aquila.simulate(method, theta0(), PROBLEM.devices, ROUNDS, downlink=0.5)
+    assert gap(run.theta) > 10 * gap(theta0())
