@@ -9,6 +9,16 @@ import torch
 Vector = torch.Tensor
 Function = Callable[[Vector], tuple[float, Vector]]
 
+SOUND = {
+    "aquila": {"b_min": 2},
+    "adaquantfl_levels": {"s_0": 32},
+    "aquila_zero": {"share": 0.2},
+    "ef21": {"share": 0.5},
+    "diana": {"bits": 6},
+    "eden": {"bits": 6},
+}
+"""Parameters under which a method gets to the optimum of these, where its defaults do not."""
+
 
 @dataclass(frozen=True)
 class Ridge:

@@ -16,7 +16,7 @@ import aquila.sim.loop
 from aquila.core.wire import pack
 from aquila.flower.transport import frame_of
 from aquila.runtime.limit import Limit
-from problems import ridge
+from problems import SOUND, ridge
 
 PROBLEM = ridge(devices=3, dimension=30)
 ALPHA = 0.5 / PROBLEM.smoothness()
@@ -84,7 +84,7 @@ def test_a_run_goes_on_from_its_folder(name, tmp_path):
 @every_method
 def test_a_device_may_forget_everything(name, tmp_path):
     """A new disk in the middle of the run: what was sent before is not counted twice."""
-    method = aquila.create(name, alpha=ALPHA, **{"aquila": {"b_min": 2}}.get(name, {}))
+    method = aquila.create(name, alpha=ALPHA, **SOUND.get(name, {}))
     grid = local_grid(aquila.flower.client_app(method, make_device), 3)
 
     def forget(record):

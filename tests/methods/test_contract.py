@@ -16,21 +16,11 @@ from aquila.core.wire import pack
 from aquila.runtime.archive import MemoryArchive
 from aquila.runtime.session import DeviceSession, ServerSession
 from aquila.sim.oracle import FunctionOracle, as_shard
-from problems import ridge
+from problems import SOUND, ridge
 
 PROBLEM = ridge(devices=5, dimension=30)
 ALPHA = 0.5 / PROBLEM.smoothness()
 OVERHEAD = 64  # bytes a frame may take beside its codes
-
-# parameters under which a method converges to the optimum, where its defaults are its paper's
-SOUND = {
-    "aquila": {"b_min": 2},
-    "adaquantfl_levels": {"s_0": 32},
-    "aquila_zero": {"share": 0.2},
-    "ef21": {"share": 0.5},
-    "diana": {"bits": 6},
-    "eden": {"bits": 6},
-}
 
 every_method = pytest.mark.parametrize("name", aquila.METHODS)
 

@@ -7,18 +7,10 @@ import aquila
 from aquila.core.packet import Codes, Dense
 from aquila.core.wire import unpack
 from aquila.runtime import broadcast
-from problems import ridge
+from problems import SOUND, ridge
 
 PROBLEM = ridge(devices=5, dimension=30)
 ALPHA = 0.5 / PROBLEM.smoothness()
-SOUND = {
-    "aquila": {"b_min": 2},
-    "adaquantfl_levels": {"s_0": 32},
-    "aquila_zero": {"share": 0.2},
-    "ef21": {"share": 0.5},
-    "diana": {"bits": 6},
-    "eden": {"bits": 6},
-}
 ROUNDS = 150
 
 every_method = pytest.mark.parametrize("name", aquila.METHODS)
