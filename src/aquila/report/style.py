@@ -11,15 +11,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # Okabe and Ito's palette without its yellow, which is lost on white paper
-OWN = ("#D55E00", "#4A1F00", "#882255")
+OWN = ("#D55E00", "#4A1F00", "#882255", "#D55E00")
 OTHERS = ("#0072B2", "#009E73", "#E69F00", "#56B4E9", "#CC79A7", "#000000", "#999999")
-DASHES = ("-", (0, (4, 1.5)), (0, (1, 1.2)))
+DASHES = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (6, 1, 1, 1)))
 RESOLUTION = 200
 
 
 def is_own(label: str) -> bool:
-    """Say whether a run is of AQUILA."""
-    return label.partition(" ")[0] == "aquila"
+    """Say whether a run is of AQUILA or AQUILA-Zero."""
+    return label.partition(" ")[0] in ("aquila", "aquila_zero")
 
 
 def line_styles(labels: Sequence[str]) -> list[dict[str, Any]]:
