@@ -36,3 +36,16 @@ def error_ratio(v: Vector, approximation: Vector) -> float:
 def relative_size(squared: float, whole: float) -> float:
     """Size of a part against the size of the whole, both given by their squared norms."""
     return math.sqrt(squared / whole) if whole else 0.0
+
+
+def check_first_model(theta: object) -> None:
+    """Raise TypeError or ValueError unless a run can begin from this."""
+    if not isinstance(theta, torch.Tensor):
+        raise TypeError(f"theta0 must be a torch tensor, not {type(theta).__name__}")
+    if theta.ndim != 1 or theta.dtype not in (torch.float32, torch.float64) or not len(theta):
+        raise ValueError(
+            "theta0 must be a flat float32 or float64 vector, "
+            f"not {tuple(theta.shape)} {theta.dtype}"
+        )
+    if not torch.isfinite(theta).all():
+        raise ValueError("theta0 holds NaN or infinite numbers")

@@ -8,12 +8,11 @@ from dataclasses import dataclass, replace
 from logging import getLogger
 from pathlib import Path
 
-import torch
 from flwr.serverapp import Grid
 
 from aquila.core.fleet import DeviceId, Fleet
 from aquila.core.method import Method
-from aquila.core.vector import Vector
+from aquila.core.vector import Vector, check_first_model
 from aquila.flower.alone import alone
 from aquila.flower.book import RunBook, digest
 from aquila.flower.keys import read_keys
@@ -179,15 +178,7 @@ def strategy(
 def _check(method: Method, theta0: Vector, rounds: int, seed: int) -> None:
     if not isinstance(method, Method):
         raise TypeError(f"a method is made by aquila.create(...), not {method!r}")
-    if not isinstance(theta0, torch.Tensor):
-        raise TypeError(f"theta0 must be a torch tensor, not {type(theta0).__name__}")
-    if theta0.ndim != 1 or theta0.dtype not in (torch.float32, torch.float64) or not len(theta0):
-        raise ValueError(
-            "theta0 must be a flat float32 or float64 vector, "
-            f"not {tuple(theta0.shape)} {theta0.dtype}"
-        )
-    if not torch.isfinite(theta0).all():
-        raise ValueError("theta0 holds NaN or infinite numbers")
+    check_first_model(theta0)
     if rounds < 0:
         raise ValueError(f"rounds must be at least 0, not {rounds}")
     if not 0 <= seed < 2**63:

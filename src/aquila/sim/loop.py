@@ -13,7 +13,7 @@ from aquila.core.fleet import DeviceId, Fleet
 from aquila.core.method import Method
 from aquila.core.packet import Packet
 from aquila.core.random import Key, Purpose
-from aquila.core.vector import Vector
+from aquila.core.vector import Vector, check_first_model
 from aquila.core.wire import pack, unpack
 from aquila.runtime.finite import NanPolicy
 from aquila.runtime.held import NAMELESS, Held, base_of, follow
@@ -261,15 +261,7 @@ def _check_arguments(
 ) -> None:
     if not isinstance(method, Method):
         raise TypeError(f"a method is made by aquila.create(...), not {method!r}")
-    if not isinstance(theta, torch.Tensor):
-        raise TypeError(f"theta0 must be a torch tensor, not {type(theta).__name__}")
-    if theta.ndim != 1 or theta.dtype not in (torch.float32, torch.float64) or not len(theta):
-        raise ValueError(
-            "theta0 must be a flat float32 or float64 vector, "
-            f"not {tuple(theta.shape)} {theta.dtype}"
-        )
-    if not torch.isfinite(theta).all():
-        raise ValueError("theta0 holds NaN or infinite numbers")
+    check_first_model(theta)
     if not devices:
         raise ValueError("a run needs at least one device")
     if on_nan not in get_args(NanPolicy):
