@@ -2,15 +2,15 @@
 
     python benchmarks/beyond.py run experiments/beyond/digits_*.toml --seeds 0 1 2
     python benchmarks/beyond.py table results/beyond
-    python benchmarks/beyond.py table results/beyond/resnet18_iid.jsonl --level 0.78
+    python benchmarks/beyond.py table results/cifar10_resnet18_iid_45_rounds --level 0.78
 
 `run` writes one JSON line a run, with what was spent at every evaluation, to a file named after
 the experiment, and leaves out runs that are already there: started again, it goes on where it was.
-`table` takes as level, seed by seed, the best that AQUILA as printed reaches in three quarters of
-its rounds, so that slower methods have time to get there, unless a level is given. Accuracy is the
-mean of three evaluations in a row (`aquila.report.reach`). Printed are means over the seeds and,
-for the two ratios, the least and the largest; the row of a method that does not always get there
-says in how many seeds it does.
+`table` also reads the folder of an `aquila compare`. It takes as level, seed by seed, the best that
+AQUILA as printed reaches in three quarters of its rounds, so that slower methods have time to get
+there, unless a level is given. Accuracy is the mean of three evaluations in a row
+(`aquila.report.reach`). Printed are means over the seeds and, for the two ratios, the least and the
+largest; the row of a method that does not always get there says in how many seeds it does.
 """
 
 import argparse
@@ -23,6 +23,7 @@ from aquila.cli.spec import parse_spec
 from aquila.report.reach import WINDOW, Curve, curve_of
 from aquila.runtime.finite import NonFiniteError
 from aquila.sim.experiment import read_experiment
+from aquila.sim.records import read_records
 from aquila.sim.simulate import simulate
 
 YARDSTICK = "aquila"
@@ -31,13 +32,22 @@ KIB = 1024
 
 
 def read(path):
-    """Return the runs of a file as (method, seed) -> curve; a line cut short counts for nothing."""
+    """Return runs as (method, seed) -> curve; a line cut short counts for nothing."""
+    if path.is_dir():
+        folders = sorted(file.parent for file in path.glob("*/run.json"))
+        return dict(read_run(folder) for folder in folders)
     lines = path.read_text().splitlines(keepends=True) if path.exists() else []
     runs = [json.loads(line) for line in lines if line.endswith("\n")]
     return {
         (run["method"], run["seed"]): Curve(**{n: tuple(v) for n, v in run["curve"].items()})
         for run in runs
     }
+
+
+def read_run(folder):
+    """Return method, seed and curve of a run that `aquila compare` has left in a folder."""
+    facts = json.loads((folder / "run.json").read_text())
+    return (facts["method"], facts["seed"]), curve_of(read_records(folder / "records.jsonl"))
 
 
 def run(paths, seeds, methods, out):
@@ -147,7 +157,7 @@ def arguments():
     runner.add_argument("--methods", nargs="+", help="default: those of the experiment")
     runner.add_argument("--out", type=Path, default=Path("results/beyond"))
     shower = commands.add_parser("table", help="print the table of bytes to accuracy")
-    shower.add_argument("results", type=Path, help="a file, or a folder of them")
+    shower.add_argument("results", type=Path, help="a file, a folder of them, or one of runs")
     shower.add_argument("--level", type=float, help="accuracy to reach, from 0 to 1")
     return parser.parse_args()
 
@@ -158,5 +168,4 @@ if __name__ == "__main__":
         run(given.experiments, given.seeds, given.methods, given.out)
     else:
         folder = given.results
-        files = sorted(folder.glob("*.jsonl")) if folder.is_dir() else [folder]
-        table(files, given.level)
+        table(sorted(folder.glob("*.jsonl")) or [folder], given.level)

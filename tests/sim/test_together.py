@@ -1,3 +1,5 @@
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from torch import nn
@@ -161,3 +163,19 @@ def test_a_large_gradient_is_added_up_in_passes_that_caches_hold():
     assert seen == [100, 100, 100]
     assert in_parts[0] == pytest.approx(whole[0], rel=1e-5)
     torch.testing.assert_close(in_parts[1], whole[1], rtol=1e-3, atol=1e-6)
+
+
+def test_devices_can_go_on_after_an_interrupt(passes, monkeypatch):
+    problem, submit, calls = made([12] * 9), ThreadPoolExecutor.submit, []
+
+    def interrupted_once(self, *work):
+        calls.append(work)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return submit(self, *work)
+
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", interrupted_once)
+    with pytest.raises(KeyboardInterrupt):
+        run(problem)
+    assert run(problem).theta.equal(run(made([12] * 9)).theta)
+    assert passes

@@ -126,6 +126,7 @@ class Together:
         except BaseException:
             # an interrupt may have come before a new thread was known to those who end it
             self._thread.shutdown(cancel_futures=True)
+            del self._thread  # the next round makes another
             raise
         group = self._groups[number]
         answers, group.asked = group.answers, group.asked + 1
