@@ -89,7 +89,7 @@ def measure(given, made):
             made.devices[number].oracle(Key((0, 0, number))).train(run.theta, 0.01)
             return Packet(0)
 
-        run._crew.turns(range(given.devices), train, lambda number, reply: True)
+        run._crew.turns(range(given.devices), train, lambda *_: True, lambda _: None)
 
     def bare_loop():
         batches = [b for shard in made.devices for b in shard.oracle(Key((1, 0, 0))).batches(0)]

@@ -14,6 +14,7 @@ from aquila.core.wire import pack, unpack
 from aquila.sim.flat import FlatModule
 from aquila.sim.hardware import prepare
 from aquila.tasks import build_model
+from aquila.tasks.transformer import WordScores
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
@@ -108,6 +109,12 @@ def test_dropout_in_graphs_follows_the_key():
     assert not torch.allclose(once, other)
 
 
+def test_devices_train_on_the_thread_that_looked_at_the_module():
+    alone, together = (train(problem("cuda"), workers=workers) for workers in (1, 3))
+    for mine, theirs in zip(alone.records, together.records, strict=True):
+        assert theirs.loss == pytest.approx(mine.loss, rel=2e-2)
+
+
 def test_deterministic_runs_give_the_same_bits():
     prepare("cuda", "bf16", deterministic=True)
     runs = [train(problem("cuda", "bf16"), workers=workers) for workers in (1, 1, 2, 2, 3)]
@@ -116,17 +123,16 @@ def test_deterministic_runs_give_the_same_bits():
         assert runs[0].records == other.records
 
 
-def test_devices_with_dropout_give_the_same_bits_one_after_another_and_overlapped():
+def test_devices_with_dropout_give_the_same_bits_one_after_another_and_side_by_side():
     prepare("cuda", "bf16", deterministic=True)
     x, y = images(160)
     shards = [(x[m::8], y[m::8]) for m in range(8)]
     module = nn.Sequential(small_resnet(), nn.Dropout(0.3))
     runs = []
-    for workers in (1, 0, 0):
+    for workers in (1, 3, 4):
         made = aquila.problem(
             module, shards, test=(x, y), batch_size=8, device="cuda", precision="bf16"
         )
-        assert not made.devices[0].side_by_side
         runs.append(train(made, workers=workers))
     for other in runs[1:]:
         assert torch.equal(runs[0].theta, other.theta)
@@ -169,6 +175,22 @@ def test_devices_of_many_sizes_record_many_graphs():
         runs.append(train(made, rounds=3))
     for on_cpu, on_gpu in zip(runs[0].records, runs[1].records, strict=True):
         assert on_gpu.loss == pytest.approx(on_cpu.loss, rel=2e-2)
+
+
+def test_scores_for_an_odd_number_of_words_are_those_of_the_cpu():
+    scores = WordScores(16, 33)
+    x = torch.randn(4, 5, 16)
+    results = {}
+    for place in ("cpu", "cuda"):
+        scores = scores.to(place)
+        scores.zero_grad()
+        out = scores(x.to(place))
+        out.square().sum().backward()
+        results[place] = [
+            t.detach().cpu().clone() for t in (out, scores.weight.grad, scores.bias.grad)
+        ]
+    for mine, theirs in zip(results["cpu"], results["cuda"], strict=True):
+        torch.testing.assert_close(theirs, mine, rtol=1e-4, atol=1e-4)
 
 
 def test_everybody_silent_still_moves_the_model():

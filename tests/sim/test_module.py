@@ -1,10 +1,12 @@
+import weakref
+
 import pytest
 import torch
 from torch import nn
 
 import aquila
 from aquila.core.random import Key
-from aquila.sim.flat import CHUNK
+from aquila.sim.flat import CHUNK, FlatModule
 
 
 def data(samples: int = 30, seed: int = 0):
@@ -152,6 +154,13 @@ def test_batches_are_not_cut_under_batch_norm():
     problem = aquila.problem(module, [(x, y)])
     gradient = problem.devices[0].oracle(Key((0,))).gradient(problem.theta0)[1]
     torch.testing.assert_close(gradient, reference(module, x, y)[1], rtol=1e-3, atol=1e-6)
+
+
+def test_looking_at_a_module_keeps_nothing_of_it_alive():
+    module, made = network(), []
+    module[1].register_forward_hook(lambda part, given, out: made.append(weakref.ref(out)))
+    FlatModule(module, nn.functional.cross_entropy).probe(data()[0])
+    assert [output() for output in made] == [None]
 
 
 def test_a_single_gpu_is_chosen_from_outside():

@@ -22,9 +22,8 @@ from aquila.sim.hardware import core_count
 WORTH_A_THREAD = 2e-3
 """Seconds a turn must take for threads to pay: they pass the interpreter's lock to each other."""
 
-GPU_WORKERS = {True: 3, False: 2, None: 1}
-"""Devices at once on a GPU, by whether they may be side by side, so that it has work while one of
-them waits for the host. Of those that may not, one trains while the other is being measured."""
+GPU_WORKERS = 3
+"""Devices at once on a GPU, so that it has work while one of them waits for the host."""
 
 Strategy = Literal["auto", "one_by_one", "together", "side_by_side"]
 """How devices get their turns; `together` also one by one, but with gradients of many at once."""
@@ -64,7 +63,7 @@ def crew_for(
             raise ValueError(f"{workers} workers are for strategy side_by_side, not {strategy}")
         workers = 1
     elif strategy == "side_by_side":
-        workers = workers or (core_count() if place.type == "cpu" else GPU_WORKERS[True])
+        workers = workers or (core_count() if place.type == "cpu" else GPU_WORKERS)
     if workers > 1 and side_by_side is False:
         raise ValueError(
             "the model draws random numbers (dropout, say) from torch's one generator, so its "
@@ -130,7 +129,7 @@ class GpuCrew:
         self._training: ThreadPoolExecutor | None = None
         self._copies: torch.cuda.Stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         self._local = threading.local()
-        workers = workers or GPU_WORKERS[side_by_side]
+        workers = workers or (GPU_WORKERS if side_by_side else 1)
         self._coding = ThreadPoolExecutor(max(1, core_count() - workers), "coding")
         if workers > 1:
             self._training = ThreadPoolExecutor(workers, "device")

@@ -49,7 +49,6 @@ class FlatModule:
     ) -> None:
         _refuse_running_statistics(module)
         self.module = copy.deepcopy(module).to(device).train()
-        self._forward = torch.compile(self.module) if fuse else self.module
         self.loss = loss
         self.precision = precision
         self.fuse = fuse
@@ -73,7 +72,8 @@ class FlatModule:
         self._alpha = self.theta.new_zeros(())
         self._loss_sum = self.theta.new_zeros(())
         touched = (self.theta, self.grad, self._accuracy, self._loss_sum)
-        self._run_step = StepGraphs(self._step, touched).run if self.theta.is_cuda else self._step
+        self._graphs = StepGraphs(self._step, touched) if self.theta.is_cuda else None
+        self._measured = torch.compile(self._measure) if fuse else self._measure
 
     def copy(self) -> "FlatModule":
         """Return another one that shares no memory with this."""
@@ -91,14 +91,13 @@ class FlatModule:
         """Find out by a pass over some inputs what training does."""
         parameters, kept = self.theta.untyped_storage().data_ptr(), {}
 
-        def note(tensor: torch.Tensor) -> torch.Tensor:
+        def note(tensor: torch.Tensor) -> None:  # kept itself, an output would keep its own graph
             if tensor.untyped_storage().data_ptr() != parameters:
                 kept[tensor.data_ptr()] = tensor.nbytes
-            return tensor
 
         with (
             self._randomness(Key((0,))),
-            torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor),
+            torch.autograd.graph.saved_tensors_hooks(note, lambda never_read: never_read),
         ):
             before = _generator_state(x.device)
             outputs = self.outputs(channels_last(x), self.module)  # not compiled: an unusual shape
@@ -130,20 +129,29 @@ class FlatModule:
         """Return the mean loss over the batches, and the model after one SGD step on each."""
         self._begin(theta)
         self._alpha.fill_(alpha)
+        if self._graphs is None:
+            take_step, randomness = self._step, self._randomness(key)
+        else:
+            take_step, randomness = self._graphs.run, self._graphs.randomness(key)
         steps = 0
-        with self._randomness(key):
+        with randomness:
             for x, y in batches:
-                self._run_step(x, y, mask)
+                take_step(x, y, mask)
                 steps += 1
         return float(self._loss_sum) / steps, self.theta.clone()
 
     def outputs(self, x: torch.Tensor, module: nn.Module | None = None) -> torch.Tensor:
         """Return what the module, or a copy given, makes of inputs in the precision asked for."""
-        with torch.autocast(
-            x.device.type, torch.bfloat16, enabled=self.precision == "bf16", cache_enabled=False
-        ):
-            out: torch.Tensor = (module or self._forward)(x)
+        with self.arithmetic():
+            out: torch.Tensor = (module or self.module)(x)
         return out.to(self.theta.dtype)
+
+    def arithmetic(self) -> torch.autocast:
+        """Have layers compute in the precision asked for."""
+        short = self.precision == "bf16"
+        return torch.autocast(
+            self.theta.device.type, torch.bfloat16, enabled=short, cache_enabled=False
+        )
 
     def load(self, theta: Vector) -> None:
         """Set the parameters."""
@@ -178,13 +186,16 @@ class FlatModule:
     def _backward(
         self, x: torch.Tensor, y: torch.Tensor, mask: torch.Tensor | None, share: float = 1.0
     ) -> torch.Tensor:
-        outputs = self.outputs(channels_last(x))
+        loss = self._measured(channels_last(x), y, mask) * share
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss.detach()
+
+    def _measure(self, x: torch.Tensor, y: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        outputs = self.outputs(x)
         if mask is not None:  # HeteroFL: classes that a device has never seen have logit zero
             outputs = outputs.masked_fill(~mask, 0)
-        loss = self.loss(outputs, y) * share
-        loss.backward()  # type: ignore[no-untyped-call]
         self.note(outputs.detach(), y)
-        return loss.detach()
+        return self.loss(outputs, y)
 
     def note(self, outputs: torch.Tensor, y: torch.Tensor) -> None:
         """Keep what the accuracy takes; a graph must work it out, as it uses its memory again."""

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
+from aquila.core.random import Key
+
 WARM_UP = 3
 """Steps run before recording, as the libraries choose and allocate what they need."""
 
@@ -107,7 +109,10 @@ class _Recorded:
 
 
 class StepGraphs:
-    """Runs a step by graphs; `touched` are the tensors that recording must leave as they were."""
+    """Runs a step by graphs; `touched` are the tensors that recording must leave as they were.
+
+    Its random numbers come from a generator of its own, so that many may draw side by side.
+    """
 
     def __init__(self, step: Step, touched: Sequence[torch.Tensor]) -> None:
         self._step = step
@@ -116,12 +121,19 @@ class StepGraphs:
         self._pool = torch.cuda.graph_pool_handle()  # graphs of one module never run side by side
         # cuBLAS keeps a workspace a stream: modules that are side by side must not share one
         self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        self._generator = torch.Generator("cuda")
+
+    @contextmanager
+    def randomness(self, key: Key) -> Iterator[None]:
+        """Draw by a key."""
+        self._generator.manual_seed(key.torch().initial_seed())
+        yield
 
     def run(self, x: torch.Tensor, y: torch.Tensor, mask: torch.Tensor | None) -> None:
         """Take one step on a batch."""
         shape = (x.shape, x.dtype, y.shape, mask is None)
         if shape not in self._recorded:
-            with QUIET.alone():
+            with QUIET.alone(), self._as_default(x.device):
                 self._recorded[shape] = self._record(x, y, mask)
         recorded = self._recorded[shape]
         recorded.inputs.copy_(x)
@@ -135,7 +147,7 @@ class StepGraphs:
         inputs = torch.empty_like(x, memory_format=layout).copy_(x)
         targets, mask = y.clone(), None if mask is None else mask.clone()
         before = [tensor.clone() for tensor in self._touched]
-        random = torch.cuda.get_rng_state(x.device)
+        random = self._generator.get_state()
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
             for _ in range(WARM_UP):
@@ -146,5 +158,16 @@ class StepGraphs:
             self._step(inputs, targets, mask)
         for tensor, value in zip(self._touched, before, strict=True):
             tensor.copy_(value)
-        torch.cuda.set_rng_state(random, x.device)
+        self._generator.set_state(random)
         return _Recorded(graph, inputs, targets, mask)
+
+    @contextmanager
+    def _as_default(self, device: torch.device) -> Iterator[None]:
+        """Have modules draw from this generator; a graph keeps to the one it was recorded with."""
+        default = torch.cuda.default_generators[device.index]
+        before = default.graphsafe_get_state()
+        default.graphsafe_set_state(self._generator)
+        try:
+            yield
+        finally:
+            default.graphsafe_set_state(before)

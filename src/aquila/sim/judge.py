@@ -35,7 +35,8 @@ class Judge:
         self.model.load(theta)
         count = -(-len(self.train_inputs) // STATISTICS_BATCH)
         batches = torch.tensor_split(self.train_inputs, count)  # none of them much smaller
-        tested = with_statistics(self.model.module, batches)
+        with self.model.arithmetic():
+            tested = with_statistics(self.model.module, batches)
         loss, right, count, guesses = 0.0, 0.0, 0, []
         for x, y in self._passes():
             outputs = self.model.outputs(x, tested)

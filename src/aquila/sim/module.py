@@ -43,8 +43,9 @@ class ModuleShard:
 
     @property
     def side_by_side(self) -> bool:
-        """Whether it may be trained while others are: torch has but one generator to draw from."""
-        return not self.models.first.draws
+        """Whether it may be trained while others are: a CPU has but one generator to draw from."""
+        model = self.models.first
+        return model.theta.is_cuda or not model.draws
 
     def oracle(self, key: Key) -> "ModuleOracle":
         """Draw the round's minibatches."""

@@ -22,6 +22,9 @@ MaskRate = Annotated[float, Bounds("share of tokens hidden", 0, 1)]
 
 FEED_FORWARD_STD = 0.02
 
+ALIGNED = 8
+"""Rows of which length a GPU's matrix units take in whole."""
+
 
 @dataclass(frozen=True)
 class Sizes:
@@ -87,6 +90,23 @@ class Attention(nn.Module):
         return out
 
 
+class WordScores(nn.Linear):
+    """Linear map of a token to a score for every word.
+
+    On a GPU the product has some scores more than there are words: with rows of an odd length, as
+    33,279 is, it would take five times as long.
+    """
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Map (batch, token, embedding) to (batch, token, word)."""
+        missing = -self.out_features % ALIGNED if x.is_cuda else 0
+        if not missing:
+            return super().forward(x)
+        weight = nn.functional.pad(self.weight, (0, 0, 0, missing))
+        bias = nn.functional.pad(self.bias, (0, missing))
+        return nn.functional.linear(x, weight, bias)[..., : self.out_features]
+
+
 class EncoderLayer(nn.Module):
     """Attention and a feed-forward part, each added to its input and then normalized."""
 
@@ -133,7 +153,7 @@ class MaskedLanguageModel(nn.Module):
             scaler,
             nn.GELU(),
             nn.LayerNorm(sizes.embedding),
-            _linear(sizes.embedding, words),
+            _linear(sizes.embedding, words, made=WordScores),
         )
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -186,8 +206,10 @@ def _uniform(*shape: int, inputs: int) -> nn.Parameter:
     return nn.Parameter(torch.empty(shape).uniform_(-bound, bound))
 
 
-def _linear(inputs: int, outputs: int, std: float | None = None) -> nn.Linear:
-    layer = nn.Linear(inputs, outputs)
+def _linear(
+    inputs: int, outputs: int, std: float | None = None, made: type[nn.Linear] = nn.Linear
+) -> nn.Linear:
+    layer = made(inputs, outputs)
     nn.init.zeros_(layer.bias)
     if std is not None:
         nn.init.normal_(layer.weight, std=std)
