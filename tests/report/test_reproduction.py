@@ -62,13 +62,14 @@ def test_a_line_adds_up_the_records(results):
     assert qsgd.differs == ("batch_size 250, not 256",)
 
 
-def test_savings_are_those_of_aquila_at_the_same_length_and_seed(results):
+def test_savings_are_those_of_aquila_over_the_rounds_that_both_ran(results):
     found = by_method(results)
     assert found["qsgd"].printed_saving == pytest.approx(1 - 4.59 / 15.61)
     assert found["qsgd"].uplink_saving == found["qsgd"].paper_saving == 0.75
     assert found["fedavg"].uplink_saving == 0.875
     assert found["fedavg"].printed_saving is None
-    for name in ("laq", "qsgd (seed 1)", "aquila", "aquila b_min=2"):  # other length, seed, or own
+    assert found["laq"].uplink_saving == -1  # 20 rounds of each
+    for name in ("qsgd (seed 1)", "aquila", "aquila b_min=2"):  # another seed, or its own
         assert found[name].uplink_saving is None
 
 
@@ -81,6 +82,16 @@ def test_what_was_not_run_still_has_the_printed_numbers(results):
 
 def test_the_longest_run_of_a_method_and_seed_counts(results):
     assert by_method(results)["laq"].rounds == 20
+
+
+def test_a_comparison_of_many_methods_counts_before_a_longer_run(results):
+    made_run(results / "alone" / "aquila", "aquila", records(100))
+    made_run(results / "alone" / "marina", "marina", records(100))
+    made_run(results / "a" / "3", "laq", records(30))
+    found = by_method(results)
+    assert {name: found[name].rounds for name in ("aquila", "laq", "marina")} == {
+        "aquila": 40, "laq": 30, "marina": 100,
+    }  # fmt: skip
 
 
 def test_texts_are_judged_by_perplexity(tmp_path):

@@ -1,10 +1,12 @@
 """A row of the paper's tables beside our runs of it: one line a method."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aquila.report.paper import Row
 from aquila.report.runs import FoundRun
+from aquila.report.table import Result
 
 GIB = 2**30
 
@@ -36,7 +38,7 @@ class Line:
 
 def lines(row: Row, found: Sequence[FoundRun]) -> list[Line]:
     """Return the methods that the paper prints, run or not, and then whatever else was run."""
-    runs = _longest([run for run in found if row.holds(run)])
+    runs = _counted(row, [run for run in found if row.holds(run)])
     made = []
     for name in row.printed:
         own = [run for run in runs if run.result.label == name]
@@ -45,13 +47,17 @@ def lines(row: Row, found: Sequence[FoundRun]) -> list[Line]:
     return made + [_line(row, run, runs) for run in others]
 
 
-def _longest(runs: Sequence[FoundRun]) -> list[FoundRun]:
-    """Keep the longest run of each method and seed."""
+def _counted(row: Row, runs: Sequence[FoundRun]) -> list[FoundRun]:
+    """Keep one run of each method and seed.
+
+    It is that of the comparison, runs side by side in one folder, with most of the methods that
+    the paper prints, so that a row has methods under the same conditions; else the longest.
+    """
+    told = {(run.folder.parent, run.result.label) for run in runs}
+    company = Counter(folder for folder, label in told if label in row.printed)
     best: dict[tuple[str, object], FoundRun] = {}
-    for run in runs:
-        key = (run.result.label, run.facts.get("seed"))
-        if key not in best or run.rounds > best[key].rounds:
-            best[key] = run
+    for run in sorted(runs, key=lambda run: (company[run.folder.parent], run.rounds)):
+        best[run.result.label, run.facts.get("seed")] = run
     return list(best.values())
 
 
@@ -60,11 +66,7 @@ def _line(row: Row, run: FoundRun, runs: Sequence[FoundRun]) -> Line:
     test = result.last_metric("perplexity" if row.text else "test_accuracy")
     last = result.last_metric("last_minibatch_train_accuracy")
     printed, printed_gib = row.printed.get(result.label, (None, None))
-    aquila = _rival(run, runs)
-    paper_saving = uplink_saving = None
-    if aquila is not None:
-        paper_saving = _saving(aquila.result.paper_bits, result.paper_bits)
-        uplink_saving = _saving(aquila.result.uplink_bytes, result.uplink_bytes)
+    paper_saving, uplink_saving = _savings(run, runs)
     return Line(
         method=result.label + (f" (seed {seed})" if seed else ""),
         rounds=run.rounds,
@@ -90,18 +92,20 @@ def _line_not_run(row: Row, name: str) -> Line:
     return Line(name, printed=printed, printed_gib=printed_gib, printed_saving=saving)
 
 
-def _rival(run: FoundRun, runs: Sequence[FoundRun]) -> FoundRun | None:
-    """Return the AQUILA run that a run can be compared with: as long, of the same seed."""
+def _savings(run: FoundRun, runs: Sequence[FoundRun]) -> tuple[float | None, float | None]:
+    """Return what AQUILA saves over the rounds that both ran, by the papers' bits and by bytes."""
     if run.method == "aquila":
-        return None
-    same = (
-        other
-        for other in runs
-        if other.result.label == "aquila"
-        and other.rounds == run.rounds
-        and other.facts.get("seed") == run.facts.get("seed")
-    )
-    return next(same, None)
+        return None, None
+    for other in runs:
+        same_seed = other.facts.get("seed") == run.facts.get("seed")
+        if other.result.label == "aquila" and same_seed:
+            shorter = min(run.rounds, other.rounds)
+            aquila, own = (Result(r.method, r.result.records[:shorter]) for r in (other, run))
+            return (
+                _saving(aquila.paper_bits, own.paper_bits),
+                _saving(aquila.uplink_bytes, own.uplink_bytes),
+            )
+    return None, None
 
 
 def _printed_saving(row: Row, name: str) -> float | None:
