@@ -86,6 +86,11 @@ def test_a_folder_with_a_run_is_not_written_over(tmp_path):
     assert (tmp_path / RECORDS).read_bytes() == before
 
 
+def test_checkpoints_can_be_left_out(tmp_path):
+    simulate(rounds=12, out=tmp_path, checkpoint_every=0)
+    assert [path.name for path in tmp_path.iterdir()] == ["records.jsonl"]
+
+
 def test_another_run_cannot_be_resumed(tmp_path):
     simulate(out=tmp_path)
     with pytest.raises(ValueError, match="of another run"):
@@ -176,7 +181,7 @@ def test_absurd_arguments_are_refused(tmp_path):
     simulate(out=tmp_path)
     with pytest.raises(ValueError, match="already holds 6 rounds"):
         simulate(out=tmp_path, rounds=3, resume=True)
-    for wrong in ({"rounds": -1}, {"evaluate_every": 0}, {"checkpoint_every": 0}):
+    for wrong in ({"rounds": -1}, {"evaluate_every": 0}, {"checkpoint_every": -1}):
         with pytest.raises(ValueError, match="must be at least"):
             simulate(**wrong)
     with pytest.raises(ValueError, match="on_nan must be one of stop, skip, not 'pray'"):

@@ -118,6 +118,7 @@ class Training:
             state_memory=setting.state_memory * 2**20 or None,
             out=out,
             resume=self.resume,
+            checkpoint_every=setting.checkpoint_every,
             setting=setting.identity(),
             on_record=hear,
         ).records

@@ -58,6 +58,9 @@ class Setting:
         Literal["stop", "skip"], "on a NaN gradient: stop the run, or let the device sit out"
     ] = "stop"
     evaluate_every: Annotated[int, Bounds("rounds between two evaluations", 1)] = 1
+    checkpoint_every: Annotated[
+        int, Bounds("rounds between two checkpoints; 0: only on an interrupt", 0)
+    ] = 10
     device: Annotated[Literal["cpu", "cuda"], "where to compute"] = "cpu"
     workers: Annotated[int, Bounds("devices side by side; 0 for as many as pay", 0)] = 0
     strategy: Annotated[
@@ -114,7 +117,7 @@ class Setting:
         `participation` and `downlink` must too, but of those the simulation itself takes care.
         """
         free = {"rounds", "folder", "evaluate_every", "participation", "downlink"}
-        free |= {"workers", "strategy", "state_memory"}
+        free |= {"workers", "strategy", "state_memory", "checkpoint_every"}
         return "\n".join(f"{n} {value}" for n, value in asdict(self).items() if n not in free)
 
     def to_dict(self) -> dict[str, object]:

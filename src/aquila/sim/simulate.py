@@ -51,10 +51,11 @@ def simulate(
 
     A device is a function theta -> (loss, gradient), an oracle, or a shard. `evaluate` judges the
     model after every `evaluate_every` rounds and after the last one. With `out`, records stream to
-    that folder and a checkpoint is kept there; `resume` goes on from it as if nothing had happened,
-    provided that method, model, seed and `setting`, a text of yours, are the same. Devices
-    get their turns by a `strategy` of the simulator's choice or yours: `one_by_one`, `together`, or
-    `side_by_side` with so many `workers` (0: as many as pay); the results are the same for any.
+    that folder and a checkpoint is kept there, a new one every `checkpoint_every` rounds (0: only
+    on an interrupt); `resume` goes on from it as if nothing had happened, provided that method,
+    model, seed and `setting`, a text of yours, are the same. Devices get their turns by a
+    `strategy` of the simulator's choice or yours: `one_by_one`, `together`, or `side_by_side` with
+    so many `workers` (0: as many as pay); the results are the same for any.
     `participation` is the share of the devices in a round. With `downlink` above 0 devices that
     replied to the last round are sent the model as a difference, coded up to this relative error,
     of which 0.5 is a good choice. States of the devices that could take more than `state_memory`
@@ -76,8 +77,8 @@ def simulate(
         state_folder=None if out is None else Path(out),
         setting=setting,
     )
-    if rounds < 0 or min(evaluate_every, checkpoint_every) < 1:
-        raise ValueError("rounds must be at least 0, evaluate_every and checkpoint_every 1")
+    if min(rounds, evaluate_every - 1, checkpoint_every) < 0:
+        raise ValueError("rounds and checkpoint_every must be at least 0, evaluate_every 1")
     folder = None if out is None else RunFolder(Path(out))
     records = _begun(folder, simulation, rounds, resume)
     try:
@@ -86,8 +87,8 @@ def simulate(
             judged = last or (round + 1) % evaluate_every == 0
             records.append(simulation.advance(evaluate if judged else None))
             if folder is not None:
-                due = last or (round + 1) % checkpoint_every == 0
-                folder.keep(records[-1], simulation, due)
+                due = checkpoint_every and (last or (round + 1) % checkpoint_every == 0)
+                folder.keep(records[-1], simulation, bool(due))
             if on_record is not None:
                 on_record(records[-1])
     except KeyboardInterrupt:
