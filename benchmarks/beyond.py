@@ -6,11 +6,12 @@
 
 `run` writes one JSON line a run, with what was spent at every evaluation, to a file named after
 the experiment, and leaves out runs that are already there: started again, it goes on where it was.
-`table` also reads the folder of an `aquila compare`. It takes as level, seed by seed, the best that
-AQUILA as printed reaches in three quarters of its rounds, so that slower methods have time to get
-there, unless a level is given. Accuracy is the mean of three evaluations in a row
-(`aquila.report.reach`). Printed are means over the seeds and, for the two ratios, the least and the
-largest; the row of a method that does not always get there says in how many seeds it does.
+`table` also reads the folder of an `aquila compare`, or what was kept of it. It takes as level,
+seed by seed, the best that AQUILA as printed reaches in three quarters of its rounds, so that
+slower methods have time to get there, unless a level is given. Accuracy is the mean of three
+evaluations in a row (`aquila.report.reach`). Printed are means over the seeds and, for the two
+ratios, the least and the largest; the row of a method that does not always get there says in how
+many seeds it does.
 """
 
 import argparse
@@ -21,9 +22,9 @@ from pathlib import Path
 
 from aquila.cli.spec import parse_spec
 from aquila.report.reach import WINDOW, Curve, curve_of
+from aquila.report.runs import find_runs
 from aquila.runtime.finite import NonFiniteError
 from aquila.sim.experiment import read_experiment
-from aquila.sim.records import read_records
 from aquila.sim.simulate import simulate
 
 YARDSTICK = "aquila"
@@ -34,20 +35,16 @@ KIB = 1024
 def read(path):
     """Return runs as (method, seed) -> curve; a line cut short counts for nothing."""
     if path.is_dir():
-        folders = sorted(file.parent for file in path.glob("*/run.json"))
-        return dict(read_run(folder) for folder in folders)
+        return {
+            (run.result.label, run.facts["seed"]): curve_of(run.result.records)
+            for run in find_runs(path)
+        }
     lines = path.read_text().splitlines(keepends=True) if path.exists() else []
     runs = [json.loads(line) for line in lines if line.endswith("\n")]
     return {
         (run["method"], run["seed"]): Curve(**{n: tuple(v) for n, v in run["curve"].items()})
         for run in runs
     }
-
-
-def read_run(folder):
-    """Return method, seed and curve of a run that `aquila compare` has left in a folder."""
-    facts = json.loads((folder / "run.json").read_text())
-    return (facts["method"], facts["seed"]), curve_of(read_records(folder / "records.jsonl"))
 
 
 def run(paths, seeds, methods, out):

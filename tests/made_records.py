@@ -26,5 +26,5 @@ def made_run(folder: Path, method: str, records: list[Record], /, **facts: objec
     }  # fmt: skip
     folder.mkdir(parents=True)
     (folder / "run.json").write_text(json.dumps({**setting, **facts}))
-    write_records(folder / "records.jsonl", records)
+    write_records(folder, records)
     return folder

@@ -44,7 +44,7 @@ def write_run(
     """Write a folder as `aquila run` does, and return it."""
     folder.mkdir(parents=True)
     records = [record(n, devices, level, **changes) for n in range(rounds)]
-    write_records(folder / "records.jsonl", records)
+    write_records(folder, records)
     setting = Setting(rounds=rounds, devices=devices, split="iid").to_dict()
     told = {"method": method, "parameters": {}, **setting, "torch": "2.0", "gpu": "none"}
     (folder / "run.json").write_text(json.dumps({**told, **(facts or {})}))

@@ -27,7 +27,7 @@ def main(settings: list[str]) -> None:
         with federation(DEVICES, Path(folder) / "federation") as running:
             running.run(HERE, config, SECONDS, show=lambda text: print(text, end="", flush=True))
         print("stopped the SuperLink and the SuperNodes")
-        records = read_records(Path(str(config["folder"])) / "records.jsonl")
+        records = read_records(Path(str(config["folder"])))
     if not records:
         sys.exit("no round was closed; what is wrong is said above")
     print(summary(records))

@@ -84,7 +84,7 @@ class Stage:
 
     def records(self) -> list[Record]:
         """Return the records of the rounds that are closed."""
-        return read_records(self.run_folder / "records.jsonl")
+        return read_records(self.run_folder)
 
     def theta(self) -> torch.Tensor:
         """Return the model of the checkpoint."""

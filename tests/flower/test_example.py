@@ -63,7 +63,7 @@ def test_the_example(tmp_path, monkeypatch):
     wanted, frames, method, theta0 = simulated(app, monkeypatch)
     session = server_of(folder, method, theta0, app.DEVICES)
     assert torch.equal(session.theta, wanted.theta)
-    assert read_records(folder / "records.jsonl") == wanted.records
+    assert read_records(folder) == wanted.records
     archive = FolderArchive(folder / "archive")
     assert {device: archive.replies(device) for device in frames} == frames
 

@@ -1,10 +1,12 @@
 """Reading runs from folders, and what is said about those that cannot be."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from aquila.report.page import read_runs
+from aquila.sim.keep import kept_files, write_files
 from recorded import write_comparison, write_run
 
 
@@ -90,6 +92,24 @@ def test_other_folders_are_refused(tmp_path):
         read_runs([tmp_path / "nowhere"])
     with pytest.raises(ValueError, match=r"holds no run: there is no records\.jsonl"):
         read_runs([tmp_path])
+
+
+def test_a_kept_run_is_the_run_that_it_was(tmp_path):
+    folder = write_run(tmp_path / "one" / "run")
+    write_files(kept_files(folder, tmp_path / "two" / "run"))
+    (run,) = read_runs([tmp_path / "one"]).runs
+    (kept,) = read_runs([tmp_path / "two"]).runs
+    assert kept == replace(run, folder=tmp_path / "two" / "run")
+    assert kept.samples == [10, 10, 10, 10]
+
+
+@pytest.mark.parametrize("name", ["records.jsonl.gz", "split.json.gz"])
+def test_a_damaged_file_of_a_kept_run_is_named(tmp_path, name):
+    write_files(kept_files(write_run(tmp_path / "run"), tmp_path / "kept"))
+    path = tmp_path / "kept" / name
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(ValueError, match=f"{name} is damaged: it is not a whole gzip file"):
+        read_runs([tmp_path / "kept"])
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "3"])

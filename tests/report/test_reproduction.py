@@ -11,6 +11,7 @@ from aquila.report.paper import paper_rows
 from aquila.report.reproduction import Line, lines
 from aquila.report.reproduction_view import comma_separated, markdown, screen_table
 from aquila.report.runs import find_runs
+from aquila.sim.keep import kept_files, write_files
 from made_records import made_record, made_run
 
 GIB = 2**30
@@ -140,6 +141,21 @@ def test_markdown_is_a_table(results):
     assert len({line.count("|") for line in table}) == 1
     assert "| qsgd | 40 of 200 | 75.0 |" in text
     assert "| qsgd (seed 1) | 200 |" in text
+
+
+def test_kept_runs_make_the_same_lines(results, tmp_path_factory):
+    target = tmp_path_factory.mktemp("kept")
+    for run in find_runs(results):
+        write_files(kept_files(run.folder, target / run.folder.relative_to(results)))
+    assert not list(target.rglob("*.jsonl"))
+    assert lines(ROW, find_runs(target)) == lines(ROW, find_runs(results))
+
+
+def test_records_that_are_no_text_are_named(tmp_path):
+    folder = made_run(tmp_path / "x", "laq", [made_record(0)])
+    (folder / "records.jsonl").write_bytes(b"\xff\n")
+    with pytest.raises(ValueError, match=r"records\.jsonl does not hold records: it is not text"):
+        find_runs(tmp_path)
 
 
 def test_broken_folders_are_named(tmp_path):

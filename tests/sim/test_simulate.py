@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import aquila
-from aquila.sim.folder import CHECKPOINT, RECORDS
-from aquila.sim.records import read_records
+from aquila.sim.folder import CHECKPOINT
+from aquila.sim.records import RECORDS, read_records
 from problems import ridge
 
 PROBLEM = ridge(devices=3, dimension=8)
@@ -47,7 +47,7 @@ def test_records_stream_to_disk_as_json_lines(tmp_path):
 
     run = simulate(out=tmp_path, on_record=count)
     assert lines_seen == [1, 2, 3, 4, 5, 6]
-    assert read_records(tmp_path / RECORDS) == run.records
+    assert read_records(tmp_path) == run.records
     assert json.loads((tmp_path / RECORDS).read_text().splitlines()[0])["round"] == 0
 
 
@@ -58,7 +58,7 @@ def test_resumes_from_any_round(tmp_path, interrupted_after):
     resumed = simulate(out=tmp_path, resume=True, checkpoint_every=2)
     assert resumed.records == whole.records
     assert torch.equal(resumed.theta, whole.theta)
-    assert read_records(tmp_path / RECORDS) == whole.records
+    assert read_records(tmp_path) == whole.records
 
 
 def test_resumes_after_a_line_was_cut_off(tmp_path):

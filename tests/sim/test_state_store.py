@@ -10,7 +10,8 @@ import torch
 import aquila
 from aquila.core.fleet import Fleet
 from aquila.core.method import Method, Turn
-from aquila.sim.folder import CHECKPOINT, RECORDS
+from aquila.sim.folder import CHECKPOINT
+from aquila.sim.records import RECORDS
 from aquila.sim.store import StateStore, store_for
 from problems import ridge
 

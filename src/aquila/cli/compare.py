@@ -88,11 +88,10 @@ def one(spec: Spec, training: Training, folder: Path) -> Result:
     """Run one method; one that diverges ends early, says so and keeps its records."""
     from aquila.report.table import Result
     from aquila.runtime.finite import NonFiniteError
-    from aquila.sim.folder import RECORDS
     from aquila.sim.records import read_records
 
     try:
         return Result(spec.label, training.run(spec, folder))
     except NonFiniteError as error:
         training.watch.say(spec.label, f"stopped: {error}")
-        return Result(spec.label, read_records(folder / RECORDS), stopped=True)
+        return Result(spec.label, read_records(folder), stopped=True)

@@ -13,14 +13,13 @@ import click
 
 from aquila.core.parameter import parameters
 from aquila.sim.experiment import Experiment, read_experiment
-from aquila.sim.setting import SETTINGS, Setting
+from aquila.sim.setting import SETTINGS, SPLIT, Setting
 from aquila.version import __version__
 
 if TYPE_CHECKING:
     from aquila.cli.spec import Spec
     from aquila.tasks.partition import Partition
 
-SPLIT = "split.json"
 METAVARS: dict[type, str] = {int: "COUNT", float: "NUMBER", bool: "true|false", str: "TEXT"}
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aquila.cli.setting import SPLIT, flat_facts, save_settings
-from aquila.sim.setting import SETTINGS
+from aquila.cli.setting import flat_facts, save_settings
 
 if TYPE_CHECKING:
     from aquila.cli.progress import Watch
@@ -24,14 +23,13 @@ def claim(
     spec: Spec, out: Path | None, trackers: Sequence[Tracker], resume: bool, overwrite: bool
 ) -> None:
     """Make sure that a run may go where it is to go, before anything is trained."""
-    from aquila.sim.folder import CHECKPOINT, RECORDS, RunFolder
+    from aquila.sim.folder import RunFolder
 
     if resume:
         return
     if out is not None:
         if overwrite:
-            for name in (RECORDS, CHECKPOINT, SETTINGS, SPLIT):
-                (out / name).unlink(missing_ok=True)
+            RunFolder(out).clear()
         RunFolder(out).refuse_occupied()
     for tracker in trackers:
         tracker.claim(spec.file_name, overwrite)
@@ -60,7 +58,6 @@ class Training:
         return records
 
     def _run(self, spec: Spec, out: Path | None, following: Following) -> list[Record]:
-        from aquila.sim.folder import RECORDS
         from aquila.sim.records import read_records
 
         began = False
@@ -76,7 +73,7 @@ class Training:
                 if not began:  # not before the folder has proved to be free
                     if out is not None:
                         save_settings(out, self.experiment, spec, self.parts)
-                    before = [] if out is None else read_records(out / RECORDS)
+                    before = [] if out is None else read_records(out)
                     begin(before[: record.round])
                 show(record)
                 following.log(record)

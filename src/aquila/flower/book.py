@@ -26,7 +26,6 @@ class RunBook:
 
     def __init__(self, folder: Path, setting: str) -> None:
         self.folder = folder
-        self.records = folder / "records.jsonl"
         self.checkpoint = folder / "server.state"
         self.archive = FolderArchive(folder / "archive")
         self._attempts = folder / "attempts.json"
@@ -38,13 +37,13 @@ class RunBook:
             load_server(self.checkpoint, session)
         except SavedStateError as error:
             raise ValueError(f"{self.checkpoint} cannot be resumed: {error}") from None
-        records = read_records(self.records)
+        records = read_records(self.folder)
         if len(records) < session.round:
             raise ValueError(
-                f"{self.records} has {len(records)} records, the checkpoint beside it is of round "
+                f"{self.folder} has {len(records)} records, the checkpoint beside them is of round "
                 f"{session.round}"
             )
-        write_records(self.records, records[: session.round])
+        write_records(self.folder, records[: session.round])
         return records[: session.round]
 
     def attempt(self, round: int) -> int:
@@ -64,7 +63,7 @@ class RunBook:
 
     def keep(self, record: Record, session: ServerSession) -> None:
         """Keep a round that has been closed."""
-        append_record(self.records, record, to_disk=True)
+        append_record(self.folder, record, to_disk=True)
         save_server(self.checkpoint, session)
 
     def _name(self, path: Path, setting: str) -> str:

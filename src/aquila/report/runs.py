@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from aquila.report.table import Result
-from aquila.sim.folder import RECORDS
 from aquila.sim.records import read_records
 from aquila.sim.setting import SETTINGS
 
@@ -46,4 +45,4 @@ def _read(folder: Path) -> FoundRun:
         label = str(facts["method"])
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} does not tell what was run") from error
-    return FoundRun(folder, facts, Result(label, read_records(folder / RECORDS)))
+    return FoundRun(folder, facts, Result(label, read_records(folder)))

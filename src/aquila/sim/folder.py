@@ -4,9 +4,17 @@ from pathlib import Path
 
 from aquila.sim.checkpoint import load_checkpoint, save_checkpoint
 from aquila.sim.loop import Simulation
-from aquila.sim.records import Record, append_record, read_records, write_records
+from aquila.sim.packed import forms
+from aquila.sim.records import (
+    RECORDS,
+    Record,
+    append_record,
+    read_records,
+    records_file,
+    write_records,
+)
+from aquila.sim.setting import SETTINGS, SPLIT
 
-RECORDS = "records.jsonl"
 CHECKPOINT = "checkpoint.npz"
 
 
@@ -15,17 +23,23 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.records = path / RECORDS
         self.checkpoint = path / CHECKPOINT
 
     def refuse_occupied(self) -> None:
         """Raise ValueError if the folder holds a run already, or is no folder."""
         if self.path.exists() and not self.path.is_dir():
             raise ValueError(f"{self.path} is a file, not a folder")
-        if self.records.exists() and self.records.stat().st_size:
+        records = records_file(self.path)
+        if records is not None and records.stat().st_size:
             raise ValueError(
                 f"{self.path} already holds a run; resume it, or choose another folder"
             )
+
+    def clear(self) -> None:
+        """Throw away the run in the folder, a living one or a kept one."""
+        for name in (RECORDS, CHECKPOINT, SETTINGS, SPLIT):
+            for path in forms(self.path / name):
+                path.unlink(missing_ok=True)
 
     def begin(self, simulation: Simulation, resume: bool) -> list[Record]:
         """Prepare the folder; return the records of the rounds that need not be run again."""
@@ -33,23 +47,23 @@ class RunFolder:
             self.refuse_occupied()
         self.path.mkdir(parents=True, exist_ok=True)
         records = self._resumed(simulation) if resume else []
-        write_records(self.records, records)
+        write_records(self.path, records)
         return records
 
     def keep(self, record: Record, simulation: Simulation, due: bool) -> None:
         """Add the record of a round, and a checkpoint if one is due."""
-        append_record(self.records, record, to_disk=due)
+        append_record(self.path, record, to_disk=due)
         if due:
             save_checkpoint(self.checkpoint, simulation)
 
     def interrupt(self, records: list[Record], simulation: Simulation) -> None:
         """Leave everything such that the run can go on, if the records are of all closed rounds."""
         if len(records) == simulation.server.round:
-            write_records(self.records, records)
+            write_records(self.path, records)
             save_checkpoint(self.checkpoint, simulation)
 
     def _resumed(self, simulation: Simulation) -> list[Record]:
-        records = read_records(self.records)
+        records = read_records(self.path)
         if not self.checkpoint.exists():
             if records:
                 raise ValueError(f"{self.path} holds records but no checkpoint to go on from")
@@ -57,7 +71,7 @@ class RunFolder:
         load_checkpoint(self.checkpoint, simulation)
         if len(records) < simulation.server.round:
             raise ValueError(
-                f"{self.records} has {len(records)} records, the checkpoint beside it is of round "
+                f"{self.path} has {len(records)} records, the checkpoint beside them is of round "
                 f"{simulation.server.round}"
             )
         return records[: simulation.server.round]

@@ -10,6 +10,9 @@ from typing import Any
 
 from aquila.core.fleet import DeviceId
 from aquila.runtime.ledger import Ledger, total
+from aquila.sim.packed import find_file, read_file, write_file
+
+RECORDS = "records.jsonl"
 
 
 @dataclass(frozen=True)
@@ -99,9 +102,19 @@ def from_line(line: str) -> Record:
     return Record(**values)
 
 
-def read_records(path: Path) -> list[Record]:
+def records_file(folder: Path) -> Path | None:
+    """Return where the records of a run are, compressed or not; None if it has none."""
+    return find_file(folder / RECORDS)
+
+
+def read_records(folder: Path) -> list[Record]:
     """Read all records of a run; a last line that was cut off is left out."""
-    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    path = records_file(folder)
+    try:
+        text = "" if path is None else read_file(path).decode()
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} does not hold records: it is not text") from None
+    lines = text.splitlines(keepends=True)
     records = []
     for number, line in enumerate(line for line in lines if line.endswith("\n")):
         try:
@@ -114,16 +127,14 @@ def read_records(path: Path) -> list[Record]:
     return records
 
 
-def write_records(path: Path, records: Iterable[Record]) -> None:
+def write_records(folder: Path, records: Iterable[Record]) -> None:
     """Replace the records of a run, all at once or not at all."""
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text("".join(to_line(record) for record in records))
-    temporary.replace(path)
+    write_file(folder / RECORDS, "".join(to_line(record) for record in records).encode())
 
 
-def append_record(path: Path, record: Record, to_disk: bool) -> None:
+def append_record(folder: Path, record: Record, to_disk: bool) -> None:
     """Add one record; `to_disk` waits until all records so far would survive a crash."""
-    with path.open("a") as file:
+    with (folder / RECORDS).open("a") as file:
         file.write(to_line(record))
         if to_disk:
             file.flush()

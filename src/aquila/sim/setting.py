@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 SYNTHETIC = "synthetic_"
 SETTINGS = "run.json"
 """File in the folder of a run that tells its method and setting."""
+SPLIT = "split.json"
+"""File in the folder of a run that tells which device has which sample."""
 
 
 @dataclass(frozen=True)

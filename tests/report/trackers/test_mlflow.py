@@ -42,7 +42,7 @@ def assert_holds(uri: str, run: Any, folder: Path) -> None:
     """Assert that every number of every record is there, once."""
     expected: dict[str, list[tuple[int, float]]] = {}
     sent = 0
-    for record in read_records(folder / "records.jsonl"):
+    for record in read_records(folder):
         sent += record.uplink_bytes
         for name, value in numbers(record, sent).items():
             expected.setdefault(name, []).append((record.round, value))

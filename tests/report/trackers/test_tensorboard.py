@@ -61,7 +61,7 @@ def test_a_run_reads_back_as_its_records(tmp_path):
         "run", "-m", "aquila:b_min=2", "--rounds", "5", "--out", str(out),
         "--tensorboard", str(board),
     )  # fmt: skip
-    assert curves(board / "aquila_b_min=2") == expected(read_records(out / "records.jsonl"))
+    assert curves(board / "aquila_b_min=2") == expected(read_records(out))
 
 
 def test_the_setting_becomes_hyperparameters(tmp_path):
@@ -78,7 +78,7 @@ def test_a_resumed_run_goes_on_in_the_same_curves(tmp_path):
     arguments = ("-m", "laq", "--out", str(out), "--tensorboard", str(board))
     output("run", *arguments, "--rounds", "4")
     output("run", *arguments, "--rounds", "7", "--resume")
-    assert curves(board / "laq") == expected(read_records(out / "records.jsonl"))
+    assert curves(board / "laq") == expected(read_records(out))
 
 
 def test_rounds_that_are_run_again_after_a_crash_are_not_doubled(tmp_path):

@@ -9,11 +9,10 @@ from itertools import accumulate
 from pathlib import Path
 
 from aquila.report.table import Result
-from aquila.sim.folder import RECORDS
-from aquila.sim.records import Record, read_records
+from aquila.sim.packed import find_file, read_file
+from aquila.sim.records import RECORDS, Record, read_records, records_file
+from aquila.sim.setting import SETTINGS, SPLIT
 
-FACTS = "run.json"
-SPLIT = "split.json"
 COUNTS = ("uplink_bytes", "downlink_bytes", "paper_bits", "uploads", "skips", "lost", "refused")
 MOST_DEVICES = 1_000_000
 PROBLEM = ("data", "samples", "test_samples", "model", "widths", "devices", "split", "mask_classes")
@@ -107,9 +106,9 @@ def _told_apart(runs: Sequence[Run]) -> list[Run]:
 def _run_folders(folder: Path) -> list[Path]:
     if not folder.is_dir():
         raise ValueError(f"{folder} is not a folder; a report is made of folders of runs")
-    if (folder / RECORDS).exists():
+    if records_file(folder):
         return [folder]
-    within = sorted(path.parent for path in folder.glob(f"*/{RECORDS}"))
+    within = sorted(path for path in folder.iterdir() if records_file(path))
     if not within:
         raise ValueError(
             f"{folder} holds no run: there is no {RECORDS} in it, nor in a folder in it"
@@ -118,20 +117,17 @@ def _run_folders(folder: Path) -> list[Path]:
 
 
 def _read(folder: Path) -> Run:
-    path = folder / RECORDS
-    try:
-        records = read_records(path)
-    except UnicodeDecodeError:
-        raise ValueError(f"{path} does not hold records: it is not text") from None
+    records = read_records(folder)
     for record in records:
         if not _is_sound(record):
             raise ValueError(
-                f"{path}, line {record.round + 1}, has something that is no number in place of one"
+                f"{records_file(folder)}, line {record.round + 1}, has something that is no number "
+                "in place of one"
             )
-    facts = _read_facts(folder / FACTS)
+    facts = _read_facts(folder / SETTINGS)
     label = facts.get("method")
     label = label if isinstance(label, str) and label else folder.resolve().name
-    return Run(label, folder, records, facts, _read_owners(folder / SPLIT))
+    return Run(label, folder, records, facts, _read_owners(folder))
 
 
 def _is_sound(record: Record) -> bool:
@@ -159,11 +155,13 @@ def _read_facts(path: Path) -> dict[str, object]:
     return facts
 
 
-def _read_owners(path: Path) -> list[int]:
-    if not path.exists():
+def _read_owners(folder: Path) -> list[int]:
+    path = find_file(folder / SPLIT)
+    if path is None:
         return []
+    content = read_file(path)
     try:
-        owners = json.loads(path.read_text())["device_of_sample"]
+        owners = json.loads(content)["device_of_sample"]
         sound = all(type(owner) is int and 0 <= owner < MOST_DEVICES for owner in owners)
     except (ValueError, KeyError, TypeError):
         sound = False
