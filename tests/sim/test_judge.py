@@ -102,6 +102,23 @@ def test_any_number_of_training_samples_gives_statistics():
     assert "test_loss" in problem.evaluate(problem.theta0)
 
 
+def test_last_minibatch_accuracy_is_that_of_the_latest_run():
+    x, y = images(48)
+    narrow = network(0.5)
+    problem = aquila.problem(
+        network(), shards(x, y), test=(x, y), narrower=[narrow], groups=[0, 1]
+    )  # each width has a model of its own, which tells who worked last
+    rounds = {}
+    for alpha, count in ((0.5, 5), (0.0001, 1)):
+        method = aquila.create("fedsgd", alpha=alpha)
+        run = aquila.simulate(
+            method, problem.theta0, problem.devices, rounds=count, fleet=problem.fleet,
+            evaluate=problem.evaluate,
+        )  # fmt: skip
+        rounds[alpha] = run.records[-1].metrics["last_minibatch_train_accuracy"]
+    assert rounds[0.5] != rounds[0.0001]
+
+
 def test_widths_share_the_accuracy_of_the_last_minibatch():
     x, y = images(24)
     problem = aquila.problem(

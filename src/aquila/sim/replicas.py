@@ -33,9 +33,10 @@ class Latest:
 
     def trained(self, model: FlatModule, key: Key) -> None:
         """Note a turn; threads work on devices in their order, so a copy's last turn stands."""
+        turn = key.words[1:3]
         with self._lock:
-            if key.words[1:3] >= self._turn:
-                self._turn, self._model = key.words[1:3], model
+            if turn[:1] != self._turn[:1] or turn >= self._turn:  # an earlier round: another run
+                self._turn, self._model = turn, model
 
     def accuracy(self) -> float:
         """Accuracy on the last minibatch of that turn; 0 before the first one."""
