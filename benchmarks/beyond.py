@@ -104,13 +104,21 @@ def table(paths, level):
             if level or (YARDSTICK, seed) in runs
         }
         mean = statistics.mean(levels.values())
-        print(f"\n{path.stem}: test accuracy {mean:.1%}, {len(levels)} seeds\n")
+        print(f"\n{path.stem}: {named(path, mean)}, {len(levels)} seeds\n")
         print(
             "| method | rounds | uplink KiB | paper KiB | aquila b·d / uplink | rounds / aquila's |"
         )
         print("|---|---:|---:|---:|---:|---:|")
         for method in dict.fromkeys(method for method, _ in runs):
             print(row(method, runs, levels))
+
+
+def named(path, level):
+    """Return a level in the words of what was trained."""
+    runs = find_runs(path) if path.is_dir() else []
+    if any("perplexity" in run.result.records[-1].metrics for run in runs):
+        return f"test perplexity {1 / level:.2f}"
+    return f"test accuracy {level:.1%}"
 
 
 def best(curve):
@@ -155,7 +163,9 @@ def arguments():
     runner.add_argument("--out", type=Path, default=Path("results/beyond"))
     shower = commands.add_parser("table", help="print the table of bytes to accuracy")
     shower.add_argument("results", type=Path, help="a file, a folder of them, or one of runs")
-    shower.add_argument("--level", type=float, help="accuracy to reach, from 0 to 1")
+    shower.add_argument(
+        "--level", type=float, help="accuracy to reach, from 0 to 1 (texts: 1 / perplexity)"
+    )
     return parser.parse_args()
 
 

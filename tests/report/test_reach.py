@@ -4,6 +4,7 @@ import torch
 
 import aquila
 from aquila.report.reach import Curve, Spent, curve_of
+from made_records import made_record
 from problems import ridge
 
 CURVE = Curve(
@@ -43,3 +44,8 @@ def test_the_curve_adds_up_the_records_between_evaluations():
     assert curve.uplink_bytes[-1] == sum(record.uplink_bytes for record in run.records)
     assert curve.paper_bits == (2 * 3 * 6 * 12, 4 * 3 * 6 * 12, 5 * 3 * 6 * 12)
     assert curve.accuracy[-1] == float(run.theta.norm())
+
+
+def test_a_text_is_as_good_as_its_perplexity_is_small():
+    run = [made_record(0, metrics={"perplexity": 40.0, "test_accuracy": 0.9})]
+    assert curve_of(run).accuracy == (1 / 40,)

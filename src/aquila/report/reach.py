@@ -12,7 +12,10 @@ WINDOW = 3
 
 @dataclass(frozen=True)
 class Curve:
-    """One run: at every evaluation the rounds and bytes spent so far, and the accuracy."""
+    """One run: at every evaluation the rounds and bytes spent so far, and the accuracy.
+
+    Of a text it is 1 / perplexity, the geometric mean of the probabilities of the right words.
+    """
 
     rounds: tuple[int, ...]
     uplink_bytes: tuple[int, ...]
@@ -46,14 +49,19 @@ class Spent:
     paper_bits: int
 
 
-def curve_of(records: Sequence[Record], metric: str = "test_accuracy") -> Curve:
+def curve_of(records: Sequence[Record]) -> Curve:
     """Return the curve of a run."""
     uplink = list(accumulate(record.uplink_bytes for record in records))
     paper = list(accumulate(record.paper_bits for record in records))
-    judged = [k for k, record in enumerate(records) if metric in record.metrics]
+    judged = [k for k, record in enumerate(records) if "test_accuracy" in record.metrics]
     return Curve(
         tuple(k + 1 for k in judged),
         tuple(uplink[k] for k in judged),
         tuple(paper[k] for k in judged),
-        tuple(records[k].metrics[metric] for k in judged),
+        tuple(_accuracy(records[k]) for k in judged),
     )
+
+
+def _accuracy(record: Record) -> float:
+    perplexity = record.metrics.get("perplexity")
+    return record.metrics["test_accuracy"] if perplexity is None else 1 / perplexity
