@@ -1,17 +1,21 @@
 # Two commands do everything: `make demo` trains and compares all methods, `make test` checks the project.
+# `make docs` builds the documentation as a site, to be opened at site/index.html.
 # `make deploy-demo` trains on real processes: Flower's server and three devices, on this machine.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo deploy-demo test audit clean
+.PHONY: demo deploy-demo docs test audit clean
 
 demo: $(STAMP)
 	$(BIN)/aquila compare --out runs/demo --overwrite
 
 deploy-demo: $(STAMP)
 	$(BIN)/python examples/flower/deploy.py
+
+docs: $(STAMP)
+	$(BIN)/mkdocs build --strict
 
 test: $(STAMP)
 	$(BIN)/ruff check .
@@ -28,8 +32,8 @@ audit: $(STAMP)
 $(STAMP): Makefile pyproject.toml constraints.txt $(shell find src/aquila/native -name '*.[ch]')
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint constraints.txt torch
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,report,flower]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,docs,report,flower]'
 	touch $@
 
 clean:
-	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) runs site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,48 +1,103 @@
-"""Every Python block of the documents runs, in order, as a reader would run it."""
+"""Every block of the documents that can run runs, in order, as a reader would run it."""
 
 import re
-import textwrap
+import shutil
 from pathlib import Path
 
 import pytest
+import torch
+from click.testing import CliRunner
 
 import aquila
+import shell
+from aquila.cli import main
 from aquila.methods.catalog import Entry
+from documents import DOCUMENTS, ROOT, blocks, name, with_blocks
+from problems import ridge
 
-ROOT = Path(__file__).parent.parent
-BLOCK = re.compile(r"^( *)```python\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
-DOCUMENTS = [
-    path
-    for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"))
-    if BLOCK.search(path.read_text())
-]
+ROW = re.compile(r"\|.* x(\*\*)? \|$")
+NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
 def run_blocks(path: Path) -> dict[str, object]:
     namespace: dict[str, object] = {"__name__": path.stem}
-    for match in BLOCK.finditer(path.read_text()):
-        exec(compile(textwrap.dedent(match[2]), str(path), "exec"), namespace)
+    for kind, code in blocks(path, "python", "sh"):
+        if kind == "python":
+            exec(compile(code, str(path), "exec"), namespace)
+        else:
+            for words in shell.commands(code):
+                shell.run(words)
     return namespace
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda p: str(p.relative_to(ROOT)))
-def test_blocks_run(path, tmp_path, monkeypatch, capsys):
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    """What `make demo` leaves, in short."""
+    folder = tmp_path_factory.mktemp("made") / "demo"
+    words = ["compare", "--out", str(folder), "-m", "aquila", "-m", "laq", *shell.SHORT]
+    assert CliRunner().invoke(main, words).exit_code == 0
+    return folder
+
+
+@pytest.fixture
+def checkout(tmp_path, demo, monkeypatch):
+    """A folder like the repository's, to be written to."""
+    for folder in ("experiments", "results", "tests"):
+        (tmp_path / folder).symlink_to(ROOT / folder)
+    shutil.copytree(demo, tmp_path / "runs" / "demo")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "agg")
+
+
+@pytest.mark.parametrize("path", with_blocks("python", "sh"), ids=name)
+def test_blocks_run_and_print_what_is_said(path, checkout, capsys):
     run_blocks(path)
+    printed, said = capsys.readouterr().out, "".join(text for _, text in blocks(path, "output"))
+    if said:
+        assert NUMBER.sub("#", printed) == NUMBER.sub("#", said)
+        ours, theirs = ([float(n) for n in NUMBER.findall(text)] for text in (printed, said))
+        assert ours == pytest.approx(theirs, rel=0.05)  # processors round in different ways
 
 
-def test_the_method_of_the_guide_trains():
-    entry = run_blocks(ROOT / "CONTRIBUTING.md")["sign"]
+@pytest.mark.parametrize("loss_rate", [0.0, 0.2])
+def test_the_method_of_the_guide_keeps_the_contract(loss_rate):
+    """As tests/methods/test_contract.py asks of methods that remember."""
+    entry = run_blocks(ROOT / "docs" / "add-a-method.md")["signs"]
     assert isinstance(entry, Entry)
-    import torch
+    problem, link = ridge(devices=5, dimension=30), aquila.Link(uplink_loss=loss_rate)
+    start, optimum = torch.zeros(30, dtype=torch.float64), problem.optimum()
+    method = entry(alpha=0.5 / problem.smoothness())
+    run = aquila.simulate(method, start, problem.devices, rounds=150, link=link)
+    gap, first = (problem.loss(theta) - problem.loss(optimum) for theta in (run.theta, start))
+    assert gap < (1e-2 if loss_rate else 1e-3) * first
 
-    device = [lambda theta: (float((theta - 1) @ (theta - 1)), 2 * (theta - 1))]
-    run = aquila.simulate(entry(alpha=0.05), torch.zeros(6), device, rounds=60)
-    assert run.records[-1].loss < 0.01 * run.records[0].loss
 
-
-@pytest.mark.parametrize("path", [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")], ids=str)
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name)
 def test_links_lead_somewhere(path):
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text()):
         if "://" not in target:
             assert (path.parent / target).exists(), f"{path.name} links to {target}"
+
+
+def test_the_readme_shows_rows_of_the_whole_demo():
+    shown, whole = (
+        {line.replace("*", "") for line in path.read_text().splitlines() if ROW.match(line)}
+        for path in (ROOT / "README.md", ROOT / "docs" / "choosing.md")
+    )
+    assert 4 < len(shown) < len(whole)
+    assert {re.findall(r"\w+", line)[0] for line in whole} == set(aquila.METHODS)
+    assert shown <= whole
+
+
+def test_numbers_that_help_to_choose_are_those_of_the_pages_they_come_from():
+    text = (ROOT / "docs" / "choosing.md").read_text().replace(",", "")
+    advice, _, demo = text.partition("## All methods on the digits")
+    checked = 0
+    for line in re.split(r"\n(?=[|-] )|\n\n", advice):
+        links = re.findall(r"\]\(([\w-]+\.md)", line)
+        pages = [(ROOT / "docs" / page).read_text() for page in links]
+        said = NUMBER.findall(re.sub(r"`[^`]*`|\]\([^)]*\)", "", line))
+        known = set(NUMBER.findall(" ".join([demo, *pages]).replace(",", "")))
+        assert set(said) <= known, line
+        checked += len(said)
+    assert checked > 15

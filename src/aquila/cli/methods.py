@@ -15,20 +15,24 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("name", required=False)
-def methods(name: str | None) -> None:
+@click.option("--markdown", is_flag=True, help="Print the reference as Markdown instead.")
+def methods(name: str | None, markdown: bool) -> None:
     """List all methods, or tell all about the one with this NAME."""
     from aquila.cli.progress import make_console
+    from aquila.cli.reference import page, section
     from aquila.core.parameter import nearest
     from aquila.methods import METHODS
 
     console = make_console()
-    if name is None:
+    if name is not None and name not in METHODS:
+        raise ValueError(f"there is no method {name!r}{nearest(name, METHODS)}")
+    if markdown:
+        click.echo(page(METHODS.values()) if name is None else section(METHODS[name]))
+    elif name is None:
         console.print(overview(list(METHODS.values())))
         console.print("* partly a reconstruction; `aquila methods NAME` tells more")
-    elif name in METHODS:
-        tell(METHODS[name], console)
     else:
-        raise ValueError(f"there is no method {name!r}{nearest(name, METHODS)}")
+        tell(METHODS[name], console)
 
 
 def overview(entries: list[Entry]) -> Table:

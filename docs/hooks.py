@@ -1,0 +1,52 @@
+"""What the site needs beyond `docs/`: documents of the repository's root as pages, and links.
+
+Documents are written to be read where they lie, so links between them are paths in the repository.
+Here these become links between pages. A link to a file that the site does not hold, such as a
+source, becomes the file's name.
+"""
+
+import posixpath
+import re
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parent.parent
+DOCS = "docs/"
+PAGES = {
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
+}
+DOCUMENTS = {page: document for document, page in PAGES.items()}
+LINK = re.compile(r"\[([^\]]*)\]\(([^)#:\s]+)(#[^)\s]*)?\)")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the documents of the root."""
+    for document, page in PAGES.items():
+        files.append(File.generated(config, page, abs_src_path=str(ROOT / document)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Aim links at pages; the first page needs no menus at its sides."""
+    if page.is_homepage:
+        page.meta["hide"] = ["navigation", "toc"]
+    path = page.file.src_uri
+    folder = posixpath.dirname(DOCUMENTS.get(path, DOCS + path))
+
+    def aim(link: re.Match[str]) -> str:
+        text, anchor = link[1], link[3] or ""
+        target = posixpath.normpath(posixpath.join(folder, link[2]))
+        inside = PAGES.get(target, target.removeprefix(DOCS))
+        if files.get_file_from_path(inside) is not None:
+            return f"[{text}]({inside}{anchor})"
+        if not (ROOT / target).exists():
+            return link[0]  # the build will complain
+        name = text.strip("`")
+        return f"`{name}`" if name in target else f"{text} (`{target}`)"
+
+    return LINK.sub(aim, markdown)

@@ -1,0 +1,40 @@
+"""The reference is what the command prints, and says all that the catalogue knows."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import aquila
+from aquila.cli import main
+
+REFERENCE = Path(__file__).parent.parent.parent / "docs" / "methods.md"
+
+
+def printed(*words: str) -> str:
+    result = CliRunner().invoke(main, ["methods", *words])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_the_page_is_what_the_command_prints():
+    fresh = printed("--markdown")
+    assert REFERENCE.read_text() == fresh, "run: aquila methods --markdown > docs/methods.md"
+
+
+@pytest.mark.parametrize("name", aquila.METHODS)
+def test_a_section_says_all_of_a_method(name):
+    entry, section = aquila.METHODS[name], printed(name, "--markdown")
+    assert section.startswith(f"## `{name}`\n\n{entry.summary}\n")
+    assert entry.lost_reply in section
+    assert entry.reconstruction in section
+    for parameter in entry.parameters.values():
+        row = f"| `{parameter.name}` | `{parameter.default}` | {parameter} | {parameter.help} |"
+        assert row in section
+    assert section in REFERENCE.read_text()
+
+
+def test_an_unknown_method_is_refused():
+    result = CliRunner().invoke(main, ["methods", "aqila", "--markdown"])
+    assert result.exit_code == 1
+    assert "did you mean 'aquila'?" in result.output

@@ -1,0 +1,54 @@
+"""The `aquila` commands of a shell block: checked, and run as far as a test can afford."""
+
+import shlex
+from collections.abc import Iterator
+
+import click
+from click.testing import CliRunner
+
+from aquila.cli import main
+from aquila.cli.setting import chosen_experiment
+from aquila.cli.spec import parse_spec
+from aquila.sim.setting import Setting
+
+TRAINING = ("run", "compare")
+SHORT = ["--smoke", "--rounds", "2"]
+NOT_RUN = {"fetch", "deploy", "results"}  # the network, keys, many figures; tested elsewhere
+EXCUSES = ("pip install", "aquila data fetch")  # what this machine may lack
+
+
+def commands(text: str) -> Iterator[list[str]]:
+    """Yield the words after `aquila` of each such line, without comments and redirections."""
+    for line in text.replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True)
+        if words[:1] == ["aquila"]:
+            end = words.index(">") if ">" in words else None
+            yield words[1:end]
+
+
+def check(words: list[str]) -> None:
+    """Have a command's name, options, files, setting and methods checked."""
+    context, command = click.Context(main), main
+    while isinstance(command, click.Group) and words:
+        _, command, words = command.resolve_command(context, words)
+    params = command.make_context(command.name, list(words), parent=context).params
+    if command.name in TRAINING:
+        setting = {name: params[name] for name in Setting().to_dict()}
+        chosen = chosen_experiment(params["experiment"], params["smoke"], setting)
+        for method in params["methods"] if command.name == "compare" else [params["method"]]:
+            parse_spec(method).create(chosen)
+
+
+def run(words: list[str]) -> None:
+    """Check a command and run it; training is cut to two rounds on a few samples.
+
+    Experiments of a file are run only where the document itself asks for a smoke run.
+    """
+    check(words)
+    big = any(word.endswith(".toml") for word in words) and "--smoke" not in words
+    if big or NOT_RUN & set(words):
+        return
+    short = SHORT if words[0] in TRAINING else []
+    result = CliRunner().invoke(main, words + short)
+    excused = any(excuse in result.output for excuse in EXCUSES)
+    assert result.exit_code == 0 or excused, f"aquila {shlex.join(words)}: {result.output}"
