@@ -9,6 +9,10 @@ two and writes one and the codes), and the time of the whole step beside that of
 single torch operations. On a GPU the passes are timed without launches, as one graph of several
 calls, and the share is given for the pass alone and with the folding of its partial sums; the whole
 step is timed on the clock. On the CPU everything runs on one thread.
+
+On the CPU there is a second line for each length, of the sparse quantizer: the search for the k-th
+largest coordinate, beside torch's `topk`, and the whole from vector to codes, beside the same in
+single torch operations.
 """
 
 import argparse
@@ -21,11 +25,19 @@ from datetime import date
 import torch
 
 from aquila.core.innovation import measure
-from aquila.core.passes import passes_for
-from aquila.core.quantize import range_grid
+from aquila.core.packet import code_dtype
+from aquila.core.passes import passes_for, plain
+from aquila.core.quantize import (
+    DEAD_ZONE,
+    SPARSE_LEVELS,
+    range_grid,
+    sparse,
+    width_of_levels,
+)
 
 LENGTHS = (11_173_962, 19_000_000, 100_000_000)
 BITS = 4
+SHARE = 0.01
 
 
 def step_in_torch(g, q):
@@ -39,6 +51,18 @@ def step_in_torch(g, q):
     dq = codes.to(v.dtype).mul_(step).add_(low)
     norms = [torch.linalg.vector_norm(x, dtype=torch.float64).item() for x in (dq, v - dq)]
     return codes, q + dq, norm, norms
+
+
+def sparse_in_torch(v):
+    """The sparse quantizer by single operations."""
+    sizes = v.abs()
+    least = float(sizes.topk(round(SHARE * v.numel()), sorted=False).values.min())
+    threshold = max(least, DEAD_ZONE * float(sizes.max()) / SPARSE_LEVELS)
+    step = v.new_tensor([threshold / DEAD_ZONE])
+    magnitude = (sizes / step + (1 - DEAD_ZONE)).floor_()
+    magnitude[sizes == threshold] = 1
+    top = int(magnitude.max())
+    return (magnitude * v.sign() + top).to(code_dtype(width_of_levels(top)))
 
 
 def on_the_clock(work, repeats):
@@ -147,6 +171,25 @@ def row(d, device, repeats, bandwidth):
     }
 
 
+def sparse_row(d, repeats):
+    v = torch.randn(d)
+    k = round(SHARE * d)
+    assert torch.equal(sparse(v, SHARE).codes, sparse_in_torch(v))
+    search = on_the_clock(lambda: passes_for(v).kth_largest(v, k), repeats)
+    topk = on_the_clock(lambda: plain.kth_largest(v, k), repeats)
+    whole = on_the_clock(lambda: sparse(v, SHARE), repeats)
+    operations = on_the_clock(lambda: sparse_in_torch(v), repeats)
+    return {
+        "d": d,
+        "share": SHARE,
+        "search_us": round(1e6 * search, 1),
+        "topk_us": round(1e6 * topk, 1),
+        "sparse_us": round(1e6 * whole, 1),
+        "sparse_in_torch_us": round(1e6 * operations, 1),
+        "faster": round(operations / whole, 2),
+    }
+
+
 def machine(device):
     if device == "cuda":
         return torch.cuda.get_device_name()
@@ -160,19 +203,19 @@ def main():
     given = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    about = {"machine": machine(given.device), "torch": torch.__version__, "seed": 0}
+    about = {
+        "date": str(date.today()),
+        "machine": machine(given.device),
+        "torch": torch.__version__,
+        "seed": 0,
+    }
     bandwidth = copy_bandwidth(given.device)
     for d in LENGTHS:
-        print(
-            json.dumps(
-                {
-                    "date": str(date.today()),
-                    **about,
-                    **row(d, given.device, given.repeats, bandwidth),
-                }
-            ),
-            flush=True,
-        )
+        rows = [row(d, given.device, given.repeats, bandwidth)]
+        if given.device == "cpu":
+            rows.append(sparse_row(d, given.repeats))
+        for timed in rows:
+            print(json.dumps({**about, **timed}), flush=True)
 
 
 if __name__ == "__main__":

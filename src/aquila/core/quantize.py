@@ -8,8 +8,8 @@ from typing import Literal
 import torch
 
 from aquila.core.packet import MAX_BITS, Codes, Dense, code_dtype
-from aquila.core.passes import plain
-from aquila.core.passes.grid import Grid
+from aquila.core.passes import passes_for, plain
+from aquila.core.passes.grid import Grid, SparseGrid
 from aquila.core.random import Key
 from aquila.core.vector import Vector, max_norm
 
@@ -87,21 +87,19 @@ def sparse(v: Vector, share: float) -> Codes | None:
     psi = sign(v) floor(|v| / step + 0.4): what is below t is sent as zero. A coordinate that is
     sent loses 5/9 of its energy or more, so ||v - dq||² <= (1 - 5/9 share) ||v||² for every v (up
     to 1e9 coordinates, and a share of 0.7; beyond, SPARSE_LEVELS may bind).
-    Equal magnitudes are sent together. The zero vector has no grid and gives None.
+    Equal magnitudes are sent together. The zero vector has no grid and gives None, and so does NaN.
     """
-    sizes = v.abs()
-    largest = max_norm(v)
+    passes, largest = passes_for(v), max_norm(v)
     count = max(1, round(share * v.numel()))
-    least = float(sizes.topk(count, sorted=False).values.min()) if v.numel() else 0.0
-    threshold = max(least, DEAD_ZONE * largest / SPARSE_LEVELS)
+    least = passes.kth_largest(v, count) if v.numel() else 0.0
+    threshold = max(DEAD_ZONE * largest / SPARSE_LEVELS, least)  # in this order NaN stays NaN
     step = v.new_full((1,), threshold / DEAD_ZONE)
     if not bool(step > 0):
         return None
-    magnitude = (sizes / step + (1 - DEAD_ZONE)).floor_()
-    magnitude[sizes == threshold] = 1  # rounding must not lose the k-th
-    top = int(magnitude.max())
+    grid = SparseGrid(float(step), 1 - DEAD_ZONE, threshold)
+    top = int(plain.magnitudes_on(grid, torch.tensor(largest, dtype=v.dtype)))
     bits = width_of_levels(top)
-    codes = (magnitude * v.sign() + top).to(code_dtype(bits))
+    codes = passes.sparse_codes(v, grid, top, code_dtype(bits))
     return Codes(codes, bits, -(step * top), step, v.numel())
 
 

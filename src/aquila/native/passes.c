@@ -4,19 +4,9 @@
  * j, j + LANES, j + 2 LANES, ... and the lanes are then folded by halves. A chunk of consecutive
  * coordinates meets a chunk of consecutive lanes, as CHUNK divides LANES.
  */
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+#include "vectors.h"
 
-#include <stdint.h>
-#include <string.h>
-
-enum { LANES = 65536, CHUNK = 1024 };
-
-#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__) && __GNUC__ >= 12
-#define FOR_EACH_CPU __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define FOR_EACH_CPU
-#endif
+enum { LANES = 65536 };
 
 typedef struct {
     double largest, step, last;
@@ -66,21 +56,10 @@ typedef struct {
         }                                                                                         \
     }
 
-#define DEFINE_NARROW(CODE)                                                                       \
-    FOR_EACH_CPU static void narrow_##CODE(CODE *restrict narrow, const int32_t *restrict codes,  \
-                                           size_t count)                                          \
-    {                                                                                             \
-        for (size_t i = 0; i < count; i++) narrow[i] = (CODE)codes[i];                            \
-    }
-
 DEFINE_MEASURE(float, uint32_t)
 DEFINE_MEASURE(double, uint64_t)
 DEFINE_QUANTIZE(float)
 DEFINE_QUANTIZE(double)
-DEFINE_NARROW(uint8_t)
-DEFINE_NARROW(uint16_t)
-
-static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
 /* Lanes that a vector fills, rounded up to a power of two; the others would only add zeros. */
 static size_t lanes_of(size_t count)
@@ -140,15 +119,8 @@ static void quantize(const char *gradient, const char *memory, char *moved, char
             quantize_float(g, q, m, wide, some, grid, sent + lane, error + lane, i < LANES);
         else
             quantize_double(g, q, m, wide, some, grid, sent + lane, error + lane, i < LANES);
-        if (code_item == 1) narrow_uint8_t(c, wide, some);
-        if (code_item == 2) narrow_uint16_t(c, wide, some);
-        if (code_item == 4) memcpy(c, wide, some * sizeof *wide);
+        store_codes(c, wide, some, code_item);
     }
-}
-
-static int holds(const Py_buffer *vector, const char *format)
-{
-    return vector->format != NULL && strcmp(vector->format, format) == 0;
 }
 
 static int are_alike(const Py_buffer *vectors, int count)
@@ -163,24 +135,6 @@ static int are_alike(const Py_buffer *vectors, int count)
 static double most(const Py_buffer *vector)
 {
     return vector->itemsize == sizeof(float) ? INT32_MAX - 127 : INT32_MAX;
-}
-
-static void release(Py_buffer *buffers, int count)
-{
-    while (count-- > 0) PyBuffer_Release(&buffers[count]);
-}
-
-/* Takes the buffers of all objects or, with an exception set, of none. */
-static int acquire(PyObject **objects, Py_buffer *buffers, int count, int first_written)
-{
-    for (int i = 0; i < count; i++) {
-        int flags = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (i < first_written ? 0 : PyBUF_WRITABLE);
-        if (PyObject_GetBuffer(objects[i], &buffers[i], flags) < 0) {
-            release(buffers, i);
-            return -1;
-        }
-    }
-    return 0;
 }
 
 static PyObject *measured(const Py_buffer *gradient, const Py_buffer *memory)
@@ -235,11 +189,9 @@ static PyObject *py_quantize(PyObject *self, PyObject *args)
                           &grid.largest, &grid.step, &grid.last))
         return NULL;
     if (acquire(objects, buffers, 4, 2) < 0) return NULL;
-    Py_ssize_t item = codes->itemsize;
     if (!are_alike(buffers, 3))
         PyErr_SetString(PyExc_ValueError, "vectors must be of one length and one float type");
-    else if ((item != 1 && item != 2 && item != 4) ||
-             codes->len / item != gradient->len / gradient->itemsize)
+    else if (!are_codes_of(codes, gradient))
         PyErr_SetString(PyExc_ValueError, "there must be one code of 1, 2 or 4 bytes a coordinate");
     else if (!(grid.last >= 0 && grid.last <= most(gradient)))
         PyErr_SetString(PyExc_ValueError, "the last code must be a number of at most 31 bits");

@@ -1,8 +1,9 @@
-"""The two passes over gradient and memory that a quantized innovation costs.
+"""The passes over vectors that quantizing costs.
 
-The first measures v = g - q, the second gives the codes of v on a grid and the new memory; neither
-stores v. There are three makes of them that give the same bits: `cpu` in C, `gpu` in Triton, and
-`plain` in torch operations, which says what the others must do.
+An innovation takes two: the first measures v = g - q, the second gives the codes of v on a grid and
+the new memory; neither stores v. Sparse codes take a search for the k-th largest coordinate and a
+pass on the grid that it sets. There are three makes of them that give the same bits: `cpu` in C,
+`gpu` in Triton, and `plain` in torch operations, which says what the others must do.
 """
 
 from functools import cache
@@ -11,19 +12,27 @@ from typing import Protocol
 import torch
 
 from aquila.core.passes import cpu, plain
-from aquila.core.passes.grid import Grid, Quantized
+from aquila.core.passes.grid import Grid, Quantized, SparseGrid
 
 _FLOATS = torch.float32, torch.float64
 
 
 class Passes(Protocol):
-    """One make of the two passes, over vectors of one length, type and device."""
+    """One make of the passes, over vectors of one length, type and device."""
 
     def measure(self, gradient: torch.Tensor, memory: torch.Tensor | None) -> tuple[float, float]:
         """Return max |v| and ||v||² of v = gradient - memory; no memory counts as zero."""
 
     def quantize(self, gradient: torch.Tensor, memory: torch.Tensor, grid: Grid) -> Quantized:
         """Return the codes of v on the grid, the memory moved by dq, ||dq||² and ||v - dq||²."""
+
+    def kth_largest(self, v: torch.Tensor, k: int) -> float:
+        """Return the k-th largest |v_i| of a vector without NaN; equal ones count each."""
+
+    def sparse_codes(
+        self, v: torch.Tensor, grid: SparseGrid, top: int, code: torch.dtype
+    ) -> torch.Tensor:
+        """Return top + n for every coordinate, in type `code`; top is the n of max |v|."""
 
 
 def passes_for(*vectors: torch.Tensor) -> Passes:

@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
-from aquila.core.passes.grid import Grid, Quantized
-from aquila.native import passes
+from aquila.core.passes.grid import Grid, Quantized, SparseGrid
+from aquila.native import passes, sparse
 
 
 def measure(gradient: torch.Tensor, memory: torch.Tensor | None) -> tuple[float, float]:
@@ -22,6 +22,18 @@ def quantize(gradient: torch.Tensor, memory: torch.Tensor, grid: Grid) -> Quanti
         grid.largest, grid.step, grid.last,
     )  # fmt: skip
     return Quantized(codes, moved, sent, error)
+
+
+def kth_largest(v: torch.Tensor, k: int) -> float:
+    """Return the k-th largest |v_i|."""
+    return sparse.kth_largest(_array(v), k)
+
+
+def sparse_codes(v: torch.Tensor, grid: SparseGrid, top: int, code: torch.dtype) -> torch.Tensor:
+    """Return top + n for every coordinate."""
+    codes = torch.empty_like(v, dtype=code)
+    sparse.codes(_array(v), _array(codes), grid.step, grid.lift, grid.threshold, top)
+    return codes
 
 
 def _array(tensor: torch.Tensor) -> NDArray[Any]:

@@ -1,4 +1,4 @@
-"""What the second pass is given and what it gives."""
+"""What the passes that give codes are given, and what they give."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -14,6 +14,18 @@ class Grid:
     step: float
     last: float
     code: torch.dtype
+
+
+@dataclass(frozen=True)
+class SparseGrid:
+    """Points `step * n` for whole n, chosen as n = sign(v) floor(|v| / step + lift).
+
+    A size of exactly `threshold` gives 1: rounding must not lose it.
+    """
+
+    step: float
+    lift: float
+    threshold: float
 
 
 class Quantized(NamedTuple):

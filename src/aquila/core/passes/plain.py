@@ -2,7 +2,7 @@
 
 import torch
 
-from aquila.core.passes.grid import Grid, Quantized
+from aquila.core.passes.grid import Grid, Quantized, SparseGrid
 
 LANES = 65536
 """Partial sums of a sum of squares; `core/vector.py` says how they are used."""
@@ -27,6 +27,23 @@ def codes_on(grid: Grid, v: torch.Tensor) -> torch.Tensor:
     step = v.new_full((1,), grid.step)  # CUDA multiplies by the inverse of a plain number
     psi = ((v + grid.largest) / step + 0.5).floor_()
     return psi.nan_to_num_(0.0).clamp_(0, grid.last).to(grid.code)
+
+
+def kth_largest(v: torch.Tensor, k: int) -> float:
+    """Return the k-th largest |v_i|."""
+    return float(v.abs().topk(k, sorted=False).values.min())
+
+
+def sparse_codes(v: torch.Tensor, grid: SparseGrid, top: int, code: torch.dtype) -> torch.Tensor:
+    """Return top + n for every coordinate."""
+    return (magnitudes_on(grid, v.abs()) * v.sign() + top).to(code)
+
+
+def magnitudes_on(grid: SparseGrid, sizes: torch.Tensor) -> torch.Tensor:
+    """Return |n| = floor(size / step + lift), and 1 for the threshold."""
+    step = sizes.new_full((1,), grid.step)  # as in codes_on
+    whole = (sizes / step + grid.lift).floor_()
+    return whole.masked_fill_(sizes == grid.threshold, 1)
 
 
 def sum_of_squares(v: torch.Tensor) -> float:
