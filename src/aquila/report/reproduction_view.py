@@ -23,6 +23,10 @@ LEGEND = (
 )
 
 
+DIVERGED = 1e5
+"""Perplexity that needs no digits."""
+
+
 def screen_table(row: Row, lines: Sequence[Line]) -> Table:
     """Return a row as a table of at most 100 columns."""
     table = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False, title_justify="left")
@@ -39,14 +43,15 @@ def screen_table(row: Row, lines: Sequence[Line]) -> Table:
 
 
 def markdown(reproduced: Reproduced) -> str:
-    """Return rows as Markdown."""
-    parts = []
+    """Return rows as a page of Markdown."""
+    number = reproduced[0][0].table
+    parts = [f"# Table {'I' * number} of the paper, beside our runs", "", LEGEND]
     for row, lines in reproduced:
-        parts += [f"**{row.describe()}**", ""]
+        parts += [f"## {row.describe()}", ""]
         parts += [_piped(headings(row)), _piped(["---", *["---:"] * (len(headings(row)) - 1)])]
         parts += [_piped(cells(row, line)) for line in lines]
-        parts += ["", *notes(row, lines), ""]
-    return "\n".join([*parts, LEGEND])
+        parts += [line for note in notes(row, lines) for line in ("", note)] + [""]
+    return "\n".join(parts)
 
 
 def comma_separated(reproduced: Reproduced) -> str:
@@ -116,7 +121,9 @@ def _piped(texts: Sequence[str]) -> str:
 
 
 def _number(value: float | None, digits: int) -> str:
-    return "-" if value is None else f"{value:.{digits}f}"
+    if value is None:
+        return "-"
+    return f"{value:.{digits}f}" if value < DIVERGED else f"{value:.1e}"
 
 
 def _saved(share: float | None) -> str:

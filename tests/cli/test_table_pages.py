@@ -1,0 +1,19 @@
+"""The pages of the tables are what the command prints of the committed runs."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from aquila.cli import main
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.mark.parametrize("number", ["2", "3"])
+def test_the_page_is_what_the_command_prints(number):
+    words = ["table", number, "--markdown", "--results", str(ROOT / "results")]
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 0, result.output
+    page = ROOT / "docs" / f"table{number}.md"
+    assert page.read_text() == result.output, f"run: aquila table {number} --markdown > {page.name}"
