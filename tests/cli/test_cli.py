@@ -114,7 +114,7 @@ def test_the_folder_tells_every_parameter(tmp_path):
     )
     facts = json.loads((tmp_path / "run" / "run.json").read_text())
     assert facts["parameters"] == {
-        "alpha": 0.5, "beta": 0.7, "b_min": "2", "level_rule": "paper", "work": "gradient",
+        "alpha": 0.5, "beta": 0.7, "b_min": 2, "level_rule": "paper", "work": "gradient",
     }  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from aquila.core.packet import Codes, Dense
 from aquila.core.quantize import (
     dither,
     levels_of_width,
+    lottery,
     midrise,
     midrise_or_dense,
     sparse,
@@ -270,3 +271,66 @@ def test_one_huge_coordinate_does_not_widen_the_codes_without_end():
 @pytest.mark.parametrize("zero", [[0.0], [0.0, -0.0], []])
 def test_the_zero_vector_has_no_sparse_codes(zero):
     assert sparse(torch.tensor(zero), 0.1) is None
+
+
+def lots_for(v, seed=0):
+    return Key((seed,)).uniform(v)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@STABLE
+@given(numbers=vectors(2.0**60, 32), share=SHARES, seed=st.integers(0, 9))
+def test_a_lottery_rounds_to_one_of_the_two_nearest(dtype, numbers, share, seed):
+    v = torch.tensor(numbers, dtype=dtype)
+    assume(float(v.abs().max()) > 1e-15)
+    step = float(v.double().abs().mean()) / share
+    codes = lottery(v, share, lots_for(v, seed))
+    decoded = torch.zeros_like(v) if codes is None else codes.decode()
+    assert (decoded * v >= 0).all()
+    assert ((decoded - v).abs().double() <= step * (1 + 1e-5)).all()
+
+
+@STABLE
+@given(vectors(1e3, 32), SHARES)
+def test_a_lottery_is_right_on_average_and_varies_no_more_than_promised(numbers, share):
+    """Over lots at equal distances, which stand for all of them."""
+    v = torch.tensor(numbers, dtype=torch.float64)
+    assume(float(v.abs().max()) > 1e-3)
+    lots = (torch.arange(1000, dtype=torch.float64) + 0.5) / 1000
+    drawn = [lottery(v, share, lot.expand(len(v))) for lot in lots]
+    uploads = torch.stack([torch.zeros_like(v) if c is None else c.decode() for c in drawn])
+    step = float(v.abs().mean()) / share
+    assert float((uploads.mean(0) - v).abs().max()) <= 1.1e-3 * step
+    variance = float(((uploads - v) ** 2).mean(0).sum())
+    assert variance <= step * float(v.abs().sum()) + 1.1e-3 * step**2 * len(v)
+    assert float((uploads != 0).double().mean(0).sum()) <= share * len(v) * 1.002 + 1e-3 * len(v)
+
+
+def test_a_lottery_by_hand():
+    v = torch.tensor([1.0, -1.0, 6.0, 0.0], dtype=torch.float64)  # the step is 8 / (0.5 * 4) = 4
+    codes = lottery(v, 0.5, torch.tensor([0.7, 0.8, 0.6, 0.99], dtype=torch.float64))
+    np.testing.assert_allclose(codes.decode().numpy(), [0, -4, 8, 0])
+    assert codes.bits == 3
+    assert codes.codes.tolist() == [2, 1, 4, 2]
+
+
+def test_a_lottery_without_a_winner_has_no_codes():
+    assert lottery(torch.tensor([1.0, -2.0]), 0.1, torch.zeros(2)) is None
+    for zero in ([0.0], [0.0, -0.0], []):
+        assert lottery(torch.tensor(zero), 0.1, torch.full((len(zero),), 0.99)) is None
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_lottery_sends_about_its_share(dtype):
+    v = normal(100_000, dtype=dtype)
+    for share in (0.001, 0.01, 0.3):
+        winners = int((lottery(v, share, lots_for(v)).decode() != 0).sum())
+        assert winners == pytest.approx(share * len(v), rel=0.2)
+
+
+def test_one_coordinate_that_holds_everything_takes_all_the_steps():
+    v = torch.full((1000,), 1e-9)
+    v[7] = 1e9
+    decoded = lottery(v, 0.5, lots_for(v)).decode()
+    assert decoded[7] == pytest.approx(1e9, rel=2e-3)
+    assert int((decoded != 0).sum()) == 1

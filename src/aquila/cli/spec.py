@@ -30,12 +30,15 @@ class Spec:
 
     def settled(self, experiment: Experiment) -> dict[str, object]:
         """Return all parameters: what was asked for, else the experiment's, else defaults."""
+        from aquila.core.parameter import check_arguments
         from aquila.methods import METHODS
 
-        known = METHODS[self.name].parameters if self.name in METHODS else {}
-        common = experiment.setting.method_defaults
-        values = {name: common.get(name, known[name].default) for name in known}
-        return {**values, **experiment.methods.get(self.name, {}), **self.parameters}
+        asked = {**experiment.methods.get(self.name, {}), **self.parameters}
+        if self.name not in METHODS:
+            return asked
+        entry, common = METHODS[self.name], experiment.setting.method_defaults
+        values = {n: common.get(n, known.default) for n, known in entry.parameters.items()}
+        return {**check_arguments(self.name, entry.factory, {**values, **asked})}
 
     def create(self, experiment: Experiment) -> Method:
         """Make the method."""

@@ -73,11 +73,26 @@ def dither(v: Vector, levels: int, key: Key, norm: Norm = "max", bucket: int = 0
     ratio = rows.abs() / step.clamp_min(torch.finfo(v.dtype).tiny)[:, None]
     magnitude = (ratio + _rows(key.uniform(v), bucket)).floor_()
     magnitude.clamp_max_(_last_float(levels, v.dtype))
-    bits = width_of_levels(levels)
-    exact = v.dtype if bits <= 24 else torch.float64  # float32 counts up to 2**24 only
-    codes = ((magnitude * rows.sign()).to(exact) + levels).reshape(-1)[: v.numel()]
-    # -(step * levels) and not -norm, so that the middle code decodes to exactly zero
-    return Codes(codes.to(code_dtype(bits)), bits, -(step * levels), step, bucket)
+    signed = (magnitude * rows.sign()).reshape(-1)[: v.numel()]
+    return _centred(signed, levels, step, bucket)
+
+
+def lottery(v: Vector, share: float, lots: Vector) -> Codes | None:
+    """Unbiased quantizer with a wide step: every coordinate draws a lot, about a share of them win.
+
+    The step is ||v||_1 / (share * d), and psi = sign(v) floor(|v| / step + lot), lots being uniform
+    in [0, 1): what is below the step is sent as one whole step with probability |v| / step, and
+    else as zero. On average dq is v, at most share * d coordinates are not zero, and
+    ||dq - v||² <= ||v||_1² / (share * d) <= ||v||² / share, for every v.
+    None if nobody wins, as in the zero vector.
+    """
+    mean = float(torch.linalg.vector_norm(v, 1, dtype=torch.float64)) / max(1, v.numel())
+    step = v.new_full((1,), mean / share)
+    if not bool(step > 0):
+        return None
+    magnitude = (v.abs() / step).add_(lots).floor_()
+    top = int(magnitude.max())
+    return _centred(magnitude.mul_(v.sign()), top, step, v.numel()) if top else None
 
 
 def sparse(v: Vector, share: float) -> Codes | None:
@@ -111,6 +126,15 @@ def levels_of_width(bits: int) -> int:
 def width_of_levels(levels: int) -> int:
     """Bits that hold the 2 * levels + 1 values of a dithered coordinate."""
     return math.ceil(math.log2(2 * levels + 1))
+
+
+def _centred(signed: torch.Tensor, levels: int, step: Vector, bucket: int) -> Codes:
+    """Return codes of whole steps from -levels to levels; the middle one is exactly zero."""
+    bits = width_of_levels(levels)
+    exact = signed.dtype if bits <= 24 else torch.float64  # float32 counts up to 2**24 only
+    codes = (signed.to(exact) + levels).to(code_dtype(bits))
+    # -(step * levels) and not -norm, so that the middle code decodes to exactly zero
+    return Codes(codes, bits, -(step * levels), step, bucket)
 
 
 def _rows(v: Vector, bucket: int) -> torch.Tensor:

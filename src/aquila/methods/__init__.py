@@ -4,6 +4,7 @@ from aquila.core.method import Method
 from aquila.core.parameter import nearest
 from aquila.methods.adaquantfl import adaquantfl, adaquantfl_levels
 from aquila.methods.aquila import aquila
+from aquila.methods.aquila_lots import aquila_lots
 from aquila.methods.aquila_zero import aquila_zero
 from aquila.methods.catalog import Entry
 from aquila.methods.diana import diana
@@ -23,6 +24,7 @@ METHODS: dict[str, Entry] = {
     for entry in (
         aquila,
         aquila_zero,
+        aquila_lots,
         fedsgd,
         fedavg,
         qsgd,

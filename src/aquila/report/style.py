@@ -11,15 +11,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # Okabe and Ito's palette without its yellow, which is lost on white paper
-OWN = ("#D55E00", "#4A1F00", "#882255", "#D55E00")
+OWN = ("#D55E00", "#4A1F00", "#882255", "#C40233", "#C40233")
 OTHERS = ("#0072B2", "#009E73", "#E69F00", "#56B4E9", "#CC79A7", "#000000", "#999999")
 DASHES = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (6, 1, 1, 1)))
 RESOLUTION = 200
 
 
 def is_own(label: str) -> bool:
-    """Say whether a run is of AQUILA or AQUILA-Zero."""
-    return label.partition(" ")[0] in ("aquila", "aquila_zero")
+    """Say whether a run is of AQUILA or of a method that builds on it."""
+    return label.startswith("aquila")
 
 
 def line_styles(labels: Sequence[str]) -> list[dict[str, Any]]:

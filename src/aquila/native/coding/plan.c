@@ -3,6 +3,9 @@
 /* Lists of exceptions are written for at most one in this many codes: from there on coding every
  * symbol is as fast. */
 enum { RARE = 8 };
+/* Nor for few in a short stretch, unless it is a handful: the table of their gaps would take more
+ * than coding every symbol. */
+enum { HANDFUL = 8, FEW = 1 << 11, SHORT = 1 << 18 };
 enum { TABLE_BITS = 6, STREAM_BITS = 200 };
 
 static uint64_t information(uint64_t count) { return count ? count * log_of((uint32_t)count) : 0; }
@@ -109,7 +112,9 @@ Choice choose(const Statistics *s, const Source *source) {
     if (s->cost >= (uint64_t)s->total * bits) return (Choice){PACKED, 0, 0};
     if (bits <= NARROW) centre = most_frequent(s);
     folded_counts(folded, s, bits, centre);
-    if (s->total - folded[0] <= rare) return (Choice){SPARSE, centre, s->total - folded[0]};
+    uint32_t others = s->total - folded[0];
+    bool few = bits <= NARROW && others >= HANDFUL && others < FEW && s->total < SHORT;
+    if (others <= rare && !few) return (Choice){SPARSE, centre, others};
     if (bits <= NARROW && folded[2] > folded[1]) {
         centre = (centre + 1) & mask_of(bits);
         folded_counts(folded, s, bits, centre);

@@ -1,31 +1,26 @@
 """What each part of AQUILA-Zero is worth: the method with one part at a time switched off.
 
-    python benchmarks/ablation.py experiments/beyond/digits_*.toml --seeds 0 1 2
-    python benchmarks/beyond.py table results/beyond/ablation
+    python benchmarks/ablation_zero.py experiments/beyond/digits_*.toml --seeds 0 1 2
+    python benchmarks/beyond.py table results/beyond/ablation_zero
 
 Without the entropy coder the bytes are those of the column of the papers' count. Runs that are
 already there are left out, as in benchmarks/beyond.py, which also makes the table.
 """
 
-import argparse
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import torch
-from beyond import YARDSTICK, append, read, train
+from variants import main
 
-from aquila.cli.spec import parse_spec
 from aquila.core import quantize
 from aquila.core.innovation import aquila_level, measure
-from aquila.core.method import Method, Turn, Work, local_work, theta_of
+from aquila.core.method import Turn, Work, local_work, theta_of
 from aquila.core.packet import Codes, Packet, code_dtype
 from aquila.core.vector import Vector, squared_norm
 from aquila.methods.aquila_zero import MEMORY, Debt
-from aquila.methods.damped import DampedMemoryServer
-from aquila.sim.experiment import read_experiment
 
 SHARE = 0.01
 
@@ -97,35 +92,5 @@ VARIANTS = {
 }
 
 
-def methods(experiment):
-    """Return AQUILA as printed and all variants by name."""
-    setting = experiment.setting
-    made = {YARDSTICK: parse_spec(YARDSTICK).create(experiment)}
-    for name, parts in VARIANTS.items():
-        device = Device(setting.alpha, setting.work, **parts)
-        made[name] = Method(name, device, DampedMemoryServer(setting.alpha, device.eta))
-    return made
-
-
-def run(paths, seeds, out):
-    """Run what is missing."""
-    out.mkdir(parents=True, exist_ok=True)
-    for path in paths:
-        target = out / f"{path.stem}.jsonl"
-        for seed in seeds:
-            experiment = read_experiment(path, {"seed": seed})
-            done = read(target)
-            missing = {n: m for n, m in methods(experiment).items() if (n, seed) not in done}
-            problem = experiment.setting.problem()[0] if missing else None
-            for name, method in missing.items():
-                append(target, name, seed, train(method, experiment.setting, problem))
-                print(f"{path.stem}, seed {seed}: {name}", flush=True)
-
-
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("experiments", nargs="+", type=Path)
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--out", type=Path, default=Path("results/beyond/ablation"))
-    given = parser.parse_args()
-    run(given.experiments, given.seeds, given.out)
+    main(__doc__, Device, VARIANTS, "ablation_zero")
