@@ -2,7 +2,7 @@
 
     python benchmarks/beyond.py run experiments/beyond/digits_*.toml --seeds 0 1 2
     python benchmarks/beyond.py table results/beyond
-    python benchmarks/beyond.py table results/cifar10_resnet18_iid_45_rounds --level 0.78
+    python benchmarks/beyond.py table results/resnet18_iid --level 0.78
 
 `run` writes one JSON line a run, with what was spent at every evaluation, to a file named after
 the experiment, and leaves out runs that are already there: started again, it goes on where it was.

@@ -94,7 +94,7 @@ class WordScores(nn.Linear):
     """Linear map of a token to a score for every word.
 
     On a GPU the product has some scores more than there are words: with rows of an odd length, as
-    33,279 is, it would take five times as long.
+    33,279 is, it would be left to slow kernels.
     """
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
