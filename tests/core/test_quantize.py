@@ -296,14 +296,14 @@ def test_a_lottery_is_right_on_average_and_varies_no_more_than_promised(numbers,
     """Over lots at equal distances, which stand for all of them."""
     v = torch.tensor(numbers, dtype=torch.float64)
     assume(float(v.abs().max()) > 1e-3)
-    lots = (torch.arange(1000, dtype=torch.float64) + 0.5) / 1000
+    lots = (torch.arange(200, dtype=torch.float64) + 0.5) / 200
     drawn = [lottery(v, share, lot.expand(len(v))) for lot in lots]
     uploads = torch.stack([torch.zeros_like(v) if c is None else c.decode() for c in drawn])
     step = float(v.abs().mean()) / share
-    assert float((uploads.mean(0) - v).abs().max()) <= 1.1e-3 * step
+    assert float((uploads.mean(0) - v).abs().max()) <= 5.1e-3 * step
     variance = float(((uploads - v) ** 2).mean(0).sum())
-    assert variance <= step * float(v.abs().sum()) + 1.1e-3 * step**2 * len(v)
-    assert float((uploads != 0).double().mean(0).sum()) <= share * len(v) * 1.002 + 1e-3 * len(v)
+    assert variance <= step * float(v.abs().sum()) + 5.1e-3 * step**2 * len(v)
+    assert float((uploads != 0).double().mean(0).sum()) <= share * len(v) * 1.01 + 5e-3 * len(v)
 
 
 def test_a_lottery_by_hand():

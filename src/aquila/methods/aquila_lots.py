@@ -15,42 +15,24 @@ arXiv 1901.09269).
 
 from dataclasses import dataclass
 
-import torch
-
-from aquila.core.method import Method, Oracle, Turn, Work, local_work, theta_of
-from aquila.core.packet import Packet
+from aquila.core.method import Method
+from aquila.core.packet import Codes
 from aquila.core.quantize import lottery
 from aquila.core.random import Key
-from aquila.core.vector import Vector, error_ratio
-from aquila.methods.aquila_zero import ShareOption
-from aquila.methods.catalog import Alpha, WorkOption, entry
-from aquila.methods.damped import DampedMemoryServer
-from aquila.methods.memory import Memory
+from aquila.core.vector import Vector
+from aquila.methods.catalog import Alpha, ShareOption, WorkOption, entry
+from aquila.methods.damped import DampedMemoryDevice, DampedMemoryServer
 
 
 @dataclass(frozen=True)
-class AquilaLotsDevice:
-    """Lottery and memory of a device."""
+class Lottery:
+    """Draws a fresh lot for every coordinate."""
 
-    alpha: float
     share: float
-    eta: float
-    work: Work
 
-    def init(self, like: Vector) -> Memory:
-        """Start with nothing remembered."""
-        return Memory(torch.zeros_like(like))
-
-    def step(self, state: Memory, order: Packet, oracle: Oracle, key: Key) -> Turn[Memory]:
-        """Send u = Q(g - q_m), or skip if no coordinate wins, and move q_m by η u."""
-        loss, gradient = local_work(oracle, theta_of(order), self.work, self.alpha)
-        v = gradient - state.q
-        codes = lottery(v, self.share, key.uniform(v))
-        if codes is None:
-            return Turn(state, Packet(order.round), {"loss": loss})
-        u = codes.decode()
-        notes = {"loss": loss, "error_ratio": error_ratio(v, u)}
-        return Turn(Memory(state.q + self.eta * u), Packet(order.round, codes), notes)
+    def __call__(self, v: Vector, key: Key) -> Codes | None:
+        """Return the codes of the winners."""
+        return lottery(v, self.share, key.uniform(v))
 
 
 @entry(
@@ -66,5 +48,5 @@ def aquila_lots(
 ) -> Method:
     """A grid with a zero on which every coordinate draws a lot: the few that win are sent."""
     eta = 1 / (1 + 1 / share)  # the rate at which a memory learns most, whatever the gradient
-    device = AquilaLotsDevice(alpha, share, eta, work)
+    device = DampedMemoryDevice(alpha, eta, Lottery(share), work)
     return Method("aquila_lots", device, DampedMemoryServer(alpha, eta))

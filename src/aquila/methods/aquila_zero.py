@@ -14,23 +14,16 @@ the damped memory that of DIANA (Mishchenko et al. 2019, arXiv 1901.09269).
 """
 
 from dataclasses import dataclass
-from typing import Annotated
 
 import torch
 
 from aquila.core.method import Method, Oracle, Turn, Work, local_work, theta_of
 from aquila.core.packet import Packet
-from aquila.core.parameter import Bounds
 from aquila.core.quantize import sparse
 from aquila.core.random import Key
 from aquila.core.vector import Vector, relative_size, squared_norm
-from aquila.methods.catalog import Alpha, WorkOption, entry
+from aquila.methods.catalog import Alpha, ShareOption, WorkOption, entry
 from aquila.methods.damped import DampedMemoryServer
-
-ShareOption = Annotated[
-    float, Bounds("share of the coordinates sent in a round", above=0, high=0.7)
-]
-
 
 MEMORY = 0.5
 """Rate η of the memory against the share: a memory that outruns the quantizer would swing."""

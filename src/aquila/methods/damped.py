@@ -1,4 +1,4 @@
-"""Part: a server for devices whose memories follow their gradients slowly.
+"""Parts: devices whose memories follow their gradients slowly, and their server.
 
 A device uploads u, what the server should use beyond its memory q_m this round, and moves the
 memory by a part of it, q_m <- q_m + η u. The server moves its average alike, so q̄ = mean(q_m)
@@ -7,14 +7,48 @@ after every round, whatever gets lost.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 
 from aquila.core.fleet import DeviceId, Fleet
-from aquila.core.method import broadcast, uploads
-from aquila.core.packet import Packet
+from aquila.core.method import Oracle, Turn, Work, broadcast, local_work, theta_of, uploads
+from aquila.core.packet import Codes, Packet
 from aquila.core.random import Key
-from aquila.core.vector import Vector
+from aquila.core.vector import Vector, error_ratio
+from aquila.methods.memory import Memory
+
+
+class Quantizer(Protocol):
+    """Turns a vector into codes that are right on average; None if there is nothing to send."""
+
+    def __call__(self, v: Vector, key: Key) -> Codes | None:
+        """Quantize by the randomness of a key."""
+
+
+@dataclass(frozen=True)
+class DampedMemoryDevice:
+    """Sends what its gradient holds beyond its memory, quantized."""
+
+    alpha: float
+    eta: float
+    quantizer: Quantizer
+    work: Work
+
+    def init(self, like: Vector) -> Memory:
+        """Start with nothing remembered."""
+        return Memory(torch.zeros_like(like))
+
+    def step(self, state: Memory, order: Packet, oracle: Oracle, key: Key) -> Turn[Memory]:
+        """Send u = Q(g - q_m), or skip if there is nothing to send, and move q_m by η u."""
+        loss, gradient = local_work(oracle, theta_of(order), self.work, self.alpha)
+        v = gradient - state.q
+        codes = self.quantizer(v, key)
+        if codes is None:
+            return Turn(state, Packet(order.round), {"loss": loss})
+        u = codes.decode()
+        notes = {"loss": loss, "error_ratio": error_ratio(v, u)}
+        return Turn(Memory(state.q + self.eta * u), Packet(order.round, codes), notes)
 
 
 @dataclass(frozen=True, eq=False)

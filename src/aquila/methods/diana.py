@@ -9,45 +9,28 @@ Here the memory is called q, as everywhere.
 from dataclasses import dataclass
 from typing import Annotated
 
-import torch
-
-from aquila.core.method import Method, Oracle, Turn, Work, local_work, theta_of
-from aquila.core.packet import Packet
+from aquila.core.method import Method
+from aquila.core.packet import Codes
 from aquila.core.parameter import Bounds
 from aquila.core.quantize import Norm, dither, levels_of_width
 from aquila.core.random import Key
-from aquila.core.vector import Vector, error_ratio
+from aquila.core.vector import Vector
 from aquila.methods.catalog import Alpha, UploadBits, WorkOption, entry
-from aquila.methods.damped import DampedMemoryServer
-from aquila.methods.memory import Memory
+from aquila.methods.damped import DampedMemoryDevice, DampedMemoryServer
 from aquila.methods.qsgd import BucketOption, NormOption
 
 
 @dataclass(frozen=True)
-class DianaDevice:
-    """Dithered differences to a damped memory."""
+class Dither:
+    """The quantizer of QSGD (Algorithm 1, lines 5 to 7, has it act on g - h_m)."""
 
-    alpha: float
-    eta: float
     bits: int
     norm: Norm
     bucket: int
-    work: Work
 
-    def init(self, like: Vector) -> Memory:
-        """Start with h_m = 0."""
-        return Memory(torch.zeros_like(like))
-
-    def step(self, state: Memory, order: Packet, oracle: Oracle, key: Key) -> Turn[Memory]:
-        """Send u = Q(g - h_m) and move h_m by η u (Algorithm 1, lines 5 to 7)."""
-        loss, gradient = local_work(oracle, theta_of(order), self.work, self.alpha)
-        v = gradient - state.q
-        codes = dither(v, levels_of_width(self.bits), key, self.norm, self.bucket)
-        if codes is None:
-            return Turn(state, Packet(order.round), {"loss": loss})
-        u = codes.decode()
-        notes = {"loss": loss, "error_ratio": error_ratio(v, u)}
-        return Turn(Memory(state.q + self.eta * u), Packet(order.round, codes), notes)
+    def __call__(self, v: Vector, key: Key) -> Codes | None:
+        """Return dithered codes."""
+        return dither(v, levels_of_width(self.bits), key, self.norm, self.bucket)
 
 
 @entry(
@@ -65,5 +48,5 @@ def diana(
     work: WorkOption = "gradient",
 ) -> Method:
     """Dithered differences to a memory that follows the gradient slowly."""
-    device = DianaDevice(alpha, eta, bits, norm, bucket, work)
+    device = DampedMemoryDevice(alpha, eta, Dither(bits, norm, bucket), work)
     return Method("diana", device, DampedMemoryServer(alpha, eta))

@@ -15,8 +15,7 @@ from aquila.core.packet import Packet
 from aquila.core.quantize import sparse
 from aquila.core.random import Key
 from aquila.core.vector import Vector, error_ratio
-from aquila.methods.aquila_zero import ShareOption
-from aquila.methods.catalog import Alpha, WorkOption, entry
+from aquila.methods.catalog import Alpha, ShareOption, WorkOption, entry
 from aquila.methods.memory import Memory, MemoryServer
 
 
