@@ -87,7 +87,7 @@ def cells(row: Row, line: Line) -> list[str]:
         _number(line.printed, 2),
         _number(line.paper_gib, 2),
         _number(line.printed_gib, 2),
-        _number(line.uplink_gib, 2),
+        _number(line.uplink_gib, 2 if (line.uplink_gib or 0) >= 1 else 3),
         _number(line.downlink_gib, 1),
         "-" if line.uploads is None else f"{line.uploads}/{line.skips}",
         _saved(line.printed_saving),
