@@ -38,6 +38,7 @@ def read(path):
         return {
             (run.result.label, run.facts["seed"]): curve_of(run.result.records)
             for run in find_runs(path)
+            if run.folder.parent == path
         }
     lines = path.read_text().splitlines(keepends=True) if path.exists() else []
     runs = [json.loads(line) for line in lines if line.endswith("\n")]

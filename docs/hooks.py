@@ -32,10 +32,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Aim links at pages; the first page needs no menus at its sides."""
-    if page.is_homepage:
-        page.meta["hide"] = ["navigation", "toc"]
+    """Aim links at pages; the first page and wide tables need no menus at their sides."""
     path = page.file.src_uri
+    if page.is_homepage or path.startswith("table"):
+        page.meta["hide"] = ["navigation", "toc"]
     folder = posixpath.dirname(DOCUMENTS.get(path, DOCS + path))
 
     def aim(link: re.Match[str]) -> str:

@@ -314,6 +314,23 @@ def test_a_lottery_by_hand():
     assert codes.codes.tolist() == [2, 1, 4, 2]
 
 
+@pytest.mark.parametrize("huge", [1e37, float("inf"), float("nan")])
+def test_a_lottery_of_steps_beyond_the_type_has_no_codes(huge):
+    assert lottery(torch.full((9,), huge), 0.004, torch.full((9,), 0.99)) is None
+
+
+def test_a_lottery_does_not_depend_on_the_number_of_threads():
+    v, threads = normal(300_001, dtype=torch.float64), torch.get_num_threads()
+    steps = set()
+    try:
+        for count in (1, 2, 3, 7):
+            torch.set_num_threads(count)
+            steps.add(float(lottery(v, 0.01, lots_for(v)).step))
+    finally:
+        torch.set_num_threads(threads)
+    assert len(steps) == 1
+
+
 def test_a_lottery_without_a_winner_has_no_codes():
     assert lottery(torch.tensor([1.0, -2.0]), 0.1, torch.zeros(2)) is None
     for zero in ([0.0], [0.0, -0.0], []):

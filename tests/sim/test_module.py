@@ -163,6 +163,28 @@ def test_looking_at_a_module_keeps_nothing_of_it_alive():
     assert [output() for output in made] == [None]
 
 
+class Slope(nn.Module):
+    """Answers with the slope of its own output."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(5, 3)
+
+    def forward(self, x):
+        with torch.enable_grad():
+            x = x.clone().requires_grad_()
+            y = self.inner(x).tanh()
+            (slope,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+        return y + slope.sum(1, keepdim=True)
+
+
+def test_a_module_may_differentiate_within_itself():
+    problem = aquila.problem(Slope(), [data()])
+    loss, gradient = problem.devices[0].oracle(Key((0, 0, 0))).gradient(problem.theta0)
+    assert gradient.norm() > 0
+    assert loss > 0
+
+
 def test_a_single_gpu_is_chosen_from_outside():
     with pytest.raises(ValueError, match="choose it by CUDA_VISIBLE_DEVICES"):
         aquila.problem(network(), [data()], device="cuda:1")

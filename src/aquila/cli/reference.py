@@ -11,8 +11,8 @@ INTRODUCTION = """\
 # All methods
 
 `aquila methods --markdown` prints this page; it is made from the code and cannot differ from it. In
-Python a method is `aquila.create("laq", alpha=0.1, bits=4)`, on the command line
-`-m laq:alpha=0.1,bits=4`. A name or value that is not allowed is refused with a sentence that says
+Python a method is `aquila.create("laq", alpha=0.1, bits=8)`, on the command line
+`-m laq:alpha=0.1,bits=8`. A name or value that is not allowed is refused with a sentence that says
 what is. [When to use which method](choosing.md) compares them by what was measured;
 [Add a method](add-a-method.md) shows how to write one.
 

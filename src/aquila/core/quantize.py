@@ -11,7 +11,7 @@ from aquila.core.packet import MAX_BITS, Codes, Dense, code_dtype
 from aquila.core.passes import passes_for, plain
 from aquila.core.passes.grid import Grid, SparseGrid
 from aquila.core.random import Key
-from aquila.core.vector import Vector, max_norm
+from aquila.core.vector import Vector, max_norm, sum_norm
 
 Norm = Literal["max", "l2"]
 
@@ -84,12 +84,12 @@ def lottery(v: Vector, share: float, lots: Vector) -> Codes | None:
     in [0, 1): what is below the step is sent as one whole step with probability |v| / step, and
     else as zero. On average dq is v, at most share * d coordinates are not zero, and
     ||dq - v||² <= ||v||_1² / (share * d) <= ||v||² / share, for every v.
-    None if nobody wins, as in the zero vector.
+    None if nobody wins, as in the zero vector, if the step is too large for the type, and for NaN.
     """
-    mean = float(torch.linalg.vector_norm(v, 1, dtype=torch.float64)) / max(1, v.numel())
-    step = v.new_full((1,), mean / share)
-    if not bool(step > 0):
+    wide = sum_norm(v) / (share * max(1, v.numel()))
+    if not torch.finfo(v.dtype).tiny <= wide <= torch.finfo(v.dtype).max:
         return None
+    step = v.new_full((1,), wide)
     magnitude = (v.abs() / step).add_(lots).floor_()
     top = int(magnitude.max())
     return _centred(magnitude.mul_(v.sign()), top, step, v.numel()) if top else None

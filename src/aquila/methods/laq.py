@@ -4,7 +4,8 @@ The innovation is quantized to a fixed width and uploaded when it is large again
 steps and the quantization errors, or when the device has been silent for t_bar rounds. The
 original sums over devices; here, where the server averages, its factor 1 / (α² M²) becomes 1 / α².
 The steps are averaged over those there are, at most D, so each weighs more in the first rounds.
-With fewer than 4 bits the error terms can silence every device.
+Where the quantization error is of the size of the gradient, the error terms can silence every
+device: on the digits at 4 bits and fewer, at 11 million coordinates at 6.
 """
 
 from dataclasses import dataclass

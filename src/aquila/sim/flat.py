@@ -91,13 +91,14 @@ class FlatModule:
         """Find out by a pass over some inputs what training does."""
         parameters, kept = self.theta.untyped_storage().data_ptr(), {}
 
-        def note(tensor: torch.Tensor) -> None:  # kept itself, an output would keep its own graph
+        def note(tensor: torch.Tensor) -> torch.Tensor:
             if tensor.untyped_storage().data_ptr() != parameters:
                 kept[tensor.data_ptr()] = tensor.nbytes
+            return tensor.detach()  # kept itself, an output would keep its own graph alive
 
         with (
             self._randomness(Key((0,))),
-            torch.autograd.graph.saved_tensors_hooks(note, lambda never_read: never_read),
+            torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor),
         ):
             before = _generator_state(x.device)
             outputs = self.outputs(channels_last(x), self.module)  # not compiled: an unusual shape
