@@ -40,6 +40,14 @@ def test_no_compression_saves_nothing():
     assert "1.0 x" in render(fedsgd)
 
 
+def test_a_run_that_got_worse_is_named():
+    records = result("fedsgd").records
+    rising = [replace(records[0], round=n, loss=2.0 + n) for n in range(12)]
+    falling = [replace(records[0], round=n, loss=20.0 - n) for n in range(12)]
+    text = render(Result("up", rising), Result("down", falling), Result("short", rising[:3]))
+    assert "Not trained: up." in text
+
+
 def test_latest_metric_wins():
     records = result("fedsgd").records
     judged = [replace(records[0], metrics={"a": 1.0}), replace(records[1], metrics={"a": 2.0})]

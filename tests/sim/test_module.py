@@ -137,6 +137,14 @@ def test_running_statistics_are_refused():
         aquila.problem(module, [data()])
 
 
+@pytest.mark.parametrize(
+    "shards", [data(), [data()[0].numpy()], [(data()[0].numpy(), data()[1].numpy())], ["ab"]]
+)
+def test_shards_that_are_no_pairs_of_tensors_are_refused(shards):
+    with pytest.raises(ValueError, match="shard 0 must be a pair of tensors"):
+        aquila.problem(network(), shards)
+
+
 def test_shards_that_do_not_fit_are_refused():
     x, y = data()
     with pytest.raises(ValueError, match="shard 1 has 30 inputs and 29 targets"):

@@ -1,11 +1,14 @@
 """AQUILA-Lots: a grid with a zero on which every coordinate draws a lot, and few of them win.
 
 Our own answer to AQUILA (Zhao et al., arXiv 2308.00258), whose grid has no zero and whose skip rule
-never fires under gradient noise. What a gradient holds beyond the device's memory, v = g - q_m, is
-sent as u = Q(v): a coordinate is told as one wide step, with a probability in proportion to its
-size, and is silent otherwise. So u is v on average, and only a `share` of the coordinates costs
-bytes. The memory follows slowly, q_m <- q_m + η u, and makes the method exact where gradients are:
-what devices will always disagree about is learned, and then neither told nor drawn for any more.
+hardly ever fires under gradient noise. What a gradient holds beyond the device's memory,
+v = g - q_m, is sent as u = Q(v): a coordinate is told as one wide step, with a probability in
+proportion to its size, and is silent otherwise. So u is v on average, and only a `share` of the
+coordinates costs bytes. The memory follows slowly, q_m <- q_m + η u, and makes the method exact
+where gradients are: what devices will always disagree about is learned, and then neither told nor
+drawn for any more.
+Lots are noisy, and M devices average the noise: where a loss is steep in all directions, α L may be
+about 2 M `share` at most. For few devices or small models AQUILA-Zero is the steadier choice.
 docs/beyond.md has the derivation, the measurements and what did not work.
 
 Drawing in proportion to size is that of Wangni et al. (2018, arXiv 1710.09854) and of QSGD

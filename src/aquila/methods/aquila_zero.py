@@ -1,8 +1,8 @@
 """AQUILA-Zero: error feedback on a grid with a zero, sized by how many coordinates it may spend.
 
 Our own answer to AQUILA (Zhao et al., arXiv 2308.00258), whose grid has no zero and whose skip rule
-never fires under gradient noise. A device adds what its gradient holds beyond its memory to what it
-still owes the server, e <- e + g - q_m; it sends u = Q(e), in which only the `share` of the
+hardly ever fires under gradient noise. A device adds what its gradient holds beyond its memory to
+what it still owes the server, e <- e + g - q_m; it sends u = Q(e), in which only the `share` of the
 coordinates that stand out are not zero; it keeps the rest, e <- e - u, and lets the memory follow
 slowly, q_m <- q_m + η u. So a coordinate is silent until what it has to say is worth its bytes: the
 skip rule works by coordinate, and noise is told only as far as it piles up. The memory makes the

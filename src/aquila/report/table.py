@@ -20,6 +20,9 @@ HEADINGS = (
 )  # fmt: skip
 
 
+SOME_ROUNDS = 10
+"""Rounds after which a loss should have fallen."""
+
 NARROW = 70
 SPARED = ("level", "paper")
 """Columns that a narrow terminal has no room for."""
@@ -67,6 +70,12 @@ class Result:
         levels = [level for r in self.records for level in r.levels.values()]
         return sum(levels) / len(levels) if levels else None
 
+    @property
+    def got_worse(self) -> bool:
+        """Whether a run of some length ends with a larger loss than it began with."""
+        losses = [r.loss for r in self.records if r.loss is not None]
+        return len(losses) >= SOME_ROUNDS and not losses[-1] <= losses[0]
+
     def last_metric(self, name: str) -> float | None:
         """Return the latest value of a metric."""
         return next((r.metrics[name] for r in reversed(self.records) if name in r.metrics), None)
@@ -90,6 +99,12 @@ def results_table(results: Sequence[Result], fleet: Fleet, width: int = 100) -> 
         "uplink: MiB of real frames. paper: MiB of "
         "bits x coordinates.\nsaving: uplink of dense frames in every reply over this uplink."
     )
+    worse = [result.label for result in results if result.got_worse]
+    if worse:
+        table.caption += (
+            f"\nNot trained: {', '.join(worse)}. The loss is above that of the first round; a "
+            "smaller alpha may help."
+        )
     return table
 
 

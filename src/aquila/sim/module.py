@@ -193,13 +193,27 @@ def _check_work(
 def _check(shards: Sequence[Batch], groups: Sequence[int], modules: int) -> None:
     if not shards:
         raise ValueError("a problem needs at least one shard of data")
-    for number, (x, y) in enumerate(shards):
+    for number, shard in enumerate(shards):
+        if not _is_pair_of_tensors(shard):
+            raise ValueError(
+                f"shard {number} must be a pair of tensors, inputs and targets; shards are a list "
+                "of such pairs, one for each device"
+            )
+        x, y = shard
         if len(x) == 0 or len(x) != len(y):
             raise ValueError(f"shard {number} has {len(x)} inputs and {len(y)} targets")
     if len(groups) != len(shards):
         raise ValueError(f"groups names {len(groups)} devices, but there are {len(shards)} shards")
     if not all(0 <= group < modules for group in groups):
         raise ValueError(f"groups must be from 0 to {modules - 1}, one for each module")
+
+
+def _is_pair_of_tensors(shard: object) -> bool:
+    return (
+        isinstance(shard, tuple | list)
+        and len(shard) == 2
+        and all(isinstance(part, torch.Tensor) for part in shard)
+    )
 
 
 def _seen(targets: torch.Tensor, classes: int) -> torch.Tensor:
