@@ -32,7 +32,7 @@ audit: $(STAMP)
 $(STAMP): Makefile pyproject.toml constraints.txt $(shell find src/aquila/native -name '*.[ch]')
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint constraints.txt torch
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,docs,report,flower]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,docs,report,flower,tensorboard,mlflow]'
 	touch $@
 
 clean:

@@ -3,8 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
+import numpy as np
 import torch
+
+import aquila
 
 Vector = torch.Tensor
 Function = Callable[[Vector], tuple[float, Vector]]
@@ -70,3 +74,19 @@ def ridge(devices: int = 5, dimension: int = 20, rows: int = 40, seed: int = 0) 
     # every device has an optimum of its own, so that its gradient at the common one is not zero
     targets = [A @ normal(dimension) + 0.1 * normal(rows) for A in blocks]
     return Ridge(blocks, targets, weight=0.1)
+
+
+def gradients(problem: Ridge) -> Callable[[np.ndarray], np.ndarray]:
+    """Return a function of the model that gives all devices' gradients, one row a device."""
+
+    def at(theta: np.ndarray) -> np.ndarray:
+        return np.stack([local(torch.from_numpy(theta))[1].numpy() for local in problem.devices])
+
+    return at
+
+
+def states(simulation: aquila.Simulation) -> list[Any]:
+    """Return the devices' states once they know what the server has of them."""
+    for m, device in enumerate(simulation.devices):
+        device.settle(simulation.server.acks[m])
+    return [device.state for device in simulation.devices]

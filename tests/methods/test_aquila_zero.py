@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import aquila
-from problems import ridge
+from problems import gradients, ridge, states
 
 
 def sparse(v, share):
@@ -36,24 +36,11 @@ def problem():
     return ridge(devices=10, dimension=40, rows=60)
 
 
-def gradients(problem):
-    def at(theta):
-        return np.stack([local(torch.from_numpy(theta))[1].numpy() for local in problem.devices])
-
-    return at
-
-
 def start(problem, share, step=0.2, dtype=torch.float64, **options):
     """Return a run from zero with a step size of `step` / L."""
     method = aquila.create("aquila_zero", alpha=step / problem.smoothness(), share=share)
     theta0 = torch.zeros(problem.dimension, dtype=dtype)
     return aquila.Simulation(method, theta0, problem.devices, **options)
-
-
-def states(simulation):
-    for m, device in enumerate(simulation.devices):
-        device.settle(simulation.server.acks[m])
-    return [device.state for device in simulation.devices]
 
 
 @pytest.mark.parametrize("share", [0.05, 0.25])

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import aquila
-from problems import ridge
+from problems import gradients, ridge
 
 
 class Reference:
@@ -32,13 +32,6 @@ class Reference:
 @pytest.fixture(scope="module")
 def problem():
     return ridge(devices=10, dimension=40, rows=60)
-
-
-def gradients(problem):
-    def at(theta):
-        return np.stack([local(torch.from_numpy(theta))[1].numpy() for local in problem.devices])
-
-    return at
 
 
 def start(problem, share, **parameters):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import aquila
-from problems import ridge
+from problems import ridge, states
 
 
 class Reference:
@@ -70,12 +70,6 @@ def distance(problem, simulation):
     """Way to the optimum that is left, against the whole way."""
     optimum = problem.optimum()
     return float(torch.linalg.norm(simulation.theta - optimum) / torch.linalg.norm(optimum))
-
-
-def states(simulation):
-    for m, device in enumerate(simulation.devices):
-        device.settle(simulation.server.acks[m])
-    return [device.state for device in simulation.devices]
 
 
 @pytest.mark.parametrize(

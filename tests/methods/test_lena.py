@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import aquila
-from problems import ridge
+from problems import gradients, ridge, states
 
 
 def midrise(v, bits):
@@ -66,23 +66,10 @@ def problem():
     return ridge(devices=10, dimension=40, rows=60)
 
 
-def gradients(problem):
-    def at(theta):
-        return np.stack([local(torch.from_numpy(theta))[1].numpy() for local in problem.devices])
-
-    return at
-
-
 def start(name, problem, share, dtype=torch.float64, **parameters):
     """Return a run from zero with a step size of `share` / L."""
     method = aquila.create(name, alpha=share / problem.smoothness(), **parameters)
     return aquila.Simulation(method, torch.zeros(problem.dimension, dtype=dtype), problem.devices)
-
-
-def states(simulation):
-    for m, device in enumerate(simulation.devices):
-        device.settle(simulation.server.acks[m])
-    return [device.state for device in simulation.devices]
 
 
 @pytest.mark.parametrize("bits", [32, 6])
