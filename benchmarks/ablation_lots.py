@@ -20,7 +20,8 @@ from aquila.core.method import Turn, Work, local_work, theta_of
 from aquila.core.packet import Codes, Packet
 from aquila.core.vector import Vector, squared_norm
 
-SHARE = 0.004
+SHARE = 64 / 9610
+"""What AQUILA-Lots takes for the MLP on digits."""
 OMEGA = 1 / SHARE
 EVEN_OMEGA = OMEGA / 4
 """About what gradients have, which are not flat."""

@@ -17,7 +17,6 @@ SOUND = {
     "aquila": {"b_min": 2},
     "adaquantfl_levels": {"s_0": 32},
     "aquila_zero": {"share": 0.2},
-    "aquila_lots": {"share": 0.7},
     "ef21": {"share": 0.5},
     "diana": {"bits": 6},
     "eden": {"bits": 6},

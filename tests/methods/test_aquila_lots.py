@@ -5,6 +5,8 @@ import pytest
 import torch
 
 import aquila
+from aquila.core.fleet import Fleet
+from aquila.core.packet import Dense, Packet, WireError
 from aquila.core.random import Key, Purpose
 from problems import gradients, ridge, states
 
@@ -78,9 +80,9 @@ def test_an_upload_costs_a_fraction_of_a_bit_a_coordinate():
     generator = torch.Generator().manual_seed(1)
     gradient = torch.randn(200_000, generator=generator)
     method = aquila.create("aquila_lots", alpha=0.1)
-    run = aquila.simulate(method, torch.zeros(200_000), [lambda t: (0.0, gradient)], rounds=3)
+    run = aquila.simulate(method, torch.zeros(200_000), [lambda t: (0.0, gradient)] * 10, rounds=3)
     # 0.4 % of the coordinates: 0.038 bits a coordinate say which, 0.004 the signs
-    assert all(r.uplink_bytes * 8 < 0.05 * 200_000 for r in run.records)
+    assert all(r.uplink_bytes * 8 < 0.05 * 200_000 * 10 for r in run.records)
 
 
 def test_nothing_new_is_a_skip():
@@ -88,3 +90,39 @@ def test_nothing_new_is_a_skip():
     zero = [lambda theta: (0.0, torch.zeros_like(theta))] * 2
     run = aquila.simulate(method, torch.zeros(20), zero, rounds=2)
     assert [r.skips for r in run.records] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("coordinates", "devices", "share"),
+    [
+        (1_000_000, 10, 0.004),
+        (1_000_000, 100, 0.004),
+        (1_000_000, 2, 0.02),
+        (1_000_000, 1, 0.04),
+        (6_400, 10, 0.01),
+        (40, 10, 0.7),
+    ],
+)
+def test_few_devices_and_small_models_send_more(coordinates, devices, share):
+    fleet, theta = Fleet.uniform(coordinates, devices), torch.zeros(coordinates)
+    server = aquila.create("aquila_lots").server
+    _, orders = server.orders(server.init(theta, fleet), fleet, 0, Key((0,)))
+    assert {order.scalar("share") for order in orders.values()} == {share}
+
+
+@pytest.mark.parametrize("devices", [1, 2, 10])
+def test_by_default_no_fleet_is_too_small(devices):
+    """At 0.4 % the same runs diverge."""
+    problem = ridge(devices=devices, dimension=40, rows=60)
+    method = aquila.create("aquila_lots", alpha=0.5 / problem.smoothness())
+    run = aquila.simulate(method, torch.zeros(40), problem.devices, rounds=60)
+    best = problem.loss(problem.optimum())
+    assert problem.loss(run.theta) - best < 0.01 * (problem.loss(torch.zeros(40)) - best)
+
+
+@pytest.mark.parametrize("share", [0.0, -1.0, 0.8, float("nan")])
+def test_an_order_for_an_impossible_share_is_refused(problem, share):
+    device = aquila.create("aquila_lots").device
+    order = Packet(4, Dense(torch.zeros(40)), {"share": share})
+    with pytest.raises(WireError, match="order of round 4 asks for a share of .* at most 0.7"):
+        device.step(device.init(torch.zeros(40)), order, None, Key((0,)))

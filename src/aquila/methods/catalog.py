@@ -10,7 +10,8 @@ from aquila.core.parameter import Bounds, Parameter, check_arguments, parameters
 Alpha = Annotated[float, Bounds("step size of the server, and of local steps", 1e-9, 1e9)]
 WorkOption = Annotated[Work, "what a device computes: one gradient, or local epochs of descent"]
 UploadBits = Annotated[int, Bounds("bits a coordinate of an upload", 2, 31)]
-ShareOption = Annotated[float, Bounds("share of the coordinates sent in a round", 1e-9, 0.7)]
+MOST_SHARE = 0.7
+ShareOption = Annotated[float, Bounds("share of the coordinates sent in a round", 1e-9, MOST_SHARE)]
 
 
 @dataclass(frozen=True)
