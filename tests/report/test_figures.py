@@ -133,11 +133,13 @@ def test_real_bits_a_coordinate():
 
 
 def test_aquila_stands_out_and_no_two_runs_look_alike():
-    labels = ["aquila", "aquila b_min=2", "aquila_like", *(f"method {n}" for n in range(12))]
+    labels = ["aquila", "aquila b_min=2", "aquila_like", *(f"method n={n}" for n in range(12))]
     styles = line_styles(labels)
     widths = [style["linewidth"] for style in styles]
     assert min(widths[:2]) > max(widths[2:])
-    assert len({(style["color"], str(style["linestyle"])) for style in styles}) == len(labels)
+    looks = {(style["color"], str(style["linestyle"]), style["alpha"]) for style in styles}
+    assert len(looks) == len(labels)
+    assert styles[0]["color"] == styles[2]["color"] != styles[1]["color"]
 
 
 def test_negative_values_keep_a_straight_scale():

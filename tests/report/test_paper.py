@@ -17,6 +17,7 @@ NAMES = {
     "LENA": "lena_tables", "MARINA": "marina", "AQUILA": "aquila",
 }  # fmt: skip
 ROWS = [row for table in TABLES for row in paper_rows(table)]
+(CIFAR10,) = [row for row in ROWS if row.table == 2 and row.title == "CIFAR-10, IID"]
 
 
 def file_of(row: Row) -> Path:
@@ -59,8 +60,8 @@ def test_a_run_of_the_experiment_file_is_of_this_row_alone(row, tmp_path):
     "change",
     [
         {"data": "synthetic_cifar10"}, {"model": "cnn"}, {"split": "dirichlet:0.5"},
-        {"devices": 20}, {"widths": "1,0.25"}, {"samples": 500}, {"loss_rate": 0.1},
-        {"participation": 0.5}, {"test_samples": 10},
+        {"devices": 20}, {"widths": "1,0.25"}, {"widths": None}, {"samples": 500},
+        {"loss_rate": 0.1}, {"participation": 0.5}, {"test_samples": 10}, {"downlink": 0.5},
     ],
 )  # fmt: skip
 def test_runs_of_another_setting_are_of_no_row(change, tmp_path):
@@ -69,13 +70,18 @@ def test_runs_of_another_setting_are_of_no_row(change, tmp_path):
 
 
 def test_differences_are_named(tmp_path):
-    (row,) = [row for row in ROWS if row.table == 2 and row.title == "CIFAR-10, IID"]
     made_run(
-        tmp_path / "run", "aquila beta=0.5", [made_record(0)], batch_size=250, work="gradient",
-        widths="1.0", parameters={"beta": "0.5"},
-    )  # fmt: skip
+        tmp_path / "run", "laq", [made_record(0)], batch_size=250, work="gradient", widths="1.0"
+    )
     (run,) = find_runs(tmp_path)
-    assert row.holds(run)
-    assert row.differences(run) == [
-        "work gradient, not epochs", "batch_size 250, not 256", "beta 0.5, not 0.1",
-    ]  # fmt: skip
+    assert CIFAR10.holds(run)
+    assert CIFAR10.differences(run) == ["work gradient, not epochs", "batch_size 250, not 256"]
+
+
+@pytest.mark.parametrize(("beta", "of_the_row"), [(0.1, True), ("0.1", True), (0.5, False)])
+def test_a_run_at_another_beta_belongs_to_the_figures(tmp_path, beta, of_the_row):
+    label = f"aquila beta={beta}"
+    made_run(tmp_path / "run", label, [made_record(0)], parameters={"beta": beta})
+    (run,) = find_runs(tmp_path)
+    assert CIFAR10.holds(run) == of_the_row
+    assert CIFAR10.label(run) == ("aquila" if of_the_row else label)

@@ -81,7 +81,7 @@ def test_a_finished_run_is_not_run_again(tmp_path):
 def test_a_folder_with_a_run_is_not_written_over(tmp_path):
     simulate(out=tmp_path)
     before = (tmp_path / RECORDS).read_bytes()
-    with pytest.raises(ValueError, match="already holds a run"):
+    with pytest.raises(ValueError, match="already holds a run; resume=True goes on with it, or"):
         simulate(out=tmp_path)
     assert (tmp_path / RECORDS).read_bytes() == before
 

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import click
 
+from aquila.cli.warning import warn_of_broken
+
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path))
@@ -20,5 +22,6 @@ def figures(folder: Path, out: Path | None) -> None:
     from aquila.report.figures import draw_all
     from aquila.report.runs import find_runs
 
-    for path in draw_all(find_runs(folder), folder, out or folder / "figures"):
+    runs = find_runs(folder, warn_of_broken)
+    for path in draw_all(runs, folder, out or folder / "figures"):
         click.echo(path)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from aquila.cli.warning import warn_of_broken
+
 if TYPE_CHECKING:
     from aquila.report.page import Counts, Run
 
@@ -37,6 +39,8 @@ def write_report(folders: Sequence[Path], path: Path) -> Path:
     from aquila.report.page import read_runs, write_page
 
     found = read_runs(folders)
+    for reason in found.broken:
+        warn_of_broken(reason)
     return write_page(found, path, command_lines([r.facts for r in found.runs]), class_counts_of)
 
 

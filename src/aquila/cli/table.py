@@ -4,6 +4,8 @@ from pathlib import Path
 
 import click
 
+from aquila.cli.warning import warn_of_broken
+
 
 @click.command()
 @click.argument("number", type=click.Choice(["2", "3"]), metavar="2|3")
@@ -27,7 +29,7 @@ def table(number: str, results: Path, form: str | None) -> None:
     from aquila.report.reproduction_view import LEGEND, comma_separated, markdown, screen_table
     from aquila.report.runs import find_runs
 
-    runs = find_runs(results)
+    runs = find_runs(results, warn_of_broken)
     reproduced = [(row, lines(row, runs)) for row in paper_rows(int(number))]
     if form is not None:
         click.echo({"csv": comma_separated, "markdown": markdown}[form](reproduced), nl=False)

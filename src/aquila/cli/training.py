@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from aquila.sim.records import Record
     from aquila.tasks.partition import Partition
 
+CHOICES = (
+    "--resume goes on with it, --overwrite throws it away, or choose another folder with --out"
+)
+
 
 def claim(
     spec: Spec, out: Path | None, trackers: Sequence[Tracker], resume: bool, overwrite: bool
@@ -30,7 +34,7 @@ def claim(
     if out is not None:
         if overwrite:
             RunFolder(out).clear()
-        RunFolder(out).refuse_occupied()
+        RunFolder(out).refuse_occupied(CHOICES)
     for tracker in trackers:
         tracker.claim(spec.file_name, overwrite)
 

@@ -7,12 +7,12 @@ one bit Q gives signs, which is the paper's code; at more, a uniform grid stands
 Lloyd-Max points, because a frame holds uniform grids.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-from aquila.core.fleet import DeviceId, Fleet
-from aquila.core.method import Method, Oracle, Turn, Work, broadcast, local_work, theta_of, uploads
+from aquila.core.fleet import DeviceId
+from aquila.core.method import Method, Oracle, Turn, Work, local_work, theta_of, uploads
 from aquila.core.packet import Packet, WireError
 from aquila.core.parameter import Bounds
 from aquila.core.quantize import midrise
@@ -20,7 +20,7 @@ from aquila.core.random import Key
 from aquila.core.rotation import rotate, unrotate
 from aquila.core.vector import Vector, error_ratio, squared_norm
 from aquila.methods.catalog import Alpha, WorkOption, entry
-from aquila.methods.mean import MeanState, Nothing
+from aquila.methods.mean import MeanServer, Nothing
 
 SEEDS = 2**48
 
@@ -53,29 +53,8 @@ class EdenDevice:
 
 
 @dataclass(frozen=True)
-class EdenServer:
+class EdenServer(MeanServer):
     """theta <- theta - alpha * mean of the replies, turned back."""
-
-    alpha: float
-
-    @property
-    def remembers(self) -> bool:
-        """No: replies leave nothing behind but the steps of the model."""
-        return False
-
-    def init(self, theta: Vector, fleet: Fleet) -> MeanState:
-        """Start from the given model."""
-        return MeanState(theta)
-
-    def model(self, state: MeanState) -> Vector:
-        """Return the current model."""
-        return state.theta
-
-    def orders(
-        self, state: MeanState, fleet: Fleet, round: int, key: Key
-    ) -> tuple[MeanState, dict[DeviceId, Packet]]:
-        """Send the model to every device."""
-        return state, broadcast(fleet, state.theta, round)
 
     def check(self, reply: Packet) -> None:
         """Take replies that say how to turn them back."""
@@ -85,21 +64,8 @@ class EdenServer:
         if not (0 <= seed < SEEDS and seed.is_integer()):
             raise WireError(f"reply was rotated with {seed:g}, which is no seed")
 
-    def update(
-        self, state: MeanState, fleet: Fleet, replies: Mapping[DeviceId, Packet]
-    ) -> MeanState:
-        """Step along the average of the replies."""
-        mean = fleet.mean(self._turned_back(replies), weights=dict.fromkeys(replies, 1.0))
-        return MeanState((state.theta - self.alpha * mean).to(state.theta.dtype))
-
-    def forget(
-        self, state: MeanState, fleet: Fleet, device: DeviceId, replies: Iterable[Packet]
-    ) -> MeanState:
-        """Return the state: there is nothing to take back."""
-        return state
-
-    @staticmethod
-    def _turned_back(replies: Mapping[DeviceId, Packet]) -> Iterator[tuple[DeviceId, Vector]]:
+    def vectors(self, replies: Mapping[DeviceId, Packet]) -> Iterable[tuple[DeviceId, Vector]]:
+        """Turn the vectors back."""
         for device, rotated in uploads(replies):
             yield device, unrotate(rotated, Key((int(replies[device].scalar("seed")),)))
 

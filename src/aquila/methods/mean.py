@@ -54,8 +54,12 @@ class MeanServer:
         self, state: MeanState, fleet: Fleet, replies: Mapping[DeviceId, Packet]
     ) -> MeanState:
         """Step along the average of the replies."""
-        mean = fleet.mean(uploads(replies), weights=dict.fromkeys(replies, 1.0))
+        mean = fleet.mean(self.vectors(replies), weights=dict.fromkeys(replies, 1.0))
         return MeanState((state.theta - self.alpha * mean).to(state.theta.dtype))
+
+    def vectors(self, replies: Mapping[DeviceId, Packet]) -> Iterable[tuple[DeviceId, Vector]]:
+        """Yield what those replies that carry a vector mean by it, one at a time."""
+        return uploads(replies)
 
     def forget(
         self, state: MeanState, fleet: Fleet, device: DeviceId, replies: Iterable[Packet]

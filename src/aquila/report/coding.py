@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from aquila.report.colours import is_own
 from aquila.report.figure import new_figure
-from aquila.report.style import is_own, line_styles, tidy
+from aquila.report.style import line_styles, tidy
 from aquila.report.table import Result
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from aquila.sim.records import Record
 
-MARKERS = "osD^vPX*"  # as many as share no factor with the colours
+MARKERS = "osD^vPX*"
 
 
 def bytes_against_width(results: Sequence[Result]) -> Figure | None:

@@ -44,12 +44,19 @@ class Row:
     def holds(self, run: FoundRun) -> bool:
         """Say whether a run is of this row, going by its setting: all data, nothing lost."""
         facts = run.facts
-        whole = {"samples": 0, "test_samples": 0, "loss_rate": 0, "participation": 1}
+        whole = {
+            "samples": 0, "test_samples": 0, "loss_rate": 0, "participation": 1, "downlink": 0,
+        }  # fmt: skip
         return (
             all(facts.get(name) == getattr(self, name) for name in SAME)
             and _widths(facts.get("widths")) == _widths(self.widths)
             and all(facts.get(name, value) == value for name, value in whole.items())
+            and not self._of_another_beta(run)
         )
+
+    def label(self, run: FoundRun) -> str:
+        """Return the name of a run's line: its label, without the beta that is the row's anyway."""
+        return run.result.label.replace(f" beta={self.beta:g}", "")
 
     def differences(self, run: FoundRun) -> list[str]:
         """Say in what a run of this row differs from the paper's setting."""
@@ -60,10 +67,12 @@ class Row:
             "mask_classes": self.split.startswith("classes"),
         }
         is_ = {name: run.facts.get(name, value) for name, value in wanted.items()}
-        parameters = run.facts.get("parameters", {})
-        if run.method == "aquila" and "beta" in parameters:
-            wanted["beta"], is_["beta"] = self.beta, float(parameters["beta"])
         return [f"{n} {is_[n]}, not {wanted[n]}" for n in wanted if is_[n] != wanted[n]]
+
+    def _of_another_beta(self, run: FoundRun) -> bool:
+        """Say whether a run is AQUILA's at a beta that belongs to Figures 4 and 5."""
+        beta = run.facts.get("parameters", {}).get("beta", self.beta)
+        return run.method == "aquila" and float(beta) != self.beta
 
 
 SAME = ("data", "model", "split", "devices")
@@ -77,4 +86,8 @@ def paper_rows(table: int) -> list[Row]:
 
 
 def _widths(text: object) -> list[float]:
-    return [float(width) for width in str(text).split(",")]
+    """Return the widths that a text names; none if it is something else."""
+    try:
+        return [float(width) for width in str(text).split(",")]
+    except ValueError:
+        return []

@@ -41,9 +41,9 @@ def lines(row: Row, found: Sequence[FoundRun]) -> list[Line]:
     runs = _counted(row, [run for run in found if row.holds(run)])
     made = []
     for name in row.printed:
-        own = [run for run in runs if run.result.label == name]
+        own = [run for run in runs if row.label(run) == name]
         made += [_line(row, run, runs) for run in own] or [_line_not_run(row, name)]
-    others = [run for run in runs if run.result.label not in row.printed]
+    others = [run for run in runs if row.label(run) not in row.printed]
     return made + [_line(row, run, runs) for run in others]
 
 
@@ -53,22 +53,22 @@ def _counted(row: Row, runs: Sequence[FoundRun]) -> list[FoundRun]:
     It is that of the comparison, runs side by side in one folder, with most of the methods that
     the paper prints, so that a row has methods under the same conditions; else the longest.
     """
-    told = {(run.folder.parent, run.result.label) for run in runs}
+    told = {(run.folder.parent, row.label(run)) for run in runs}
     company = Counter(folder for folder, label in told if label in row.printed)
     best: dict[tuple[str, object], FoundRun] = {}
     for run in sorted(runs, key=lambda run: (company[run.folder.parent], run.rounds)):
-        best[run.result.label, run.facts.get("seed")] = run
+        best[row.label(run), run.facts.get("seed")] = run
     return list(best.values())
 
 
 def _line(row: Row, run: FoundRun, runs: Sequence[FoundRun]) -> Line:
-    result, seed = run.result, run.facts.get("seed", 0)
+    result, label, seed = run.result, row.label(run), run.facts.get("seed", 0)
     test = result.last_metric("perplexity" if row.text else "test_accuracy")
     last = result.last_metric("last_minibatch_train_accuracy")
-    printed, printed_gib = row.printed.get(result.label, (None, None))
-    paper_saving, uplink_saving = _savings(run, runs)
+    printed, printed_gib = row.printed.get(label, (None, None))
+    paper_saving, uplink_saving = _savings(row, run, runs)
     return Line(
-        method=result.label + (f" (seed {seed})" if seed else ""),
+        method=label + (f" (seed {seed})" if seed else ""),
         rounds=run.rounds,
         test=test if test is None or row.text else 100 * test,
         last_minibatch=None if last is None else 100 * last,
@@ -79,7 +79,7 @@ def _line(row: Row, run: FoundRun, runs: Sequence[FoundRun]) -> Line:
         downlink_gib=result.downlink_bytes / GIB,
         uploads=result.uploads,
         skips=result.skips,
-        printed_saving=_printed_saving(row, result.label),
+        printed_saving=_printed_saving(row, label),
         paper_saving=paper_saving,
         uplink_saving=uplink_saving,
         differs=tuple(row.differences(run)),
@@ -92,13 +92,15 @@ def _line_not_run(row: Row, name: str) -> Line:
     return Line(name, printed=printed, printed_gib=printed_gib, printed_saving=saving)
 
 
-def _savings(run: FoundRun, runs: Sequence[FoundRun]) -> tuple[float | None, float | None]:
+def _savings(
+    row: Row, run: FoundRun, runs: Sequence[FoundRun]
+) -> tuple[float | None, float | None]:
     """Return what AQUILA saves over the rounds that both ran, by the papers' bits and by bytes."""
     if run.method == "aquila":
         return None, None
     for other in runs:
         same_seed = other.facts.get("seed") == run.facts.get("seed")
-        if other.result.label == "aquila" and same_seed:
+        if row.label(other) == "aquila" and same_seed:
             shorter = min(run.rounds, other.rounds)
             aquila, own = (Result(r.method, r.result.records[:shorter]) for r in (other, run))
             return (

@@ -1,14 +1,16 @@
 """Runs found on disk, with what their folders say about them."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from aquila.report.table import Result
 from aquila.sim.records import read_records
 from aquila.sim.setting import SETTINGS
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -30,19 +32,42 @@ class FoundRun:
         return len(self.result.records)
 
 
-def find_runs(folder: Path) -> list[FoundRun]:
-    """Return all runs in a folder and below that have a round; ValueError names a broken file."""
+def find_runs(folder: Path, on_broken: Callable[[Exception], None] | None = None) -> list[FoundRun]:
+    """Return all runs in a folder and below that have a round; ValueError names a broken file.
+
+    With `on_broken`, which is told of them, broken runs are left out as long as there are others.
+    """
     if not folder.is_dir():
         raise ValueError(f"there is no folder {folder}")
-    runs = [_read(path.parent) for path in sorted(folder.rglob(SETTINGS))]
-    return [run for run in runs if run.rounds]
+    found, broken = read_each(_read, (path.parent for path in sorted(folder.rglob(SETTINGS))))
+    runs = [run for run in found if run.rounds]
+    for error in broken:
+        if on_broken is None or not runs:
+            raise error
+        on_broken(error)
+    return runs
+
+
+def read_each(
+    read: Callable[[Path], T], folders: Iterable[Path]
+) -> tuple[list[T], list[Exception]]:
+    """Return what can be read, and what is said of the rest."""
+    found: list[T] = []
+    broken: list[Exception] = []
+    for folder in folders:
+        try:
+            found.append(read(folder))
+        except (ValueError, OSError) as error:
+            broken.append(error)
+    return found, broken
 
 
 def _read(folder: Path) -> FoundRun:
     path = folder / SETTINGS
     try:
         facts = json.loads(path.read_text())
-        label = str(facts["method"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} does not tell what was run") from error
-    return FoundRun(folder, facts, Result(label, read_records(folder)))
+    except ValueError as error:
+        raise ValueError(f"{path} does not tell what was run: it is not JSON") from error
+    if not isinstance(facts, dict) or "method" not in facts:
+        raise ValueError(f"{path} does not tell what was run: it names no method")
+    return FoundRun(folder, facts, Result(str(facts["method"]), read_records(folder)))

@@ -6,37 +6,47 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from aquila.report.colours import is_own, places
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's palette without its yellow, which is lost on white paper
-OWN = ("#D55E00", "#4A1F00", "#882255", "#C40233", "#C40233")
-OTHERS = ("#0072B2", "#009E73", "#E69F00", "#56B4E9", "#CC79A7", "#000000", "#999999")
+# Okabe and Ito's palette without its yellow, which is lost on white paper, and two reds
+PALETTE = {
+    "own": "#D55E00", "red": "#C40233", "plum": "#882255",
+    "blue": "#0072B2", "green": "#009E73", "ochre": "#E69F00", "sky": "#56B4E9",
+    "pink": "#CC79A7", "ink": "#000000", "grey": "#999999",
+}  # fmt: skip
 DASHES = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (6, 1, 1, 1)))
+FADES = (1.0, 0.6, 0.35)
 RESOLUTION = 200
 
 
-def is_own(label: str) -> bool:
-    """Say whether a run is of AQUILA or of a method that builds on it."""
-    return label.startswith("aquila")
-
-
 def line_styles(labels: Sequence[str]) -> list[dict[str, Any]]:
-    """Return a style for each run: strong warm lines for AQUILA, thin ones for the others."""
-    own = others = 0
+    """Return a style for each run: strong warm lines for AQUILA, thin ones for the others.
+
+    Runs of one colour differ in dashes, and where these do not suffice in strength. Every second
+    run of one method is dark, so that it can be seen on the run before it.
+    """
+    own = 0
     styles: list[dict[str, Any]] = []
-    for label in labels:
+    for label, place in zip(labels, places(labels), strict=True):
+        width, order = 1.3, 2
         if is_own(label):
-            color, dash = OWN[own % len(OWN)], DASHES[own % len(DASHES)]
-            width = max(1.8, 3 - 0.6 * own)  # what covers another leaves its edges to be seen
-            styles.append({"color": color, "linestyle": dash, "linewidth": width, "zorder": 3})
+            width, order = max(1.8, 3 - 0.6 * own), 3  # what covers another leaves its edges
             own += 1
-        else:
-            color, dash = OTHERS[others % len(OTHERS)], DASHES[others // len(OTHERS) % len(DASHES)]
-            styles.append({"color": color, "linestyle": dash, "linewidth": 1.3, "zorder": 2})
-            others += 1
+        fade, dash = divmod(place.of_colour, len(DASHES))
+        color = PALETTE[place.colour] if place.of_method % 2 == 0 else _dark(PALETTE[place.colour])
+        styles.append(
+            {"color": color, "linestyle": DASHES[dash], "alpha": FADES[fade % len(FADES)],
+             "linewidth": width, "zorder": order}
+        )  # fmt: skip
     return styles
+
+
+def _dark(color: str) -> str:
+    return "#" + "".join(f"{int(color[n : n + 2], 16) * 3 // 5:02X}" for n in (1, 3, 5))
 
 
 def ordered_styles(count: int) -> list[dict[str, Any]]:

@@ -87,8 +87,8 @@ class FlatModule:
         shapes = zip(self._shapes.items(), parts, strict=True)
         return {name: part.view(shape) for (name, shape), part in shapes}
 
-    def probe(self, x: torch.Tensor) -> None:
-        """Find out by a pass over some inputs what training does."""
+    def probe(self, x: torch.Tensor) -> torch.Size:
+        """Find out by a pass over some inputs what training does; return the outputs' shape."""
         parameters, kept = self.theta.untyped_storage().data_ptr(), {}
 
         def note(tensor: torch.Tensor) -> torch.Tensor:
@@ -103,8 +103,10 @@ class FlatModule:
             before = _generator_state(x.device)
             outputs = self.outputs(channels_last(x), self.module)  # not compiled: an unusual shape
             self.draws = not before.equal(_generator_state(x.device))
+            shape = outputs.shape
             del outputs
         self._kept_bytes = sum(kept.values()) // len(x)
+        return shape
 
     def gradient(
         self, theta: Vector, batch: Batch, key: Key, mask: torch.Tensor | None = None

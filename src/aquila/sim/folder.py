@@ -16,6 +16,7 @@ from aquila.sim.records import (
 from aquila.sim.setting import SETTINGS, SPLIT
 
 CHECKPOINT = "checkpoint.npz"
+CHOICES = "resume=True goes on with it, or choose another folder as out"
 
 
 class RunFolder:
@@ -25,15 +26,13 @@ class RunFolder:
         self.path = path
         self.checkpoint = path / CHECKPOINT
 
-    def refuse_occupied(self) -> None:
-        """Raise ValueError if the folder holds a run already, or is no folder."""
+    def refuse_occupied(self, choices: str = CHOICES) -> None:
+        """Raise ValueError if the folder holds a run already, with what to do, or is no folder."""
         if self.path.exists() and not self.path.is_dir():
             raise ValueError(f"{self.path} is a file, not a folder")
         records = records_file(self.path)
         if records is not None and records.stat().st_size:
-            raise ValueError(
-                f"{self.path} already holds a run; resume it, or choose another folder"
-            )
+            raise ValueError(f"{self.path} already holds a run; {choices}")
 
     def clear(self) -> None:
         """Throw away the run in the folder, a living one or a kept one."""

@@ -10,9 +10,10 @@ from torch import nn
 from aquila.core.fleet import Fleet
 from aquila.core.random import Key
 from aquila.core.vector import Vector
-from aquila.sim.flat import Batch, FlatModule, Loss, Precision, channels_last
+from aquila.sim.flat import Batch, FlatModule, Loss, Precision
 from aquila.sim.judge import Judge
 from aquila.sim.replicas import Latest, Replicas
+from aquila.sim.shards import check_samples, placed, probe
 from aquila.sim.together import Together
 from aquila.tasks.widths import held_coordinates
 
@@ -139,17 +140,17 @@ def problem(
     `fuse` has torch compile the module, which takes half a minute and pays on a GPU.
     """
     groups = [0] * len(shards) if groups is None else groups
-    _check(shards, groups, 1 + len(narrower))
+    check_samples(shards, test)
+    _check_groups(groups, len(shards), 1 + len(narrower))
     _check_work(batch_size, epochs, precision, device)
-    if loss is nn.functional.cross_entropy and shards[0][1].is_floating_point():
-        raise ValueError("targets are numbers, not classes; give loss=, such as F.mse_loss")
     slices = [None, *(held_coordinates(module, part) for part in narrower)]
     latest = Latest()
     models = [Replicas(FlatModule(m, loss, device, precision, fuse)) for m in (module, *narrower)]
-    seen = [] if classes is None else [_seen(y, classes).to(device) for _, y in shards]
-    placed = [(channels_last(x.to(device)), y.to(device)) for x, y in shards]
-    for model in models:
-        model.first.probe(placed[0][0][:2])
+    first = models[0].first
+    outputs = [probe(model.first, shards[0][0]) for model in models]
+    samples = placed(shards, test, first, outputs[0])
+    trained, tested = samples[: len(shards)], samples[len(shards) :]
+    seen = [] if classes is None else [_seen(y, classes) for _, y in trained]
     whole = batch_size is None and augment is None and classes is None
     together = [_together(model.first) if whole else None for model in models]
     devices = tuple(
@@ -157,15 +158,12 @@ def problem(
             models[group], latest, together[group], data,
             batch_size, epochs, seen[m] if seen else None, augment,
         )
-        for m, (group, data) in enumerate(zip(groups, placed, strict=True))
+        for m, (group, data) in enumerate(zip(groups, trained, strict=True))
     )  # fmt: skip
-    first = models[0].first
     fleet = Fleet(first.theta.numel(), groups, slices, device)
     judge = None
-    if test is not None:
-        inputs = torch.cat([x for x, _ in placed])
-        judged = channels_last(test[0].to(device)), test[1].to(device)
-        judge = Judge(first, latest, judged, inputs, seen)
+    if tested:
+        judge = Judge(first, latest, tested[0], torch.cat([x for x, _ in trained]), seen)
     return Problem(first.theta.clone(), devices, fleet, judge)
 
 
@@ -190,33 +188,14 @@ def _check_work(
         )
 
 
-def _check(shards: Sequence[Batch], groups: Sequence[int], modules: int) -> None:
-    if not shards:
-        raise ValueError("a problem needs at least one shard of data")
-    for number, shard in enumerate(shards):
-        if not _is_pair_of_tensors(shard):
-            raise ValueError(
-                f"shard {number} must be a pair of tensors, inputs and targets; shards are a list "
-                "of such pairs, one for each device"
-            )
-        x, y = shard
-        if len(x) == 0 or len(x) != len(y):
-            raise ValueError(f"shard {number} has {len(x)} inputs and {len(y)} targets")
-    if len(groups) != len(shards):
-        raise ValueError(f"groups names {len(groups)} devices, but there are {len(shards)} shards")
+def _check_groups(groups: Sequence[int], shards: int, modules: int) -> None:
+    if len(groups) != shards:
+        raise ValueError(f"groups names {len(groups)} devices, but there are {shards} shards")
     if not all(0 <= group < modules for group in groups):
         raise ValueError(f"groups must be from 0 to {modules - 1}, one for each module")
 
 
-def _is_pair_of_tensors(shard: object) -> bool:
-    return (
-        isinstance(shard, tuple | list)
-        and len(shard) == 2
-        and all(isinstance(part, torch.Tensor) for part in shard)
-    )
-
-
 def _seen(targets: torch.Tensor, classes: int) -> torch.Tensor:
-    seen = torch.zeros(classes, dtype=torch.bool)
+    seen = targets.new_zeros(classes, dtype=torch.bool)
     seen[targets.flatten()] = True
     return seen

@@ -109,7 +109,9 @@ def test_a_run_that_is_finished_can_still_be_told(tmp_path):
 def test_other_runs_of_the_name_are_kept_unless_told(tmp_path):
     arguments = ("run", "-m", "laq", "--rounds", "2", "--tensorboard", str(tmp_path / "board"))
     output(*arguments)
-    assert "already holds a run; resume it, or choose another folder" in mistake(*arguments)
+    assert "holds a run; --overwrite throws it away, or choose another folder" in mistake(
+        *arguments
+    )
     output(*arguments, "--overwrite")
     assert [step for step, _ in curves(tmp_path / "board" / "laq")["loss"]] == [0, 1]
     (tmp_path / "file").write_text("")

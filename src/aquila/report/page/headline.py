@@ -24,6 +24,7 @@ def header(found: Runs, comparison: Comparison | None) -> Markup:
     if found.empty:
         names = ", ".join(str(path) for path in found.empty)
         notes.append(f"Left out, since not one round was finished: {names}.")
+    notes += [f"Left out, since broken: {reason}." for reason in found.broken]
     return tag(
         "header",
         tag("p", f"AQUILA · report of {len(runs)} run{'s' * (len(runs) > 1)}", class_="eyebrow"),
@@ -73,7 +74,7 @@ def same_quality(runs: Sequence[Run], comparison: Comparison) -> Markup:
         tag(
             "tr",
             tag("th", swatch(look), run.label, scope="row", class_="own" if run.own else None),
-            tag("td", _bar(count, most), class_="bar-cell"),
+            tag("td", _bar(count, most), class_=f"bar-cell {look.colour}"),
             tag("td", _needed(count), class_="number"),
             data_run=number,
         )

@@ -3,39 +3,36 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+from aquila.report.colours import places
 from aquila.report.page.amounts import MIB
 from aquila.report.page.runs import Run
 from aquila.report.page.story import LOSS, MEASURES, Measure, measures
 
-COLOURS = 6
 DASHES = 4
-"""As many colours and dashes as page.css names."""
+FADES = 3
+"""As many dashes and strengths as page.css names."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """A colour of the palette, `own` for AQUILA's, and a dash."""
+    """A colour of page.css, a dash, and how faint the line is."""
 
     colour: str
     dash: int
+    fade: int
 
     @property
     def classes(self) -> str:
         """The classes of page.css."""
-        return f"line {self.colour} dash{self.dash}"
+        return f"line {self.colour} dash{self.dash} fade{self.fade}"
 
 
 def looks(runs: Sequence[Run]) -> list[Look]:
-    """Give every run a look: AQUILA's variants differ in dashes, the others in colours first."""
-    own, others, given = 0, 0, []
-    for run in runs:
-        if run.own:
-            given.append(Look("own", own % DASHES))
-            own += 1
-        else:
-            given.append(Look(f"c{others % COLOURS}", others // COLOURS % DASHES))
-            others += 1
-    return given
+    """Give every run the colour of its method; those of one colour differ in dashes first."""
+    return [
+        Look(place.colour, place.of_colour % DASHES, place.of_colour // DASHES % FADES)
+        for place in places([run.label for run in runs])
+    ]
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ import base64
 import json
 import zlib
 from collections.abc import Sequence
+from dataclasses import asdict
 
 import numpy as np
 
@@ -29,8 +30,7 @@ def packed(runs: Sequence[Run], comparison: Comparison | None) -> str:
         "measures": {m.key: m.higher_is_better for m in measures(runs)},
         "target": comparison.target if comparison else None,
         "runs": [
-            {"label": run.label, "own": run.own, "colour": look.colour, "dash": look.dash,
-             **_shape(run)}
+            {"label": run.label, "own": run.own, **asdict(look), **_shape(run)}
             for run, look in zip(runs, looks(runs), strict=True)
         ],
         "numbers": base64.b64encode(zlib.compress(b"".join(parts), 9)).decode(),

@@ -8,6 +8,8 @@ from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 
+from aquila.report.colours import is_own
+from aquila.report.runs import read_each
 from aquila.report.table import Result
 from aquila.sim.packed import find_file, read_file
 from aquila.sim.records import RECORDS, Record, read_records, records_file
@@ -32,7 +34,7 @@ class Run:
     @property
     def own(self) -> bool:
         """Whether the method is AQUILA, in any variant."""
-        return self.label.startswith("aquila")
+        return is_own(self.label)
 
     @cached_property
     def result(self) -> Result:
@@ -71,21 +73,27 @@ class Run:
 
 @dataclass(frozen=True)
 class Runs:
-    """What was found: runs, and folders of runs that ended before their first round did."""
+    """What was found: runs, folders of runs without a round, and what is wrong with broken ones."""
 
     runs: Sequence[Run]
     empty: Sequence[Path] = ()
+    broken: Sequence[str] = ()
 
 
 def read_runs(folders: Iterable[Path]) -> Runs:
-    """Read the runs in the folders, or in their folders; ValueError says which holds none."""
+    """Read the runs in the folders, or in their folders; ValueError says which holds none.
+
+    Broken runs are left out, as long as there are others.
+    """
     found = list(dict.fromkeys(run for folder in folders for run in _run_folders(folder)))
-    runs = [_read(folder) for folder in found]
+    runs, broken = read_each(_read, found)
     full = [run for run in runs if run.records]
     empty = [run.folder for run in runs if not run.records]
+    if broken and not full:
+        raise broken[0]
     if not full:
         raise ValueError(f"{empty[0]} holds a run of no rounds; there is nothing to report yet")
-    return Runs(sorted(_told_apart(full), key=lambda run: not run.own), empty)
+    return Runs(sorted(_told_apart(full), key=lambda run: not run.own), empty, [*map(str, broken)])
 
 
 def _told_apart(runs: Sequence[Run]) -> list[Run]:

@@ -58,11 +58,9 @@ def chart_svg(chart: Chart, runs: Sequence[Run]) -> Markup:
         return tag("p", "Nothing to draw.")
     x = Axis([p[0] for p in every], LEFT, WIDTH - RIGHT, log=chart.by_bytes)
     y = Axis([p[1] for p in every], HEIGHT - BOTTOM, TOP, log=chart.log)
-    drawn = [
-        tag("polyline", class_=look.classes, points=_path(line, x, y))
-        for line, look in zip(lines, looks(runs), strict=True)
-    ]
-    drawn.sort(key=lambda line: "line own" in line)  # AQUILA on top
+    order = sorted(range(len(runs)), key=lambda n: runs[n].own)  # AQUILA on top
+    look = looks(runs)
+    drawn = [tag("polyline", class_=look[n].classes, points=_path(lines[n], x, y)) for n in order]
     name = "uplink, MiB" if chart.by_bytes else "round"
     return tag(
         "svg", *_frame(x, y), *drawn,

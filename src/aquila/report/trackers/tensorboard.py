@@ -36,7 +36,8 @@ class TensorBoard:
         for file in self._files(name):
             if not overwrite:
                 raise ValueError(
-                    f"{file.parent} already holds a run; resume it, or choose another folder"
+                    f"{file.parent} already holds a run; --overwrite throws it away, or choose "
+                    "another folder with --tensorboard"
                 )
             file.unlink()
 

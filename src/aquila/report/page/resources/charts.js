@@ -1,4 +1,5 @@
 const DASHES = [[], [7, 4], [2, 3], [9, 3, 2, 3]];
+const FADES = [1, 0.6, 0.35];
 let axis = 'bytes';
 
 /** One figure: uPlot draws it, this keeps what of it is in view. */
@@ -99,6 +100,7 @@ class Chart {
         stroke: () => css(`--${run.colour}`),
         width: run.own ? 2.5 : 1.4,
         dash: DASHES[run.dash],
+        alpha: FADES[run.fade],
         points: { show: false },
         spanGaps: true,
       }))],

@@ -1,0 +1,107 @@
+"""Samples of wrong types and shapes are refused by name, or become what they must mean."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import aquila
+from aquila.core.random import Key
+
+X = torch.randn(8, 5, generator=torch.Generator().manual_seed(0))
+CLASSES = torch.arange(8) % 3
+NUMBERS = X[:, :1].clone()
+
+
+def gradient(module, y, **options):
+    made = aquila.problem(module, [(X, y)], **options)
+    return made.devices[0].oracle(Key((0,))).gradient(made.theta0)[1]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "module"),
+    [(X.double(), "float32"), (X.byte(), "float32"), (X.half(), "float32"), (X, "float64")],
+)
+def test_inputs_of_another_type_than_the_module_are_refused(inputs, module):
+    found = f"shard 0 has {str(inputs.dtype)[6:]} inputs .*module of {module} does not take: .*type"
+    with pytest.raises(ValueError, match=found):
+        aquila.problem(nn.Linear(5, 3).to(getattr(torch, module)), [(inputs, CLASSES)])
+
+
+def test_inputs_of_another_shape_than_the_module_takes_are_refused():
+    with pytest.raises(ValueError, match=r"shard 0 has float32 inputs of shape \(8, 4\).*shapes"):
+        aquila.problem(nn.Linear(5, 3), [(X[:, :4], CLASSES)])
+
+
+def test_a_module_may_convert_its_inputs_itself():
+    class Converts(nn.Linear):
+        def forward(self, x):
+            return super().forward(x.float())
+
+    aquila.problem(Converts(5, 3), [(X.double(), CLASSES)])
+
+
+def test_one_type_for_all_inputs():
+    right, wrong = (X, CLASSES), (X.double(), CLASSES)
+    with pytest.raises(ValueError, match="shard 1 has float64 inputs, but shard 0 has float32"):
+        aquila.problem(nn.Linear(5, 3), [right, wrong])
+    with pytest.raises(ValueError, match="test has float64 inputs, but shard 0 has float32"):
+        aquila.problem(nn.Linear(5, 3), [right], test=wrong)
+
+
+def test_test_samples_are_pairs_too():
+    with pytest.raises(ValueError, match="test must be a pair of tensors"):
+        aquila.problem(nn.Linear(5, 3), [(X, CLASSES)], test=X)
+    with pytest.raises(ValueError, match="test has 8 inputs and 7 targets"):
+        aquila.problem(nn.Linear(5, 3), [(X, CLASSES)], test=(X, CLASSES[:7]))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32])
+@pytest.mark.parametrize("loss", [functional.cross_entropy, nn.CrossEntropyLoss()])
+def test_classes_may_be_whole_numbers_of_any_type(dtype, loss):
+    module = nn.Linear(5, 3)
+    narrow = gradient(module, CLASSES.to(dtype), classes=3, loss=loss)
+    assert torch.equal(narrow, gradient(module, CLASSES, classes=3))
+
+
+def test_numbers_are_no_classes():
+    module, right = nn.Linear(5, 3), (X, CLASSES)
+    with pytest.raises(ValueError, match="shard 1 has float32 targets, which are numbers, not"):
+        aquila.problem(module, [right, (X, CLASSES.float())])
+    with pytest.raises(ValueError, match="test has float32 targets, which are numbers, not"):
+        aquila.problem(module, [right], test=(X, CLASSES.float()))
+
+
+@pytest.mark.parametrize("loss", [functional.mse_loss, nn.MSELoss()])
+def test_numbers_to_come_near_to_may_be_of_any_type(loss):
+    module, whole = nn.Linear(5, 1), NUMBERS.round()
+    expected = gradient(module, whole, loss=loss)
+    for other in (whole.double(), whole.int()):
+        assert torch.equal(gradient(module, other, loss=loss), expected)
+
+
+@pytest.mark.parametrize(
+    ("loss", "width", "targets", "right"),
+    [
+        (functional.mse_loss, 1, NUMBERS[:, 0], r"\(8, 1\)"),
+        (nn.MSELoss(), 1, X, r"\(8, 1\)"),
+        (functional.cross_entropy, 3, CLASSES[:, None], r"\(8,\)"),
+    ],
+)
+def test_targets_of_a_shape_that_the_loss_does_not_take_are_refused(loss, width, targets, right):
+    found = rf"has targets of shape .* for outputs of shape \(8, {width}\) the loss takes {right}"
+    with pytest.raises(ValueError, match="shard 0 " + found):
+        aquila.problem(nn.Linear(5, width), [(X, targets)], loss=loss)
+
+
+def test_a_loss_of_ones_own_takes_what_it_likes():
+    def squeezed(outputs, targets):
+        return functional.mse_loss(outputs[:, 0], targets)
+
+    assert gradient(nn.Linear(5, 1), NUMBERS[:, 0], loss=squeezed).any()
+
+
+def test_devices_may_have_images_of_several_sizes():
+    shards = [(torch.ones(2, 1, n, n), torch.ones(2, n, n).long()) for n in (3, 4)]
+    made = aquila.problem(nn.Conv2d(1, 2, 1), shards)
+    assert made.devices[1].oracle(Key((0,))).gradient(made.theta0)[1].any()
