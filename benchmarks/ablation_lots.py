@@ -87,6 +87,11 @@ def largest_as_step(v, lots):
     return on_step(v, lots, float(v.abs().max()))
 
 
+def by_rms(v, lots):
+    """Measure the step by the rms, not the mean: as far from v at most, and fewer are sent."""
+    return on_step(v, lots, math.sqrt(squared_norm(v) / v.numel()) / SHARE)
+
+
 def even_noise(v, lots):
     """Choose the step for a variance of EVEN_OMEGA ||v||², however few coordinates that sends."""
     size = float(v.abs().double().sum())
@@ -104,6 +109,7 @@ VARIANTS = {
     "lots spread over the rounds": {"quantizer": drawn, "spread": True},
     "without the memory": {"quantizer": drawn, "eta": 0.0},
     "largest coordinate as step": {"quantizer": largest_as_step},
+    "step by the rms": {"quantizer": by_rms},
     "even noise": {"quantizer": even_noise},
     "largest only, error feedback": {
         "quantizer": largest_only,

@@ -3,6 +3,7 @@
     python benchmarks/beyond.py run experiments/beyond/digits_*.toml --seeds 0 1 2
     python benchmarks/beyond.py table results/beyond
     python benchmarks/beyond.py table results/resnet18_iid --level 0.78
+    python benchmarks/beyond.py both results/resnet18_iid results/downlink_resnet18 --level 0.78
 
 `run` writes one JSON line a run, with what was spent at every evaluation, to a file named after
 the experiment, and leaves out runs that are already there: started again, it goes on where it was.
@@ -11,7 +12,8 @@ seed by seed, the best that AQUILA as printed reaches in three quarters of its r
 slower methods have time to get there, unless a level is given. Accuracy is the mean of three
 evaluations in a row (`aquila.report.reach`). Printed are means over the seeds and, for the two
 ratios, the least and the largest; the row of a method that does not always get there says in how
-many seeds it does.
+many seeds it does. `both` counts the bytes down as well, and compares each run with AQUILA's among
+them: whole models down, and bits times coordinates up.
 """
 
 import argparse
@@ -29,7 +31,7 @@ from aquila.sim.simulate import simulate
 
 YARDSTICK = "aquila"
 HEAD_START = 0.75
-KIB = 1024
+KIB, MIB = 2**10, 2**20
 
 
 def read(path):
@@ -146,6 +148,31 @@ def row(method, runs, levels):
     )
 
 
+def both(folders, level):
+    """Print what runs spent in both directions to get to a level."""
+    spent = [(run, spent_both_ways(run, level)) for folder in folders for run in find_runs(folder)]
+    (yardstick,) = [found for run, found in spent if run.result.label == YARDSTICK]
+    print("| method | downlink | rounds | down MiB | up MiB | aquila's both ways / both ways |")
+    print("|---|---:|---:|---:|---:|---:|")
+    for run, found in spent:
+        name = f"| {run.result.label} | {run.facts.get('downlink', 0):g} "
+        if found is None:
+            print(f"{name}| not reached | | | |")
+            continue
+        rounds, down, up, _ = found
+        saving = (yardstick[1] + yardstick[3]) / (down + up)
+        print(f"{name}| {rounds} | {down / MIB:.0f} | {up / MIB:.1f} | {saving:.1f} |")
+
+
+def spent_both_ways(run, level):
+    """Return rounds, bytes down, bytes up, and those of the papers' count, or None."""
+    found = curve_of(run.result.records).reach(level)
+    if found is None:
+        return None
+    down = sum(record.downlink_bytes for record in run.result.records[: found.rounds])
+    return found.rounds, down, found.uplink_bytes, found.paper_bits / 8
+
+
 def spread(values, digits):
     """Return mean, least and largest."""
     if not values:
@@ -162,11 +189,13 @@ def arguments():
     runner.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     runner.add_argument("--methods", nargs="+", help="default: those of the experiment")
     runner.add_argument("--out", type=Path, default=Path("results/beyond"))
+    level = {"type": float, "help": "accuracy to reach, from 0 to 1 (texts: 1 / perplexity)"}
     shower = commands.add_parser("table", help="print the table of bytes to accuracy")
     shower.add_argument("results", type=Path, help="a file, a folder of them, or one of runs")
-    shower.add_argument(
-        "--level", type=float, help="accuracy to reach, from 0 to 1 (texts: 1 / perplexity)"
-    )
+    shower.add_argument("--level", **level)
+    counter = commands.add_parser("both", help="print the bytes of both directions to accuracy")
+    counter.add_argument("folders", nargs="+", type=Path, help="folders of runs of one seed")
+    counter.add_argument("--level", required=True, **level)
     return parser.parse_args()
 
 
@@ -174,6 +203,8 @@ if __name__ == "__main__":
     given = arguments()
     if given.command == "run":
         run(given.experiments, given.seeds, given.methods, given.out)
+    elif given.command == "both":
+        both(given.folders, given.level)
     else:
         folder = given.results
         table(sorted(folder.glob("*.jsonl")) or [folder], given.level)

@@ -1,7 +1,7 @@
 """Time of one round of AQUILA with local epochs, and where it goes.
 
     python benchmarks/round.py --devices 10 --precision bf16
-    python benchmarks/round.py --model transformer --devices 80 --batch-size 100
+    python benchmarks/round.py --model transformer --devices 80 --batch-size 10
 
 Inputs are random numbers of the shape of CIFAR-10's images or WikiText-2's lines, and as many:
 arithmetic takes as long on them as on real ones. Prints one JSON line: seconds a round (median),

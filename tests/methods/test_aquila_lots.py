@@ -124,5 +124,5 @@ def test_by_default_no_fleet_is_too_small(devices):
 def test_an_order_for_an_impossible_share_is_refused(problem, share):
     device = aquila.create("aquila_lots").device
     order = Packet(4, Dense(torch.zeros(40)), {"share": share})
-    with pytest.raises(WireError, match="order of round 4 asks for a share of .* at most 0.7"):
+    with pytest.raises(WireError, match=r"order of round 4 asks for a share of .* at most 0\.7"):
         device.step(device.init(torch.zeros(40)), order, None, Key((0,)))

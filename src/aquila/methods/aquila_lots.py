@@ -99,7 +99,7 @@ class AquilaLotsDevice:
 
 @dataclass(frozen=True)
 class AquilaLotsServer:
-    """A server with a damped memory that tells devices what share of them wins (0: by the fleet)."""
+    """A server with a damped memory that tells devices their share; 0: what suits the fleet."""
 
     alpha: float
     share: float
