@@ -22,7 +22,7 @@ test: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/bandit --quiet --recursive --configfile pyproject.toml src
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 # known vulnerabilities of what is installed; asks a service on the network
 audit: $(STAMP)

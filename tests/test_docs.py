@@ -67,7 +67,7 @@ def test_the_method_of_the_guide_keeps_the_contract(loss_rate):
     problem, link = ridge(devices=5, dimension=30), aquila.Link(uplink_loss=loss_rate)
     start, optimum = torch.zeros(30, dtype=torch.float64), problem.optimum()
     method = entry(alpha=0.5 / problem.smoothness())
-    run = aquila.simulate(method, start, problem.devices, rounds=150, link=link)
+    run = aquila.simulate(method, start, problem.devices, rounds=100, link=link)
     gap, first = (problem.loss(theta) - problem.loss(optimum) for theta in (run.theta, start))
     assert gap < (1e-2 if loss_rate else 1e-3) * first
 

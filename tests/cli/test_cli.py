@@ -146,9 +146,8 @@ def test_differences_of_models_may_be_asked_for(tmp_path):
 
 def test_ctrl_c_leaves_a_run_that_goes_on(tmp_path):
     whole, part = tmp_path / "whole", tmp_path / "part"
-    arguments = ("run", "-m", "marina", "--rounds", "150", "--out")
-    output(*arguments, str(whole))
-    command = [sys.executable, "-m", "aquila.cli", *arguments, str(part)]
+    arguments = ("run", "-m", "marina:p=0.3", "--rounds")
+    command = [sys.executable, "-m", "aquila.cli", *arguments, "100000", "--out", str(part)]
     # a shell may have told its background jobs to ignore Ctrl-C, which would be inherited
     listen = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -160,7 +159,9 @@ def test_ctrl_c_leaves_a_run_that_goes_on(tmp_path):
     assert process.returncode == 130
     assert b"goes on with --resume" in error
     assert b"Traceback" not in error
-    output(*arguments, str(part), "--resume")
+    rounds = str(len((part / "records.jsonl").read_text().splitlines()) + 10)
+    output(*arguments, rounds, "--out", str(part), "--resume")
+    output(*arguments, rounds, "--out", str(whole))
     assert (part / "records.jsonl").read_bytes() == (whole / "records.jsonl").read_bytes()
 
 

@@ -1,6 +1,7 @@
 """On Flower every method does, bit for bit, what it does in the simulator."""
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -40,13 +41,22 @@ def on_flower(method, theta, **options):
     return aquila.flower.strategy(method, theta, **settings).start(grid), grid
 
 
+def size(theta):
+    return {"size": float(theta.norm())}
+
+
+@cache
+def undisturbed(name, dtype=torch.float32):
+    """A whole run with nothing special, which several tests look at, and its grid."""
+    return on_flower(aquila.create(name, alpha=ALPHA), theta0(dtype), evaluate=size)
+
+
 @every_method
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_same_model_and_records_as_the_simulator(name, dtype):
     method = aquila.create(name, alpha=ALPHA)
-    options = {"evaluate": lambda theta: {"size": float(theta.norm())}}
-    wanted = aquila.simulate(method, theta0(dtype), PROBLEM.devices, ROUNDS, SEED, **options)
-    got, _ = on_flower(method, theta0(dtype), **options)
+    wanted = aquila.simulate(method, theta0(dtype), PROBLEM.devices, ROUNDS, SEED, evaluate=size)
+    got, _ = undisturbed(name, dtype)
     assert torch.equal(got.theta, wanted.theta)
     assert got.records == wanted.records
     assert [overhead.round for overhead in got.overheads] == list(range(ROUNDS))
@@ -63,7 +73,7 @@ def test_same_frames_as_the_simulator(name, monkeypatch):
 
     monkeypatch.setattr(aquila.sim.loop, "pack", recording)
     aquila.simulate(method, theta0(), PROBLEM.devices, ROUNDS, SEED, workers=1)
-    _, grid = on_flower(method, theta0())
+    _, grid = undisturbed(name)
     replies = [m for m in grid.answered if m.metadata.message_type == "train.aquila"]
     got = [frame_of(reply.content, "f") for reply in replies]
     assert got == wanted
@@ -72,8 +82,8 @@ def test_same_frames_as_the_simulator(name, monkeypatch):
 @every_method
 def test_a_run_goes_on_from_its_folder(name, tmp_path):
     method = aquila.create(name, alpha=ALPHA)
-    whole, _ = on_flower(method, theta0())
-    folder = {"checkpoint_folder": tmp_path / "run"}
+    whole, _ = undisturbed(name)
+    folder = {"checkpoint_folder": tmp_path / "run", "evaluate": size}
     on_flower(method, theta0(), rounds=3, **folder)
     resumed, _ = on_flower(method, theta0(), **folder)
     assert torch.equal(resumed.theta, whole.theta)
@@ -94,7 +104,7 @@ def test_a_device_may_forget_everything(name, tmp_path):
                 method, make_device, state_folder=tmp_path / "new"
             )
 
-    run = aquila.flower.strategy(method, theta0(), devices=3, rounds=30, on_record=forget)
+    run = aquila.flower.strategy(method, theta0(), devices=3, rounds=20, on_record=forget)
     result = run.start(grid)
     best = PROBLEM.loss(PROBLEM.optimum())
     gap, first_gap = PROBLEM.loss(result.theta) - best, PROBLEM.loss(theta0()) - best

@@ -74,7 +74,7 @@ def test_devices_that_disagree_reach_the_optimum_exactly(problem):
     simulation = start(problem, 0.25)
     optimum = problem.optimum()
     first = problem.loss(simulation.theta) - problem.loss(optimum)
-    for _ in range(600):
+    for _ in range(200):
         simulation.advance()
     assert problem.loss(simulation.theta) - problem.loss(optimum) < 1e-9 * first
 

@@ -141,12 +141,12 @@ def test_reaches_the_optimum_of_a_strongly_convex_problem(name, loss_rate):
         create(name),
         theta0(torch.float64),
         PROBLEM.devices,
-        rounds=150,
+        rounds=100,
         link=aquila.Link(uplink_loss=loss_rate),
     )
     gap = PROBLEM.loss(run.theta) - PROBLEM.loss(optimum)
     # without memory, losing replies of devices that disagree leaves noise of the gradients' size
-    tolerance = 1e-3 if loss_rate == 0 else 1e-2 if remembers(name) else 0.2
+    tolerance = 1e-3 if loss_rate == 0 else 1e-2 if remembers(name) else 0.1
     assert gap < tolerance * gap_at_start
 
 
@@ -309,7 +309,7 @@ def test_heterogeneous_fleet_trains(name):
         return local
 
     devices = [*PROBLEM.devices[:3], narrow(3), narrow(4)]
-    run = aquila.simulate(create(name), theta0(), devices, rounds=60, fleet=fleet)
+    run = aquila.simulate(create(name), theta0(), devices, rounds=30, fleet=fleet)
     assert run.records[-1].loss < 0.7 * run.records[0].loss
     body = {d: size for r in run.records[:1] for d, size in r.uplink.items()}
     assert body[3] < body[0]

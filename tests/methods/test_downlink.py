@@ -11,7 +11,7 @@ from problems import SOUND, ridge
 
 PROBLEM = ridge(devices=5, dimension=30)
 ALPHA = 0.5 / PROBLEM.smoothness()
-ROUNDS = 150
+ROUNDS = 100
 
 every_method = pytest.mark.parametrize("name", aquila.METHODS)
 
@@ -36,7 +36,7 @@ def test_trains_about_as_well_as_on_whole_models(name, loss_rate):
         aquila.simulate(create(name), theta0(), PROBLEM.devices, ROUNDS, link=link, downlink=error)
         for error in (0.0, 0.5)
     )
-    assert gap(coded.theta) < max(1e-2 * gap(theta0()), 2 * gap(whole.theta))
+    assert gap(coded.theta) < max(1e-2 * gap(theta0()), 1.5 * gap(whole.theta))
     down = [sum(record.downlink_bytes for record in run.records) for run in (whole, coded)]
     assert down[1] < (0.6 if loss_rate == 0 else 0.9) * down[0]  # the words weigh most here
 
@@ -115,8 +115,8 @@ def test_a_share_of_the_coordinates_would_diverge(monkeypatch):
         return Codes(codes, 22, -step * fine, step, len(u))
 
     method = aquila.create("fedsgd", alpha=0.6 / PROBLEM.smoothness())
-    run = aquila.simulate(method, theta0(), PROBLEM.devices, ROUNDS, downlink=0.5)
+    run = aquila.simulate(method, theta0(), PROBLEM.devices, 150, downlink=0.5)
     assert gap(run.theta) < 1e-9
     monkeypatch.setattr(broadcast, "coarsest", largest_tenth)
-    run = aquila.simulate(method, theta0(), PROBLEM.devices, ROUNDS, downlink=0.5)
+    run = aquila.simulate(method, theta0(), PROBLEM.devices, 150, downlink=0.5)
     assert gap(run.theta) > 10 * gap(theta0())

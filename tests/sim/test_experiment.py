@@ -1,7 +1,7 @@
 """The experiments of the paper: files that read, run, and count as the paper counts."""
 
 import tomllib
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 import pytest
@@ -81,19 +81,29 @@ def test_files_open_with_what_they_should_give(path):
         assert text.partition(":")[0] in aquila.METHODS
 
 
-@pytest.mark.parametrize("path", FILES, ids=name)
-def test_smoke_versions_run(path):
-    experiment = read_experiment(path, {})
-    setting = experiment.setting.smoke()
+@lru_cache(maxsize=1)
+def trained(setting, method):
+    """Train in a setting; files that differ in the number of devices alone are the same in short.
+
+    They stand next to each other, so that the last run is enough to keep.
+    """
     problem, parts = setting.problem()
-    assert len(parts) == setting.devices
-    method = aquila.create(
-        "aquila", **{**setting.method_defaults, **experiment.methods.get("aquila", {})}
-    )
     run = aquila.simulate(
         method, problem.theta0, problem.devices, setting.rounds,
         fleet=problem.fleet, evaluate=problem.evaluate, evaluate_every=2,
     )  # fmt: skip
+    return problem, parts, run
+
+
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_smoke_versions_run(path):
+    experiment = read_experiment(path, {})
+    setting = experiment.setting.smoke()
+    method = aquila.create(
+        "aquila", **{**setting.method_defaults, **experiment.methods.get("aquila", {})}
+    )
+    problem, parts, run = trained(setting, method)
+    assert len(parts) == setting.devices
     assert run.records[0].uploads == setting.devices
     metrics = run.records[-1].metrics
     wanted = "perplexity" if setting.data.endswith("wikitext2") else "local_accuracy"
