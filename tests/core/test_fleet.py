@@ -151,3 +151,11 @@ def test_which_coordinates_some_devices_hold():
     for chosen in ([], [1], [1, 3], list(fleet.devices)):
         held = fleet.held_by(chosen).expand(DIMENSION).tolist()
         assert held == [any(i in held_by(fleet, m) for m in chosen) for i in range(DIMENSION)]
+
+
+def test_fewest_holders_are_counted_where_anyone_holds():
+    assert Fleet.uniform(3, 7).fewest_holders == 7
+    some = Fleet(4, [0, 0, 1], [torch.tensor([0, 1]), torch.tensor([0, 1, 2])])
+    assert some.fewest_holders == 1
+    assert some.taking_part(0.5).participation == 0.5
+    assert some.participation == 1

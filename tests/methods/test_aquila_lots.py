@@ -1,5 +1,7 @@
 """AQUILA-Lots against a transcription of its equations, and what it is for."""
 
+from importlib import import_module
+
 import numpy as np
 import pytest
 import torch
@@ -92,22 +94,54 @@ def test_nothing_new_is_a_skip():
     assert [r.skips for r in run.records] == [2, 2]
 
 
+def narrow(wide, devices):
+    """A fleet of which only some hold the second half of the model."""
+    groups = [0] * wide + [1] * (devices - wide)
+    return Fleet(100_000, groups, [None, torch.arange(50_000)])
+
+
 @pytest.mark.parametrize(
-    ("coordinates", "devices", "share"),
+    ("fleet", "share"),
     [
-        (1_000_000, 10, 0.004),
-        (1_000_000, 100, 0.004),
-        (1_000_000, 2, 0.02),
-        (1_000_000, 1, 0.04),
-        (6_400, 10, 0.01),
-        (40, 10, 0.7),
+        (Fleet.uniform(1_000_000, 10), 0.004),
+        (Fleet.uniform(1_000_000, 100), 0.004),
+        (Fleet.uniform(1_000_000, 2), 0.02),
+        (Fleet.uniform(1_000_000, 1), 0.04),
+        (Fleet.uniform(1_000_000, 10).taking_part(0.2), 0.02),
+        (Fleet.uniform(6_400, 10), 0.01),
+        (Fleet.uniform(40, 10), 0.7),
+        (narrow(5, 10), 0.004),
+        (narrow(2, 10), 0.01),
     ],
 )
-def test_few_devices_and_small_models_send_more(coordinates, devices, share):
-    fleet, theta = Fleet.uniform(coordinates, devices), torch.zeros(coordinates)
+def test_where_few_tell_of_a_coordinate_they_send_more(fleet, share):
     server = aquila.create("aquila_lots").server
-    _, orders = server.orders(server.init(theta, fleet), fleet, 0, Key((0,)))
+    _, orders = server.orders(server.init(torch.zeros(fleet.dimension), fleet), fleet, 0, Key((0,)))
     assert {order.scalar("share") for order in orders.values()} == {share}
+
+
+def test_the_share_goes_by_the_devices_of_a_round():
+    problem = ridge(devices=10, dimension=2000, rows=5)
+    for participation, share in [(1.0, 0.032), (0.1, 0.04)]:
+        simulation = aquila.Simulation(
+            aquila.create("aquila_lots"),
+            torch.zeros(2000),
+            problem.devices,
+            participation=participation,
+        )
+        assert simulation.server.state.share == share
+
+
+def test_a_run_keeps_the_share_that_it_began_with(monkeypatch):
+    """The memory of a device is taken back at the rate at which it was learned."""
+    fleet = Fleet.uniform(40, 10)
+    server = aquila.create("aquila_lots").server
+    state = server.init(torch.zeros(40), fleet)
+    reply = Packet(0, Dense(torch.ones(40)))
+    after = server.update(state, fleet, {0: reply})
+    monkeypatch.setattr(import_module("aquila.methods.aquila_lots"), "MOST_SHARE", 0.1)
+    forgotten = server.forget(after, fleet, 0, [reply])
+    assert not forgotten.inner.q_bar.any()
 
 
 @pytest.mark.parametrize("devices", [1, 2, 10])

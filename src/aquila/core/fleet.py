@@ -1,6 +1,7 @@
 """Who takes part, and which coordinates of the model each device holds."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from functools import cached_property
 
 import torch
@@ -29,11 +30,18 @@ class Fleet:
         self.groups = tuple(groups)
         self.slices = tuple(None if held is None else held.to(device) for held in slices)
         self.device = device
+        self.participation = 1.0
 
     @classmethod
     def uniform(cls, dimension: int, devices: int, device: torch.device | str = "cpu") -> "Fleet":
         """Return a fleet in which every device holds the whole model."""
         return cls(dimension, [0] * devices, device=device)
+
+    def taking_part(self, share: float) -> "Fleet":
+        """Return the same fleet, of which a share takes part in a round."""
+        fleet = copy(self)
+        fleet.participation = share
+        return fleet
 
     @property
     def devices(self) -> range:
@@ -75,6 +83,11 @@ class Fleet:
         """
         weighted = ((device, vector * weights[device]) for device, vector in vectors)
         return self._divide(self._sum(weighted), self._weight_of_holders(weights))
+
+    @cached_property
+    def fewest_holders(self) -> int:
+        """Devices that hold the coordinate which the fewest hold, of those that anyone holds."""
+        return int(self._holders[self._holders > 0].min())
 
     @cached_property
     def _holders(self) -> torch.Tensor:

@@ -8,8 +8,8 @@ coordinates costs bytes. The memory follows slowly, q_m <- q_m + η u, and makes
 where gradients are: what devices will always disagree about is learned, and then neither told nor
 drawn for any more.
 Lots are noisy, and M devices average the noise: where a loss is steep in all directions, α L may be
-about 2 M `share` at most. So the server, which knows both, tells devices that are few, or whose
-model is small, to send more.
+about 2 M `share` at most. So the server, which knows how many devices and coordinates there are,
+tells devices that are few, or whose model is small, to send more.
 docs/beyond.md has the derivation, the measurements and what did not work.
 
 Drawing in proportion to size is that of Wangni et al. (2018, arXiv 1710.09854) and of QSGD
@@ -18,8 +18,10 @@ arXiv 1901.09269).
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
+
+import torch
 
 from aquila.core.fleet import DeviceId, Fleet
 from aquila.core.method import Method, Oracle, Turn, Work, broadcast
@@ -33,16 +35,18 @@ from aquila.methods.damped import DampedMemoryDevice, DampedMemoryServer, Damped
 from aquila.methods.memory import Memory
 
 LEAST_SHARE = 0.004
-LEAST_TOTAL = 0.04
-"""Least share times devices: what the noise of their mean goes by."""
+LEAST_IN_A_ROUND = 0.04
+"""Least share times devices of a round: the noise of their mean goes by its inverse."""
+LEAST_AT_A_COORDINATE = 0.02
+"""The same for those that hold a coordinate: half of the devices may be narrow."""
 LEAST_WINNERS = 64
-"""Of a device; fewer hardly save, since a frame's header weighs as much."""
+"""In the whole model; half as many would take three quarters of the bytes."""
 
 AutoShare = Annotated[
     float,
     Bounds(
         "share of the coordinates sent in a round; 0: 0.004, and more with fewer than ten devices "
-        "or 16,000 coordinates",
+        "in a round or 16,000 coordinates",
         0,
         MOST_SHARE,
     ),
@@ -51,9 +55,15 @@ AutoShare = Annotated[
 
 def share_for(fleet: Fleet) -> float:
     """Return a share whose noise is bearable for as many devices and coordinates."""
-    enough_devices = LEAST_TOTAL / max(1, len(fleet.devices))
-    enough_winners = LEAST_WINNERS / max(1, fleet.dimension)
-    return min(MOST_SHARE, max(LEAST_SHARE, enough_devices, enough_winners))
+    devices = fleet.participation * len(fleet.devices)
+    holders = fleet.participation * fleet.fewest_holders
+    enough = (
+        LEAST_SHARE,
+        LEAST_IN_A_ROUND / devices,
+        LEAST_AT_A_COORDINATE / holders,
+        LEAST_WINNERS / fleet.dimension,
+    )
+    return min(MOST_SHARE, max(enough))
 
 
 def rate_for(share: float) -> float:
@@ -81,7 +91,7 @@ class AquilaLotsDevice:
 
     def init(self, like: Vector) -> Memory:
         """Start with nothing remembered."""
-        return self._drawing(LEAST_SHARE).init(like)
+        return Memory(torch.zeros_like(like))
 
     def step(self, state: Memory, order: Packet, oracle: Oracle, key: Key) -> Turn[Memory]:
         """Send the winners of g - q_m, and let q_m follow."""
@@ -91,10 +101,16 @@ class AquilaLotsDevice:
                 f"order of round {order.round} asks for a share of {share}; "
                 f"it must be above 0 and at most {MOST_SHARE}"
             )
-        return self._drawing(share).step(state, order, oracle, key)
+        damped = DampedMemoryDevice(self.alpha, rate_for(share), Lottery(share), self.work)
+        return damped.step(state, order, oracle, key)
 
-    def _drawing(self, share: float) -> DampedMemoryDevice:
-        return DampedMemoryDevice(self.alpha, rate_for(share), Lottery(share), self.work)
+
+@dataclass(frozen=True, eq=False)
+class LotsState:
+    """Model and average memory, and the share that devices are told."""
+
+    inner: DampedState
+    share: float
 
 
 @dataclass(frozen=True)
@@ -109,40 +125,40 @@ class AquilaLotsServer:
         """Yes: q̄ holds a share of every device's memory."""
         return True
 
-    def init(self, theta: Vector, fleet: Fleet) -> DampedState:
-        """Start from the given model and empty memories."""
-        return self._damped(fleet).init(theta, fleet)
+    def init(self, theta: Vector, fleet: Fleet) -> LotsState:
+        """Start from the given model and empty memories, and settle the share."""
+        share = self.share or share_for(fleet)
+        return LotsState(self._damped(share).init(theta, fleet), share)
 
-    def model(self, state: DampedState) -> Vector:
+    def model(self, state: LotsState) -> Vector:
         """Return the current model."""
-        return state.theta
+        return state.inner.theta
 
     def orders(
-        self, state: DampedState, fleet: Fleet, round: int, key: Key
-    ) -> tuple[DampedState, dict[DeviceId, Packet]]:
+        self, state: LotsState, fleet: Fleet, round: int, key: Key
+    ) -> tuple[LotsState, dict[DeviceId, Packet]]:
         """Send the model and the share to every device."""
-        return state, broadcast(fleet, state.theta, round, scalars={"share": self._share(fleet)})
+        return state, broadcast(fleet, state.inner.theta, round, scalars={"share": state.share})
 
     def check(self, reply: Packet) -> None:
         """Take any vector; a reply without one stands for the zero vector."""
 
     def update(
-        self, state: DampedState, fleet: Fleet, replies: Mapping[DeviceId, Packet]
-    ) -> DampedState:
+        self, state: LotsState, fleet: Fleet, replies: Mapping[DeviceId, Packet]
+    ) -> LotsState:
         """Step along the memory and the mean upload, and move the memory."""
-        return self._damped(fleet).update(state, fleet, replies)
+        inner = self._damped(state.share).update(state.inner, fleet, replies)
+        return replace(state, inner=inner)
 
     def forget(
-        self, state: DampedState, fleet: Fleet, device: DeviceId, replies: Iterable[Packet]
-    ) -> DampedState:
+        self, state: LotsState, fleet: Fleet, device: DeviceId, replies: Iterable[Packet]
+    ) -> LotsState:
         """Take the device's share out of the average memory."""
-        return self._damped(fleet).forget(state, fleet, device, replies)
+        inner = self._damped(state.share).forget(state.inner, fleet, device, replies)
+        return replace(state, inner=inner)
 
-    def _damped(self, fleet: Fleet) -> DampedMemoryServer:
-        return DampedMemoryServer(self.alpha, rate_for(self._share(fleet)))
-
-    def _share(self, fleet: Fleet) -> float:
-        return self.share or share_for(fleet)
+    def _damped(self, share: float) -> DampedMemoryServer:
+        return DampedMemoryServer(self.alpha, rate_for(share))
 
 
 @entry(

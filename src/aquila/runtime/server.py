@@ -47,10 +47,10 @@ class ServerSession:
         if limit is not None:
             limit.check(method.server)
         self.half = method.server
-        self.fleet = fleet
+        self.fleet = fleet.taking_part(participation)
         self.round = 0
         self.acks = [NOTHING] * len(fleet.devices)
-        self.state: Any = self.half.init(theta, fleet)
+        self.state: Any = self.half.init(theta, self.fleet)
         self._seed = seed
         self._unpack_reply = unpack_reply
         self._participation = participation
