@@ -112,6 +112,15 @@ def test_the_memory_learns_on_average(run):
         assert s.next_memory_error() <= (1 - RHO) * s.news + 1e-12
 
 
+def test_the_news_grow_no_more_than_the_model_moves(L, run):
+    """E H⁺ <= (1 - ρ/2) H + 3α²L²/ρ (||∇f||² + ω/M H)."""
+    alpha, seen = run
+    for s in seen:
+        moved = s.gradient + OMEGA / M * s.news
+        bound = (1 - RHO / 2) * s.news + 3 * (alpha * L) ** 2 / RHO * moved
+        assert s.next_news() <= bound + 1e-12
+
+
 def test_the_potential_falls_on_average_by_what_is_promised(problem, L):
     alpha = theory.max_alpha_lottery(L, OMEGA, RHO, M)
     for s in observe(problem, alpha):
