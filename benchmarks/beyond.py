@@ -106,6 +106,8 @@ def table(paths, level):
             for seed in seeds
             if level or (YARDSTICK, seed) in runs
         }
+        if not levels:
+            raise SystemExit(f"{path} has no run of {YARDSTICK} to take a level from: give --level")
         mean = statistics.mean(levels.values())
         print(f"\n{path.stem}: {named(path, mean)}, {len(levels)} seeds\n")
         print(
@@ -137,13 +139,14 @@ def row(method, runs, levels):
     reached = [seed for seed in seeds if spent[seed] is not None]
     if len(reached) < len(seeds):
         return f"| {method} | reached in {len(reached)} of {len(seeds)} | | | | |"
-    pairs = [(spent[seed], runs[YARDSTICK, seed].reach(levels[seed])) for seed in seeds]
+    judged = [seed for seed in seeds if (YARDSTICK, seed) in runs]
+    pairs = [(spent[seed], runs[YARDSTICK, seed].reach(levels[seed])) for seed in judged]
     saving = [y.paper_bits / 8 / s.uplink_bytes for s, y in pairs if y is not None]
     longer = [s.rounds / y.rounds for s, y in pairs if y is not None]
     return (
-        f"| {method} | {statistics.mean(s.rounds for s, _ in pairs):.0f} "
-        f"| {statistics.mean(s.uplink_bytes for s, _ in pairs) / KIB:.0f} "
-        f"| {statistics.mean(s.paper_bits for s, _ in pairs) / 8 / KIB:.0f} "
+        f"| {method} | {statistics.mean(s.rounds for s in spent.values()):.0f} "
+        f"| {statistics.mean(s.uplink_bytes for s in spent.values()) / KIB:.0f} "
+        f"| {statistics.mean(s.paper_bits for s in spent.values()) / 8 / KIB:.0f} "
         f"| {spread(saving, 1)} | {spread(longer, 2)} |"
     )
 
@@ -151,7 +154,10 @@ def row(method, runs, levels):
 def both(folders, level):
     """Print what runs spent in both directions to get to a level."""
     spent = [(run, spent_both_ways(run, level)) for folder in folders for run in find_runs(folder)]
-    (yardstick,) = [found for run, found in spent if run.result.label == YARDSTICK]
+    own = [found for run, found in spent if run.result.label == YARDSTICK]
+    if len(own) != 1:
+        raise SystemExit(f"the folders must hold one run of {YARDSTICK}, not {len(own)}")
+    (yardstick,) = own
     print("| method | downlink | rounds | down MiB | up MiB | aquila's both ways / both ways |")
     print("|---|---:|---:|---:|---:|---:|")
     for run, found in spent:
@@ -160,8 +166,8 @@ def both(folders, level):
             print(f"{name}| not reached | | | |")
             continue
         rounds, down, up, _ = found
-        saving = (yardstick[1] + yardstick[3]) / (down + up)
-        print(f"{name}| {rounds} | {down / MIB:.0f} | {up / MIB:.1f} | {saving:.1f} |")
+        saving = f"{(yardstick[1] + yardstick[3]) / (down + up):.1f}" if yardstick else "-"
+        print(f"{name}| {rounds} | {down / MIB:.0f} | {up / MIB:.1f} | {saving} |")
 
 
 def spent_both_ways(run, level):

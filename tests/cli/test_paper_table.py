@@ -25,6 +25,12 @@ def test_other_forms(tmp_path, form):
     assert {"--csv": "table,row,", "--markdown": "| method |"}[form] in text
 
 
+def test_help_says_by_what_a_run_belongs_to_a_row():
+    said = " ".join(output("table", "--help").split())
+    for word in ("for AQUILA, beta", "all samples and devices", "lost no reply", "whole models"):
+        assert word in said
+
+
 def test_mistakes_get_one_clear_sentence(tmp_path):
     assert "there is no folder" in mistake("table", "2", "--results", str(tmp_path / "none"))
     assert "'4' is not one of '2', '3'" in call("table", "4").output

@@ -238,6 +238,17 @@ def test_a_folder_of_another_run_is_refused(tmp_path):
         run(grid_of(), 3, checkpoint_folder=tmp_path, seed=5)
 
 
+def test_a_run_with_other_slices_is_refused(tmp_path):
+    def start(held):
+        fleet = aquila.Fleet(30, [0, 1, 1], [None, held])
+        run(grid_of(), 0, checkpoint_folder=tmp_path, fleet=fleet)
+
+    start(torch.arange(10))
+    start(torch.arange(10))
+    with pytest.raises(ValueError, match=r"holds another run .* slices all, 10 x .* \(there"):
+        start(torch.arange(10, 20))
+
+
 def test_a_damaged_checkpoint_is_refused(tmp_path):
     run(grid_of(), 2, checkpoint_folder=tmp_path)
     path = tmp_path / "server.state"

@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from aquila.methods import METHODS
 from aquila.report.beta import loss_by_beta, quality_by_beta
-from aquila.report.coding import bytes_against_width, real_bits
+from aquila.report.coding import MARKERS, bytes_against_width, real_bits
 from aquila.report.curves import Curve, draw_curves
 from aquila.report.figures import (
     FIGURES,
@@ -140,6 +141,16 @@ def test_aquila_stands_out_and_no_two_runs_look_alike():
     looks = {(style["color"], str(style["linestyle"]), style["alpha"]) for style in styles}
     assert len(looks) == len(labels)
     assert styles[0]["color"] == styles[2]["color"] != styles[1]["color"]
+
+
+def test_no_two_methods_have_the_same_dots():
+    record = made_record(0, levels={0: 4}, paper_bits=4000, uplink_bytes=250)
+    methods = ["qsgd", *(m for m in METHODS if m not in ("qsgd", "eden"))]
+    methods.insert(len(MARKERS), "eden")  # of the colour of QSGD, and a round of markers behind it
+    figure = bytes_against_width([Result(method, [record]) for method in methods])
+    dots = figure.axes[0].collections
+    looks = {(*dot.get_facecolor()[0], dot.get_paths()[0].vertices.tobytes()) for dot in dots}
+    assert len(looks) == len(methods) == len(METHODS)
 
 
 def test_negative_values_keep_a_straight_scale():

@@ -78,10 +78,19 @@ def test_differences_are_named(tmp_path):
     assert CIFAR10.differences(run) == ["work gradient, not epochs", "batch_size 250, not 256"]
 
 
-@pytest.mark.parametrize(("beta", "of_the_row"), [(0.1, True), ("0.1", True), (0.5, False)])
-def test_a_run_at_another_beta_belongs_to_the_figures(tmp_path, beta, of_the_row):
-    label = f"aquila beta={beta}"
-    made_run(tmp_path / "run", label, [made_record(0)], parameters={"beta": beta})
+@pytest.mark.parametrize(
+    ("label", "parameters", "shown"),
+    [
+        ("aquila beta=0.1", {"beta": 0.1}, "aquila"),
+        ("aquila beta=0.1", {"beta": "0.1"}, "aquila"),
+        ("aquila beta=0.10 b_min=2", {}, "aquila b_min=2"),
+        ("mine beta=0.15", {"beta": "any"}, "mine beta=0.15"),
+        ("aquila beta=0.5", {"beta": 0.5}, None),
+        ("aquila beta=0.15", {}, None),
+    ],
+)
+def test_a_run_at_another_beta_belongs_to_the_figures(tmp_path, label, parameters, shown):
+    made_run(tmp_path / "run", label, [made_record(0)], parameters=parameters)
     (run,) = find_runs(tmp_path)
-    assert CIFAR10.holds(run) == of_the_row
-    assert CIFAR10.label(run) == ("aquila" if of_the_row else label)
+    assert CIFAR10.holds(run) == (shown is not None)
+    assert CIFAR10.label(run) == (shown or label)

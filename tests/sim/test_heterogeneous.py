@@ -127,3 +127,13 @@ def test_a_module_that_is_no_part_of_the_first_is_refused():
         aquila.problem(nn.Linear(5, 3), [(x, y)], groups=[1])
     with pytest.raises(ValueError, match="groups names 2 devices, but there are 1"):
         aquila.problem(nn.Linear(5, 3), [(x, y)], groups=[0, 0])
+
+
+def test_a_resumed_run_must_hold_the_same_coordinates():
+    def simulation(held):
+        fleet = aquila.Fleet(4, [0, 1], [None, torch.tensor(held)])
+        devices = [lambda theta: (0.0, theta)] * 2
+        return aquila.Simulation(aquila.create("fedsgd"), torch.ones(4), devices, fleet=fleet)
+
+    assert simulation([0, 1]).fingerprint == simulation([0, 1]).fingerprint
+    assert simulation([0, 1]).fingerprint != simulation([0, 2]).fingerprint

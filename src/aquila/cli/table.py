@@ -21,7 +21,8 @@ from aquila.cli.warning import warn_of_broken
 def table(number: str, results: Path, form: str | None) -> None:
     """Print Table 2 or 3 of the paper with our runs of its rows beside the printed numbers.
 
-    A run belongs to a row if its data, model, split, devices and widths do.
+    A run belongs to a row if its data, model, split, devices, widths and, for AQUILA, beta are the
+    row's, and if it used all samples and devices, lost no reply and sent whole models down.
     """
     from aquila.cli.progress import make_console
     from aquila.report.paper import paper_rows

@@ -6,7 +6,7 @@ from functools import cached_property
 
 import torch
 
-from aquila.core.vector import Vector, squared_norm
+from aquila.core.vector import Vector, digest, squared_norm
 
 DeviceId = int
 
@@ -42,6 +42,11 @@ class Fleet:
         fleet = copy(self)
         fleet.participation = share
         return fleet
+
+    @property
+    def slices_in_words(self) -> str:
+        """Which coordinates each group holds, told by a few words that no others would give."""
+        return ", ".join("all" if held is None else digest(held) for held in self.slices)
 
     @property
     def devices(self) -> range:

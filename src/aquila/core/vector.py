@@ -7,6 +7,7 @@ one is left. Lanes that no coordinate reaches hold zero and change nothing. The 
 is exact in float64; that of a float64 is rounded before it is added.
 """
 
+import hashlib
 import math
 
 import torch
@@ -54,3 +55,9 @@ def check_first_model(theta: object) -> None:
         )
     if not torch.isfinite(theta).all():
         raise ValueError("theta0 holds NaN or infinite numbers")
+
+
+def digest(vector: torch.Tensor) -> str:
+    """Return a few words that tell a vector from others."""
+    content = vector.detach().cpu().numpy().tobytes()
+    return f"{vector.numel()} x {vector.dtype} {hashlib.sha256(content).hexdigest()[:16]}"

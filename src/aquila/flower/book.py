@@ -1,13 +1,11 @@
 """The server's folder of a run: who it is, its records, its checkpoint and its archive."""
 
-import hashlib
 import json
 import secrets
 from itertools import zip_longest
 from logging import getLogger
 from pathlib import Path
 
-from aquila.core.vector import Vector
 from aquila.flower.disk import RUN_NAME
 from aquila.runtime.archive import FolderArchive
 from aquila.runtime.persist import SavedStateError, load_server, save_server, write_whole
@@ -83,9 +81,3 @@ class RunBook:
                 f"{self.folder} holds another run and cannot be resumed: {'; '.join(differences)}"
             )
         return name
-
-
-def digest(theta: Vector) -> str:
-    """Return a few words that tell a first model from others."""
-    content = theta.detach().cpu().numpy().tobytes()
-    return f"{theta.numel()} x {theta.dtype} {hashlib.sha256(content).hexdigest()[:16]}"

@@ -12,9 +12,9 @@ from flwr.serverapp import Grid
 
 from aquila.core.fleet import DeviceId, Fleet
 from aquila.core.method import Method
-from aquila.core.vector import Vector, check_first_model
+from aquila.core.vector import Vector, check_first_model, digest
 from aquila.flower.alone import alone
-from aquila.flower.book import RunBook, digest
+from aquila.flower.book import RunBook
 from aquila.flower.keys import read_keys
 from aquila.flower.roster import Roster
 from aquila.flower.rounds import Round, play
@@ -115,10 +115,12 @@ class Strategy:
         return overheads
 
     def _setting(self) -> str:
+        held = self.fleet.slices_in_words
         return (
             f"method {self.method!r}\nmodel {digest(self.theta0)}\ngroups {self.fleet.groups}\n"
             f"seed {self.seed}\nparticipation {self.participation}"
             + (f"\ndownlink {self.downlink}" if self.downlink != 0 else "")
+            + (f"\nslices {held}" if held != "all" else "")
         )
 
 

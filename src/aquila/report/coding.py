@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from aquila.report.colours import is_own
+from aquila.report.colours import is_own, places
 from aquila.report.figure import new_figure
 from aquila.report.style import line_styles, tidy
 from aquila.report.table import Result
@@ -30,11 +30,11 @@ def bytes_against_width(results: Sequence[Result]) -> Figure | None:
         return None
     figure = new_figure(7.5, 5)
     axes = figure.add_subplot()
-    styles = line_styles(labels)
-    for number, (label, dots, style) in enumerate(zip(labels, points, styles, strict=True)):
+    looks = zip(line_styles(labels), places(labels), strict=True)
+    for label, dots, (style, place) in zip(labels, points, looks, strict=True):
         axes.scatter(
             [x for x, _ in dots], [y for _, y in dots], s=34 if is_own(label) else 20, label=label,
-            color=style["color"], marker=MARKERS[number % len(MARKERS)],
+            color=style["color"], marker=MARKERS[place.of_colour % len(MARKERS)],
             alpha=0.55, linewidths=0, zorder=style["zorder"],
         )  # fmt: skip
     least = min(x for dots in points for x, _ in dots)

@@ -51,12 +51,15 @@ class Row:
             all(facts.get(name) == getattr(self, name) for name in SAME)
             and _widths(facts.get("widths")) == _widths(self.widths)
             and all(facts.get(name, value) == value for name, value in whole.items())
-            and not self._of_another_beta(run)
+            and run.beta in (None, self.beta)  # others belong to Figures 4 and 5
         )
 
     def label(self, run: FoundRun) -> str:
         """Return the name of a run's line: its label, without the beta that is the row's anyway."""
-        return run.result.label.replace(f" beta={self.beta:g}", "")
+        if run.beta != self.beta:
+            return run.result.label
+        parts = run.result.label.split(" ")
+        return " ".join(part for part in parts if not part.startswith("beta="))
 
     def differences(self, run: FoundRun) -> list[str]:
         """Say in what a run of this row differs from the paper's setting."""
@@ -68,11 +71,6 @@ class Row:
         }
         is_ = {name: run.facts.get(name, value) for name, value in wanted.items()}
         return [f"{n} {is_[n]}, not {wanted[n]}" for n in wanted if is_[n] != wanted[n]]
-
-    def _of_another_beta(self, run: FoundRun) -> bool:
-        """Say whether a run is AQUILA's at a beta that belongs to Figures 4 and 5."""
-        beta = run.facts.get("parameters", {}).get("beta", self.beta)
-        return run.method == "aquila" and float(beta) != self.beta
 
 
 SAME = ("data", "model", "split", "devices")

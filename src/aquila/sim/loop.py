@@ -13,7 +13,7 @@ from aquila.core.fleet import DeviceId, Fleet
 from aquila.core.method import Method
 from aquila.core.packet import Packet
 from aquila.core.random import Key, Purpose
-from aquila.core.vector import Vector, check_first_model
+from aquila.core.vector import Vector, check_first_model, digest
 from aquila.core.wire import pack, unpack
 from aquila.runtime.finite import NanPolicy
 from aquila.runtime.held import NAMELESS, Held, base_of, follow
@@ -72,7 +72,7 @@ class Simulation:
         if strategy == "together":
             _check_together(devices)
         self.fingerprint = (
-            f"method {method!r}\nmodel {_digest_of(theta0)}\n{_summary(self.fleet)}\n"
+            f"method {method!r}\nmodel {digest(theta0)}\n{_summary(self.fleet)}\n"
             f"seed {seed}\nlink {self.link!r}\non_nan {on_nan}\n"
             + (f"participation {participation}\n" if participation != 1 else "")
             + (f"downlink {downlink}\n" if downlink != 0 else "")
@@ -245,15 +245,9 @@ def _check_together(devices: Sequence[Device]) -> None:
 
 
 def _summary(fleet: Fleet) -> str:
-    return f"devices {len(fleet.devices)} in groups {_digest(repr(fleet.groups).encode())}"
-
-
-def _digest_of(theta: Vector) -> str:
-    return f"{theta.numel()} x {theta.dtype} {_digest(theta.detach().cpu().numpy().tobytes())}"
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:16]
+    groups, held = hashlib.sha256(repr(fleet.groups).encode()), fleet.slices_in_words
+    devices = f"devices {len(fleet.devices)} in groups {groups.hexdigest()[:16]}"
+    return devices if held == "all" else f"{devices}, which hold {held}"
 
 
 def _check_arguments(

@@ -120,7 +120,7 @@ def read_records(folder: Path) -> list[Record]:
         try:
             records.append(from_line(line))
             sound = records[-1].round == number
-        except (ValueError, TypeError, KeyError, AttributeError):
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             sound = False
         if not sound:
             raise ValueError(f"{path}, line {number + 1}, is not the record of round {number}")

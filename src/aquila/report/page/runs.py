@@ -9,14 +9,12 @@ from itertools import accumulate
 from pathlib import Path
 
 from aquila.report.colours import is_own
-from aquila.report.runs import read_each
+from aquila.report.runs import MOST_DEVICES, read_each, read_facts, read_sound_records
 from aquila.report.table import Result
 from aquila.sim.packed import find_file, read_file
-from aquila.sim.records import RECORDS, Record, read_records, records_file
+from aquila.sim.records import RECORDS, Record, records_file
 from aquila.sim.setting import SETTINGS, SPLIT
 
-COUNTS = ("uplink_bytes", "downlink_bytes", "paper_bits", "uploads", "skips", "lost", "refused")
-MOST_DEVICES = 1_000_000
 PROBLEM = ("data", "samples", "test_samples", "model", "widths", "devices", "split", "mask_classes")
 """Settings that runs must share for their bytes to compare."""
 
@@ -125,42 +123,12 @@ def _run_folders(folder: Path) -> list[Path]:
 
 
 def _read(folder: Path) -> Run:
-    records = read_records(folder)
-    for record in records:
-        if not _is_sound(record):
-            raise ValueError(
-                f"{records_file(folder)}, line {record.round + 1}, has something that is no number "
-                "in place of one"
-            )
-    facts = _read_facts(folder / SETTINGS)
+    records = read_sound_records(folder)
+    path = folder / SETTINGS
+    facts = read_facts(path) if path.exists() else {}
     label = facts.get("method")
     label = label if isinstance(label, str) and label else folder.resolve().name
     return Run(label, folder, records, facts, _read_owners(folder))
-
-
-def _is_sound(record: Record) -> bool:
-    if not isinstance(record.metrics, Mapping):
-        return False
-    if not all(0 <= device < MOST_DEVICES for device in (*record.levels, *record.uplink)):
-        return False
-    counts = [getattr(record, name) for name in COUNTS]
-    counts += [*record.levels.values(), *record.uplink.values()]
-    numbers = [record.loss, record.error_ratio, *record.metrics.values()]
-    return all(type(c) is int and 0 <= c < 2**63 for c in counts) and all(
-        n is None or (isinstance(n, int | float) and abs(n) < 2**1000) or n != n for n in numbers
-    )
-
-
-def _read_facts(path: Path) -> dict[str, object]:
-    if not path.exists():
-        return {}
-    try:
-        facts = json.loads(path.read_text())
-    except ValueError:
-        facts = None
-    if not isinstance(facts, dict):
-        raise ValueError(f"{path} does not hold the settings of a run")
-    return facts
 
 
 def _read_owners(folder: Path) -> list[int]:
@@ -171,7 +139,7 @@ def _read_owners(folder: Path) -> list[int]:
     try:
         owners = json.loads(content)["device_of_sample"]
         sound = all(type(owner) is int and 0 <= owner < MOST_DEVICES for owner in owners)
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         sound = False
     if not sound:
         raise ValueError(f"{path} does not hold a split")
