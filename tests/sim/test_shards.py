@@ -1,5 +1,7 @@
 """Samples of wrong types and shapes are refused by name, or become what they must mean."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
@@ -57,7 +59,10 @@ def test_test_samples_are_pairs_too():
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int32])
-@pytest.mark.parametrize("loss", [functional.cross_entropy, nn.CrossEntropyLoss()])
+@pytest.mark.parametrize(
+    "loss",
+    [functional.cross_entropy, nn.CrossEntropyLoss(), partial(functional.cross_entropy)],
+)
 def test_classes_may_be_whole_numbers_of_any_type(dtype, loss):
     module = nn.Linear(5, 3)
     narrow = gradient(module, CLASSES.to(dtype), classes=3, loss=loss)
@@ -86,6 +91,11 @@ def test_numbers_to_come_near_to_may_be_of_any_type(loss):
         (functional.mse_loss, 1, NUMBERS[:, 0], r"\(8, 1\)"),
         (nn.MSELoss(), 1, X, r"\(8, 1\)"),
         (functional.cross_entropy, 3, CLASSES[:, None], r"\(8,\)"),
+        (partial(functional.huber_loss, delta=0.5), 1, NUMBERS[:, 0], r"\(8, 1\)"),
+        (type("Mine", (nn.MSELoss,), {})(), 1, NUMBERS[:, 0], r"\(8, 1\)"),
+        (nn.PoissonNLLLoss(), 1, NUMBERS[:, 0], r"\(8, 1\)"),
+        (nn.NLLLoss(), 3, CLASSES[:, None], r"\(8,\)"),
+        (nn.CrossEntropyLoss(), 3, NUMBERS[:, 0], r"\(8, 3\), or whole numbers of shape \(8,\)"),
     ],
 )
 def test_targets_of_a_shape_that_the_loss_does_not_take_are_refused(loss, width, targets, right):
@@ -99,6 +109,52 @@ def test_a_loss_of_ones_own_takes_what_it_likes():
         return functional.mse_loss(outputs[:, 0], targets)
 
     assert gradient(nn.Linear(5, 1), NUMBERS[:, 0], loss=squeezed).any()
+
+
+def test_probabilities_are_told_which_loss_takes_them():
+    chances = functional.one_hot(CLASSES).float()
+    with pytest.raises(ValueError, match=r"nn\.CrossEntropyLoss\(\) if they are probabilities"):
+        gradient(nn.Linear(5, 3), chances)
+    assert gradient(nn.Linear(5, 3), chances, loss=nn.CrossEntropyLoss()).any()
+
+
+def test_every_new_shape_of_inputs_is_tried():
+    module, right, wrong = nn.Linear(5, 3), (X, CLASSES), (X[:, :4], CLASSES)
+    with pytest.raises(ValueError, match=r"shard 1 has float32 inputs of shape \(8, 4\), which"):
+        aquila.problem(module, [right, wrong])
+    with pytest.raises(ValueError, match=r"test has float32 inputs of shape \(8, 4\), which"):
+        aquila.problem(module, [right], test=wrong)
+
+
+class Returns(nn.Linear):
+    """Makes something of its outputs."""
+
+    def __init__(self, change):
+        super().__init__(5, 3)
+        self.change = change
+
+    def forward(self, x):
+        return self.change(super().forward(x))
+
+
+@pytest.mark.parametrize(
+    ("module", "shard", "options", "found"),
+    [
+        (Returns(lambda out: (out, out)), (X, CLASSES), {}, "must return one tensor, not a tuple"),
+        (Returns(lambda out: {"a": out}), (X, CLASSES), {}, "must return one tensor, not a dict"),
+        (Returns(torch.sum), (X, CLASSES), {}, "an axis of samples and one of classes"),
+        (nn.Embedding(1, 3), (CLASSES, CLASSES), {}, "shard 0 has int64 inputs .*out of range"),
+        (nn.Linear(5, 3), (X[0], CLASSES[0]), {}, r"shard 0 has .* of shape \(\); the first axis"),
+        (nn.Linear(5, 3), (X, CLASSES), {"loss": nn.MSELoss}, r"class MSELoss; .* MSELoss\(\)"),
+        (nn.Linear(5, 3), (X, CLASSES), {"loss": "mse"}, "loss must be a function of .* 'mse'"),
+        (nn.Linear(5, 3), (X, CLASSES + 1), {"classes": 3}, "shard 0 has target 3; .* from 0 to 2"),
+        (nn.Linear(5, 3), (X, CLASSES - 1), {"classes": 3}, "shard 0 has target -1; .* from 0 to"),
+        (nn.Linear(5, 3), (X, CLASSES + 0j), {}, "shard 0 has complex64 targets; .* real"),
+    ],
+)
+def test_mistakes_are_named(module, shard, options, found):
+    with pytest.raises((ValueError, TypeError), match=found):
+        aquila.problem(module, [shard], **options)
 
 
 def test_devices_may_have_images_of_several_sizes():

@@ -79,6 +79,18 @@ def test_a_run_has_the_bits_of_devices_that_compute_alone(request, passes, metho
     assert bool(passes) == (method != "fedavg")  # its local epochs meet no other device's model
 
 
+def test_each_device_has_a_loss_of_its_own():
+    loss = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 5.0, 20.0]))
+    problem, module = made([12] * 5, loss=loss), nn.Linear(64, 3)
+    nn.utils.vector_to_parameters(problem.theta0, module.parameters())
+    together = Together(problem.devices[0].models.first)
+    gradients, _ = together._one_pass(problem.devices, problem.theta0)
+    for device, gradient in zip(problem.devices, gradients, strict=True):
+        x, y = device.data
+        expected = torch.autograd.grad(loss(module(x), y), list(module.parameters()))
+        torch.testing.assert_close(gradient, torch.cat([part.flatten() for part in expected]))
+
+
 def test_a_short_run_is_over_before_it_is_tried(passes, monkeypatch):
     monkeypatch.setattr("aquila.sim.together.PATIENCE", 1e9)
     run(made([12] * 9))

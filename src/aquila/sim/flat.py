@@ -1,7 +1,7 @@
 """A module as one flat vector: gradients and local steps without a copy a parameter."""
 
 import copy
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Literal
 
@@ -11,13 +11,11 @@ from torch import nn
 from aquila.core.random import Key
 from aquila.core.vector import Vector
 from aquila.sim.graph import DRAWING, StepGraphs
+from aquila.sim.losses import Labels, Loss, is_mean
 from aquila.tasks.models import has_batch_norm
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 """Inputs and targets."""
-
-Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-"""(outputs, targets) -> mean loss"""
 
 Precision = Literal["float32", "tf32", "bf16"]
 """Arithmetic of the layers: as stored, with short mantissas in a GPU's products, or bfloat16."""
@@ -36,7 +34,8 @@ class FlatModule:
     """A copy of a module whose parameters and gradients are views of two flat vectors.
 
     `probe` finds out whether the module draws random numbers as it trains (`draws`), and how many
-    bytes a sample has it keep from the way forward for the way back.
+    bytes a sample has it keep from the way forward for the way back. `labels` says how classes are
+    read; whoever knows the targets says there which of them are ignored.
     """
 
     def __init__(
@@ -50,6 +49,7 @@ class FlatModule:
         _refuse_running_statistics(module)
         self.module = copy.deepcopy(module).to(device).train()
         self.loss = loss
+        self.labels = Labels.of(loss)
         self.precision = precision
         self.fuse = fuse
         self.draws = True
@@ -68,7 +68,8 @@ class FlatModule:
         self._accuracy = torch.zeros((), device=device)
         self._guesses: Batch | None = None
         # the statistics of a batch norm are those of the whole batch, which so must not be cut
-        self._whole = has_batch_norm(module)
+        self._batch_norms = has_batch_norm(module)
+        self._is_mean = is_mean(loss)
         self._alpha = self.theta.new_zeros(())
         self._loss_sum = self.theta.new_zeros(())
         touched = (self.theta, self.grad, self._accuracy, self._loss_sum)
@@ -79,6 +80,7 @@ class FlatModule:
         """Return another one that shares no memory with this."""
         made = FlatModule(self.module, self.loss, self.theta.device, self.precision, self.fuse)
         made.draws, made._kept_bytes = self.draws, self._kept_bytes
+        made.labels = self.labels
         return made
 
     def named(self, vector: Vector) -> dict[str, torch.Tensor]:
@@ -108,14 +110,20 @@ class FlatModule:
         self._kept_bytes = sum(kept.values()) // len(x)
         return shape
 
+    def outputs_shape(self, x: torch.Tensor) -> torch.Size:
+        """Return the shape of the outputs for inputs unlike those of the probe."""
+        with self._randomness(Key((0,))):
+            return self.outputs(channels_last(x), self.module).shape
+
     def gradient(
         self, theta: Vector, batch: Batch, key: Key, mask: torch.Tensor | None = None
     ) -> tuple[float, Vector]:
-        """Return the mean loss over a batch and its gradient; the key draws dropout masks."""
+        """Return the loss of a batch and its gradient; the key draws dropout masks."""
         self._begin(theta)
         self.grad.zero_()
         x, y = batch
-        passes = 1 if self._whole else -(-len(x) // self._pass_size(y[0].numel()))
+        cut = self.adds_up(y) and not self._batch_norms
+        passes = -(-len(x) // self._pass_size(y[0].numel())) if cut else 1
         with self._randomness(key):
             for inputs, targets in zip(x.tensor_split(passes), y.tensor_split(passes), strict=True):
                 self._loss_sum += self._backward(inputs, targets, mask, len(inputs) / len(x))
@@ -147,6 +155,8 @@ class FlatModule:
         """Return what the module, or a copy given, makes of inputs in the precision asked for."""
         with self.arithmetic():
             out: torch.Tensor = (module or self.module)(x)
+        if not isinstance(out, torch.Tensor):
+            raise TypeError(f"the module must return one tensor, not a {type(out).__name__}")
         return out.to(self.theta.dtype)
 
     def arithmetic(self) -> torch.autocast:
@@ -156,6 +166,11 @@ class FlatModule:
             self.theta.device.type, torch.bfloat16, enabled=short, cache_enabled=False
         )
 
+    def adds_up(self, y: torch.Tensor) -> bool:
+        """Whether the loss over these targets is the mean of that over parts of them."""
+        ignored = self.labels.ignored
+        return self._is_mean and (ignored is None or not bool((y == ignored).any()))
+
     def load(self, theta: Vector) -> None:
         """Set the parameters."""
         with torch.no_grad():
@@ -164,8 +179,7 @@ class FlatModule:
     def last_accuracy(self) -> float:
         """Return the accuracy on the latest minibatch."""
         if self._guesses is not None:
-            outputs, y = self._guesses
-            self._accuracy.copy_((outputs.argmax(-1) == y).float().mean())
+            self._accuracy.copy_(self.labels.accuracy(*self._guesses))
             self._guesses = None
         return float(self._accuracy)
 
@@ -196,16 +210,16 @@ class FlatModule:
     def _measure(self, x: torch.Tensor, y: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         outputs = self.outputs(x)
         if mask is not None:  # HeteroFL: classes that a device has never seen have logit zero
-            outputs = outputs.masked_fill(~mask, 0)
+            outputs = self.labels.only(mask, outputs)
         self.note(outputs.detach(), y)
         return self.loss(outputs, y)
 
     def note(self, outputs: torch.Tensor, y: torch.Tensor) -> None:
         """Keep what the accuracy takes; a graph must work it out, as it uses its memory again."""
-        if not is_classification(outputs, y):
+        if not self.labels.are_in(y, outputs):
             return
         if outputs.is_cuda:
-            self._accuracy.copy_((outputs.argmax(-1) == y).float().mean())
+            self._accuracy.copy_(self.labels.accuracy(outputs, y))
         else:
             self._guesses = outputs, y
 
@@ -231,11 +245,6 @@ def channels_last(x: torch.Tensor) -> torch.Tensor:
         return x
     # not `contiguous`: it takes images of one channel for laid out either way
     return torch.empty_like(x, memory_format=torch.channels_last).copy_(x)
-
-
-def is_classification(outputs: torch.Tensor, targets: torch.Tensor) -> bool:
-    """Whether targets name one of the classes that the last axis of the outputs stands for."""
-    return not targets.is_floating_point() and outputs.ndim == targets.ndim + 1
 
 
 def _refuse_running_statistics(module: nn.Module) -> None:

@@ -10,10 +10,11 @@ from torch import nn
 from aquila.core.fleet import Fleet
 from aquila.core.random import Key
 from aquila.core.vector import Vector
-from aquila.sim.flat import Batch, FlatModule, Loss, Precision
+from aquila.sim.flat import Batch, FlatModule, Precision
 from aquila.sim.judge import Judge
+from aquila.sim.losses import Loss, check_loss
 from aquila.sim.replicas import Latest, Replicas
-from aquila.sim.shards import check_samples, placed, probe
+from aquila.sim.shards import check_samples, placed, seen_classes
 from aquila.sim.together import Together
 from aquila.tasks.widths import held_coordinates
 
@@ -139,32 +140,42 @@ def problem(
     logits of classes a device has no sample of are set to zero while it trains, as in HeteroFL.
     `fuse` has torch compile the module, which takes half a minute and pays on a GPU.
     """
-    groups = [0] * len(shards) if groups is None else groups
     check_samples(shards, test)
-    _check_groups(groups, len(shards), 1 + len(narrower))
-    _check_work(batch_size, epochs, precision, device)
+    groups = _checked_groups(groups, len(shards), 1 + len(narrower))
+    _check_work(loss, batch_size, epochs, precision, device)
     slices = [None, *(held_coordinates(module, part) for part in narrower)]
-    latest = Latest()
     models = [Replicas(FlatModule(m, loss, device, precision, fuse)) for m in (module, *narrower)]
-    first = models[0].first
-    outputs = [probe(model.first, shards[0][0]) for model in models]
-    samples = placed(shards, test, first, outputs[0])
-    trained, tested = samples[: len(shards)], samples[len(shards) :]
-    seen = [] if classes is None else [_seen(y, classes) for _, y in trained]
-    whole = batch_size is None and augment is None and classes is None
+    first, latest = models[0].first, Latest()
+    samples = placed(shards, test, [model.first for model in models])
+    trained, tested = samples[: len(shards)], None if test is None else samples[-1]
+    seen = [] if classes is None else seen_classes(trained, tested, classes, first.labels)
+    devices = _devices(models, latest, groups, trained, seen, batch_size, epochs, augment)
+    fleet = Fleet(first.theta.numel(), groups, slices, device)
+    judge = None
+    if tested is not None:
+        judge = Judge(first, latest, tested, torch.cat([x for x, _ in trained]), seen)
+    return Problem(first.theta.clone(), devices, fleet, judge)
+
+
+def _devices(
+    models: Sequence[Replicas],
+    latest: Latest,
+    groups: Sequence[int],
+    samples: Sequence[Batch],
+    seen: Sequence[torch.Tensor],
+    batch_size: int | None,
+    epochs: int,
+    augment: Augment | None,
+) -> tuple[ModuleShard, ...]:
+    whole = batch_size is None and augment is None and not seen
     together = [_together(model.first) if whole else None for model in models]
-    devices = tuple(
+    return tuple(
         ModuleShard(
             models[group], latest, together[group], data,
             batch_size, epochs, seen[m] if seen else None, augment,
         )
-        for m, (group, data) in enumerate(zip(groups, trained, strict=True))
+        for m, (group, data) in enumerate(zip(groups, samples, strict=True))
     )  # fmt: skip
-    fleet = Fleet(first.theta.numel(), groups, slices, device)
-    judge = None
-    if tested:
-        judge = Judge(first, latest, tested[0], torch.cat([x for x, _ in trained]), seen)
-    return Problem(first.theta.clone(), devices, fleet, judge)
 
 
 def _together(model: FlatModule) -> Together | None:
@@ -174,8 +185,13 @@ def _together(model: FlatModule) -> Together | None:
 
 
 def _check_work(
-    batch_size: int | None, epochs: int, precision: Precision, device: torch.device | str
+    loss: Loss,
+    batch_size: int | None,
+    epochs: int,
+    precision: Precision,
+    device: torch.device | str,
 ) -> None:
+    check_loss(loss)
     if torch.device(device).index is not None:
         raise ValueError(f"device {device} names one GPU; choose it by CUDA_VISIBLE_DEVICES")
     if batch_size is not None and batch_size < 1:
@@ -188,14 +204,11 @@ def _check_work(
         )
 
 
-def _check_groups(groups: Sequence[int], shards: int, modules: int) -> None:
+def _checked_groups(groups: Sequence[int] | None, shards: int, modules: int) -> Sequence[int]:
+    if groups is None:
+        return [0] * shards
     if len(groups) != shards:
         raise ValueError(f"groups names {len(groups)} devices, but there are {shards} shards")
     if not all(0 <= group < modules for group in groups):
         raise ValueError(f"groups must be from 0 to {modules - 1}, one for each module")
-
-
-def _seen(targets: torch.Tensor, classes: int) -> torch.Tensor:
-    seen = targets.new_zeros(classes, dtype=torch.bool)
-    seen[targets.flatten()] = True
-    return seen
+    return groups

@@ -1,25 +1,12 @@
 """The samples that users give: pairs of tensors that fit the module and the loss."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
-from torch import nn
 from torch.nn import functional
 
 from aquila.sim.flat import Batch, FlatModule, channels_last
-
-BY_CLASS = (functional.cross_entropy, nn.CrossEntropyLoss)
-"""Losses whose targets, if whole numbers, lack the axis of the outputs that has the classes."""
-
-ONE_BY_ONE = (
-    functional.mse_loss, nn.MSELoss,
-    functional.l1_loss, nn.L1Loss,
-    functional.smooth_l1_loss, nn.SmoothL1Loss,
-    functional.huber_loss, nn.HuberLoss,
-    functional.binary_cross_entropy, nn.BCELoss,
-    functional.binary_cross_entropy_with_logits, nn.BCEWithLogitsLoss,
-)  # fmt: skip
-"""Losses that compare each output with its target; of other shapes many compare all with all."""
+from aquila.sim.losses import BY_CLASS, ONE_BY_ONE, OR_PROBABILITIES, Labels, origin
 
 
 def check_samples(shards: Sequence[Batch], test: Batch | None) -> None:
@@ -36,6 +23,11 @@ def check_samples(shards: Sequence[Batch], test: Batch | None) -> None:
         raise ValueError("test must be a pair of tensors, inputs and targets")
     first = shards[0][0].dtype
     for name, (x, y) in _named(shards, test):
+        if x.ndim == 0 or y.ndim == 0:
+            raise ValueError(
+                f"{name} has inputs of shape {tuple(x.shape)} and targets of shape "
+                f"{tuple(y.shape)}; the first axis of both must be that of the samples"
+            )
         if len(x) == 0 or len(x) != len(y):
             raise ValueError(f"{name} has {len(x)} inputs and {len(y)} targets")
         if x.dtype != first:
@@ -45,55 +37,100 @@ def check_samples(shards: Sequence[Batch], test: Batch | None) -> None:
             )
 
 
-def probe(model: FlatModule, x: torch.Tensor) -> torch.Size:
-    """Have a model look at itself by the inputs of shard 0; return the shape of its outputs."""
+def placed(
+    shards: Sequence[Batch], test: Batch | None, models: Sequence[FlatModule]
+) -> list[Batch]:
+    """Have models look at themselves by the inputs; return all samples, the test's last.
+
+    They are where the first model is, in types that its loss takes.
+    """
+    first, x = models[0], shards[0][0]
+    outputs = [_taken("shard 0", x, model, model.probe) for model in models]
+    shapes = {x.shape[1:]: outputs[0]}
+    there = []
+    for name, (x, y) in _named(shards, test):
+        if x.shape[1:] not in shapes:
+            shapes[x.shape[1:]] = _taken(name, x, first, first.outputs_shape)
+        y = _fitting(name, y.to(first.theta.device), first, shapes[x.shape[1:]])
+        there.append((channels_last(x.to(first.theta.device)), y))
+    for model in models:
+        model.labels = Labels.of(model.loss, [y for _, y in there])
+    return there
+
+
+def seen_classes(
+    trained: Sequence[Batch], test: Batch | None, classes: int, labels: Labels
+) -> list[torch.Tensor]:
+    """Return which classes each shard has; refuse targets, those of the test too, that are none."""
+    seen = []
+    for name, (_, y) in _named(trained, test):
+        named = y if labels.ignored is None else y[y != labels.ignored]
+        wrong = named[(named < 0) | (named >= classes)]
+        if y.is_floating_point() or len(wrong):
+            found = _plain(y.dtype) + " targets" if y.is_floating_point() else f"target {wrong[0]}"
+            raise ValueError(
+                f"{name} has {found}; with classes={classes} targets are from 0 to {classes - 1}"
+            )
+        seen.append(named.new_zeros(classes, dtype=torch.bool))
+        seen[-1][named.flatten().long()] = True
+    return seen[: len(trained)]
+
+
+def _taken(
+    name: str, x: torch.Tensor, model: FlatModule, look: Callable[[torch.Tensor], torch.Size]
+) -> torch.Size:
+    """Return the shape of the outputs for inputs, or refuse those that the module fails on."""
     try:
-        return model.probe(x[:2].to(model.theta.device))
-    except RuntimeError as error:
+        return look(x[:2].to(model.theta.device))
+    except (RuntimeError, IndexError, ValueError) as error:
         raise ValueError(
-            f"shard 0 has {_plain(x.dtype)} inputs of shape {tuple(x.shape)}, which the module of "
+            f"{name} has {_plain(x.dtype)} inputs of shape {tuple(x.shape)}, which the module of "
             f"{_plain(model.theta.dtype)} does not take: {str(error).splitlines()[0]}"
         ) from error
 
 
-def placed(
-    shards: Sequence[Batch], test: Batch | None, model: FlatModule, outputs: torch.Size
-) -> list[Batch]:
-    """Return all samples, the test's last, where the model is and in types that its loss takes.
-
-    `outputs` is the shape that the model gives for inputs like those of shard 0.
-    """
-    device, like = model.theta.device, shards[0][0].shape[1:]
-    there = []
-    for name, (x, y) in _named(shards, test):
-        known = outputs if x.shape[1:] == like else None
-        y = _fitting(name, y.to(device), model, known)
-        there.append((channels_last(x.to(device)), y))
-    return there
-
-
-def _fitting(
-    name: str, y: torch.Tensor, model: FlatModule, outputs: torch.Size | None
-) -> torch.Tensor:
+def _fitting(name: str, y: torch.Tensor, model: FlatModule, outputs: torch.Size) -> torch.Tensor:
     """Return targets in the type that the loss takes, or refuse them; unknown losses take any."""
-    loss = type(model.loss) if isinstance(model.loss, nn.Module) else model.loss
-    if loss in BY_CLASS and not y.is_floating_point():
-        y, shared = y.long(), 2
-    elif loss is functional.cross_entropy:
+    loss = origin(model.loss)
+    by_class = loss in BY_CLASS
+    if not by_class and loss not in ONE_BY_ONE:
+        return y
+    if y.is_complex():
+        raise ValueError(f"{name} has {_plain(y.dtype)} targets; the loss takes real numbers")
+    if len(outputs) < 1 + by_class:
+        raise ValueError(
+            f"the module gives outputs of shape {tuple(outputs)} for the first samples of {name}; "
+            f"the loss needs an axis of samples{' and one of classes' if by_class else ''}"
+        )
+    if not by_class:
+        return _shaped(name, y.to(model.theta.dtype), outputs, outputs)
+    classes = model.labels.without_classes(outputs)
+    if not y.is_floating_point():
+        return _shaped(name, y.long(), outputs, classes)
+    if model.loss is functional.cross_entropy or loss not in OR_PROBABILITIES:
         raise ValueError(
             f"{name} has {_plain(y.dtype)} targets, which are numbers, not classes; give loss=, "
-            "such as F.mse_loss, or make them whole by .long() if they are classes"
+            "such as F.mse_loss, or nn.CrossEntropyLoss() if they are probabilities, or make them "
+            "whole by .long() if they are classes"
         )
-    elif loss in (*BY_CLASS, *ONE_BY_ONE):
-        y, shared = y.to(model.theta.dtype), 1
-    else:
+    return _shaped(name, y.to(model.theta.dtype), outputs, outputs, classes)
+
+
+def _shaped(
+    name: str,
+    y: torch.Tensor,
+    outputs: torch.Size,
+    right: torch.Size,
+    whole: torch.Size | None = None,
+) -> torch.Tensor:
+    """Return targets if they are of the right shape; the error names that of whole ones as well."""
+    if y.shape[1:] == right[1:]:
         return y
-    if outputs is not None and y.shape[1:] != outputs[shared:]:
-        raise ValueError(
-            f"{name} has targets of shape {tuple(y.shape)}; for outputs of shape "
-            f"{(len(y), *outputs[1:])} the loss takes {(len(y), *outputs[shared:])}"
-        )
-    return y
+    also = "" if whole is None else f", or whole numbers of shape {(len(y), *whole[1:])}"
+    raise ValueError(
+        f"{name} has targets of shape {tuple(y.shape)}; for outputs of shape "
+        f"{(len(y), *outputs[1:])} the loss takes {(len(y), *right[1:])}{also}"
+    )
 
 
 def _named(shards: Sequence[Batch], test: Batch | None) -> list[tuple[str, Batch]]:

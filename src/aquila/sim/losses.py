@@ -1,0 +1,112 @@
+"""What is known of a loss: whether it is a mean over samples, and how it reads classes."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from aquila.tasks.transformer import token_loss
+
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""(outputs, targets) -> loss of the batch"""
+
+OR_PROBABILITIES = (functional.cross_entropy, nn.CrossEntropyLoss)
+"""Losses that take one class a sample, or a probability for each of them."""
+
+CLASSES_SECOND = (*OR_PROBABILITIES, functional.nll_loss, nn.NLLLoss)
+"""Losses whose outputs have the classes in axis 1."""
+
+BY_CLASS = (*CLASSES_SECOND, token_loss)
+"""Losses whose targets, if whole numbers, name classes."""
+
+ONE_BY_ONE = (
+    functional.mse_loss, nn.MSELoss,
+    functional.l1_loss, nn.L1Loss,
+    functional.smooth_l1_loss, nn.SmoothL1Loss,
+    functional.huber_loss, nn.HuberLoss,
+    functional.poisson_nll_loss, nn.PoissonNLLLoss,
+    functional.binary_cross_entropy, nn.BCELoss,
+    functional.binary_cross_entropy_with_logits, nn.BCEWithLogitsLoss,
+)  # fmt: skip
+"""Losses that compare each output with its target; of other shapes many compare all with all."""
+
+WEIGHTS = ("weight", "pos_weight", "size_average", "reduce")
+"""Options that, if given, may make a loss something else than a mean over samples."""
+
+IGNORED = -100
+"""The target that torch leaves out unless told otherwise."""
+
+
+def origin(loss: Loss) -> object:
+    """Return the function that a loss calls, or the class whose `forward` it runs."""
+    if isinstance(loss, partial):
+        return loss.func
+    if isinstance(loss, nn.Module):
+        return next(kind for kind in type(loss).__mro__ if "forward" in vars(kind))
+    return loss
+
+
+def is_mean(loss: Loss) -> bool:
+    """Whether it is known to be a mean over samples, as long as no target is ignored."""
+    known = origin(loss) in (*BY_CLASS, *ONE_BY_ONE)
+    weighted = any(_option(loss, name, None) is not None for name in WEIGHTS)
+    return known and not weighted and _option(loss, "reduction", "mean") == "mean"
+
+
+def check_loss(loss: Loss) -> None:
+    """Refuse what cannot be called with outputs and targets."""
+    if isinstance(loss, type):
+        raise ValueError(f"loss is the class {loss.__name__}; give one made: {loss.__name__}()")
+    if not callable(loss):
+        raise ValueError(f"loss must be a function of outputs and targets, not {loss!r}")
+
+
+@dataclass(frozen=True)
+class Labels:
+    """How classes are read: by which axis of the outputs, and which target stands for none."""
+
+    axis: int
+    ignored: int | None
+
+    @classmethod
+    def of(cls, loss: Loss, targets: Iterable[torch.Tensor] = ()) -> "Labels":
+        """Return how a loss reads classes; `ignored` is None if no target is."""
+        axis = 1 if origin(loss) in CLASSES_SECOND else -1
+        ignored = _option(loss, "ignore_index", IGNORED)
+        whole = (y for y in targets if not y.is_floating_point())
+        found = origin(loss) in BY_CLASS and any(bool((y == ignored).any()) for y in whole)
+        return cls(axis, ignored if found else None)
+
+    def without_classes(self, outputs: torch.Size) -> torch.Size:
+        """Return the shape of targets that name classes."""
+        axis = self.axis % len(outputs)
+        return outputs[:axis] + outputs[axis + 1 :]
+
+    def are_in(self, targets: torch.Tensor, outputs: torch.Tensor) -> bool:
+        """Whether targets name classes that the outputs have scores for."""
+        if targets.is_floating_point() or outputs.ndim != targets.ndim + 1:
+            return False
+        return self.without_classes(outputs.shape) == targets.shape
+
+    def only(self, seen: torch.Tensor, outputs: torch.Tensor) -> torch.Tensor:
+        """Return outputs whose scores are zero for all classes but those seen."""
+        after = outputs.ndim - 2 if self.axis == 1 else 0
+        return outputs.masked_fill(~seen.view(-1, *[1] * after), 0)
+
+    def accuracy(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return the share of targets that have the highest score, without those ignored."""
+        right = outputs.argmax(self.axis) == targets
+        if self.ignored is None:
+            return right.float().mean()
+        counted = targets != self.ignored
+        return (right & counted).sum() / counted.sum()  # no indexing: a graph cannot record it
+
+
+def _option(loss: Loss, name: str, default: Any) -> Any:
+    if isinstance(loss, partial):
+        return loss.keywords.get(name, default)
+    return getattr(loss, name, default)
