@@ -10,6 +10,7 @@ import aquila
 from aquila.core.fleet import Fleet
 from aquila.core.packet import Dense, Packet, WireError
 from aquila.core.random import Key, Purpose
+from aquila.methods.aquila_lots import LotsMemory
 from problems import gradients, ridge, states
 
 
@@ -21,13 +22,23 @@ def lottery(v, share, lots):
 class Lots:
     """The method in numpy: one row a device."""
 
-    def __init__(self, gradients, theta0, alpha, share):
-        self.gradients, self.theta, self.alpha, self.share = gradients, theta0, alpha, share
-        self.q = np.zeros_like(gradients(theta0))
+    def __init__(self, problem, theta0, alpha, share):
+        self.gradients, self.devices = gradients(problem), problem.devices
+        self.theta, self.alpha, self.share = theta0, alpha, share
+        self.q = np.zeros_like(self.gradients(theta0))
+        self.first = self.least = self.losses()
+        self.shares = np.full(len(self.devices), share)
+
+    def losses(self):
+        return np.array([local(torch.from_numpy(self.theta))[0] for local in self.devices])
 
     def advance(self, lots):
         v = self.gradients(self.theta) - self.q
-        u = np.stack([lottery(row, self.share, lots[m]) for m, row in enumerate(v)])
+        shares = np.minimum(0.7, self.shares)
+        u = np.stack([lottery(*told) for told in zip(v, shares, lots, strict=True)])
+        rose = self.losses() - np.minimum(self.least, self.losses()) > 0.2 * self.first
+        self.shares = np.where(rose, 2 * self.shares, self.shares)
+        self.least = np.where(rose, self.losses(), np.minimum(self.least, self.losses()))
         self.theta = self.theta - self.alpha * (self.q + u).mean(axis=0)
         self.q = self.q + u / (1 + 1 / self.share)
 
@@ -48,7 +59,7 @@ def start(problem, share, step=0.2, dtype=torch.float64, **options):
 def test_follows_its_equations_round_by_round(problem, share):
     simulation = start(problem, share, seed=3)
     alpha = 0.2 / problem.smoothness()
-    reference = Lots(gradients(problem), np.zeros(40), alpha, share)
+    reference = Lots(problem, np.zeros(40), alpha, share)
     for k in range(40):
         lots = [Key((3, k, m, Purpose.DEVICE)).uniform(simulation.theta) for m in range(10)]
         reference.advance(np.stack(lots))
@@ -56,6 +67,7 @@ def test_follows_its_equations_round_by_round(problem, share):
         np.testing.assert_allclose(simulation.theta, reference.theta, rtol=1e-7, atol=1e-9)
         q = [state.q for state in states(simulation)]
         np.testing.assert_allclose(q, reference.q, rtol=1e-7, atol=1e-8)
+    assert (share < reference.shares.max()) == (share == 0.05)  # where lots are noisy, it grew
 
 
 def test_devices_that_disagree_reach_the_optimum_exactly(problem):
@@ -160,3 +172,32 @@ def test_an_order_for_an_impossible_share_is_refused(problem, share):
     order = Packet(4, Dense(torch.zeros(40)), {"share": share})
     with pytest.raises(WireError, match=r"order of round 4 asks for a share of .* at most 0\.7"):
         device.step(device.init(torch.zeros(40)), order, None, Key((0,)))
+
+
+def test_a_device_whose_loss_rises_doubles_its_share():
+    start = LotsMemory(torch.zeros(1))
+    losses = [5.0, 4.0, 4.9, 5.1, 5.0, 6.2, 5.9]
+    boosts = []
+    for loss in losses:
+        start = start.after(loss)
+        boosts.append(start.boost)
+    assert boosts == [1, 1, 1, 2, 2, 4, 4]  # by more than a fifth of the first, since it last grew
+    assert LotsMemory(torch.zeros(1)).after(-5.0).after(-4.5).boost == 1
+
+
+def test_a_step_that_is_too_large_for_few_winners_still_trains(problem):
+    """At 0.4 % the noise is far too large: without more winners the run would diverge."""
+    simulation = start(problem, 0.004, step=0.5)
+    best = problem.loss(problem.optimum())
+    first = problem.loss(simulation.theta) - best
+    for _ in range(150):
+        simulation.advance()
+    assert problem.loss(simulation.theta) - best < 0.2 * first
+    assert max(state.boost for state in states(simulation)) > 16
+
+
+def test_a_lost_reply_does_not_hide_a_rise(problem):
+    simulation = start(problem, 0.004, step=0.5, link=aquila.Link(uplink_loss=0.5))
+    for _ in range(30):
+        simulation.advance()
+    assert max(state.boost for state in states(simulation)) > 4

@@ -119,3 +119,12 @@ def test_nothing_owed_is_a_skip(problem):
     zero = [lambda theta: (0.0, torch.zeros_like(theta))] * 2
     run = aquila.simulate(method, torch.zeros(20), zero, rounds=2)
     assert [r.skips for r in run.records] == [2, 2]
+
+
+@pytest.mark.parametrize(("coordinates", "sent"), [(20, 20), (200, 32), (20_000, 200)])
+def test_by_default_small_models_send_enough(coordinates, sent):
+    gradient = torch.arange(1.0, coordinates + 1)
+    method = aquila.create("aquila_zero")
+    theta = torch.zeros(coordinates)
+    run = aquila.simulate(method, theta, [lambda theta: (0.0, gradient)], rounds=1)
+    assert int((run.theta != 0).sum()) == min(sent, round(0.7 * coordinates))

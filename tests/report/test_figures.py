@@ -52,6 +52,14 @@ def test_runs_of_different_folders_are_not_mixed(tmp_path):
     assert "loss_by_beta" not in text
 
 
+def test_a_run_may_have_others_below_it(tmp_path):
+    made_run(tmp_path / "runs", "laq", RECORDS[:2])
+    made_run(tmp_path / "runs" / "qsgd", "qsgd", RECORDS[:2])
+    output("figures", str(tmp_path / "runs"), "--out", str(tmp_path / "out"))
+    for folder in ("out", "out/runs"):
+        assert (tmp_path / folder / "loss_against_bits.png").exists()
+
+
 def test_a_single_run_may_be_drawn(tmp_path):
     made_run(tmp_path / "run", "laq", RECORDS[:2])
     output("figures", str(tmp_path / "run"))

@@ -9,7 +9,8 @@ where gradients are: what devices will always disagree about is learned, and the
 drawn for any more.
 Lots are noisy, and M devices average the noise: where a loss is steep in all directions, α L may be
 about 2 M `share` at most. So the server, which knows how many devices and coordinates there are,
-tells devices that are few, or whose model is small, to send more.
+tells devices that are few, or whose model is small, to send more; and a device whose loss rises
+doubles its share by itself.
 docs/beyond.md has the derivation, the measurements and what did not work.
 
 Drawing in proportion to size is that of Wangni et al. (2018, arXiv 1710.09854) and of QSGD
@@ -17,6 +18,7 @@ Drawing in proportion to size is that of Wangni et al. (2018, arXiv 1710.09854) 
 arXiv 1901.09269).
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated
@@ -41,6 +43,9 @@ LEAST_AT_A_COORDINATE = 0.02
 """The same for those that hold a coordinate: half of the devices may be narrow."""
 LEAST_WINNERS = 64
 """In the whole model; half as many would take three quarters of the bytes."""
+
+RISE = 0.2
+"""Part of its first loss by which a device's loss may rise before its share doubles."""
 
 AutoShare = Annotated[
     float,
@@ -82,18 +87,38 @@ class Lottery:
         return lottery(v, self.share, key.uniform(v))
 
 
+@dataclass(frozen=True, eq=False)
+class LotsMemory:
+    """State of a device: its memory, and how its loss went.
+
+    `boost` is what the share is multiplied by, `least` the least loss since that grew.
+    """
+
+    q: Vector
+    first: float = 0.0
+    least: float = math.inf
+    boost: float = 1.0
+
+    def after(self, loss: float) -> "LotsMemory":
+        """Take note of a loss: where it rises, lots are too noisy for the step."""
+        first, least = self.first or abs(loss), min(self.least, loss)
+        if loss - least > RISE * first:
+            return replace(self, first=first, least=loss, boost=2 * self.boost)
+        return replace(self, first=first, least=least)
+
+
 @dataclass(frozen=True)
 class AquilaLotsDevice:
-    """A device with a damped memory that draws for the share that the order names."""
+    """A device with a damped memory that draws for the share that the order names, or for more."""
 
     alpha: float
     work: Work
 
-    def init(self, like: Vector) -> Memory:
+    def init(self, like: Vector) -> LotsMemory:
         """Start with nothing remembered."""
-        return Memory(torch.zeros_like(like))
+        return LotsMemory(torch.zeros_like(like))
 
-    def step(self, state: Memory, order: Packet, oracle: Oracle, key: Key) -> Turn[Memory]:
+    def step(self, state: LotsMemory, order: Packet, oracle: Oracle, key: Key) -> Turn[LotsMemory]:
         """Send the winners of g - q_m, and let q_m follow."""
         share = order.scalar("share")
         if not 0 < share <= MOST_SHARE:
@@ -101,8 +126,11 @@ class AquilaLotsDevice:
                 f"order of round {order.round} asks for a share of {share}; "
                 f"it must be above 0 and at most {MOST_SHARE}"
             )
-        damped = DampedMemoryDevice(self.alpha, rate_for(share), Lottery(share), self.work)
-        return damped.step(state, order, oracle, key)
+        quantizer = Lottery(min(MOST_SHARE, state.boost * share))
+        damped = DampedMemoryDevice(self.alpha, rate_for(share), quantizer, self.work)
+        turn = damped.step(Memory(state.q), order, oracle, key)
+        watchful = state.after(turn.notes["loss"])
+        return Turn(replace(watchful, q=turn.state.q), turn.reply, turn.notes, fallback=watchful)
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,19 +14,39 @@ the damped memory that of DIANA (Mishchenko et al. 2019, arXiv 1901.09269).
 """
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 
 from aquila.core.method import Method, Oracle, Turn, Work, local_work, theta_of
 from aquila.core.packet import Packet
+from aquila.core.parameter import Bounds
 from aquila.core.quantize import sparse
 from aquila.core.random import Key
 from aquila.core.vector import Vector, relative_size, squared_norm
-from aquila.methods.catalog import Alpha, ShareOption, WorkOption, entry
+from aquila.methods.catalog import MOST_SHARE, Alpha, WorkOption, entry
 from aquila.methods.damped import DampedMemoryServer
 
+LEAST_SHARE = 0.01
+LEAST_COORDINATES = 32
+"""Of a small model; fewer would be too late, and hardly cheaper."""
 MEMORY = 0.5
 """Rate η of the memory against the share: a memory that outruns the quantizer would swing."""
+
+
+AutoShare = Annotated[
+    float,
+    Bounds(
+        "share of the coordinates sent in a round; 0: 0.01, or 32 of them if that is more",
+        0,
+        MOST_SHARE,
+    ),
+]
+
+
+def share_for(coordinates: int) -> float:
+    """Return a share that makes enough coordinates."""
+    return min(MOST_SHARE, max(LEAST_SHARE, LEAST_COORDINATES / max(1, coordinates)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +74,7 @@ class AquilaZeroDevice:
         """Send u = Q(e + g - q_m) and keep the rest."""
         loss, gradient = local_work(oracle, theta_of(order), self.work, self.alpha)
         owed = state.e + (gradient - state.q)
-        codes = sparse(owed, self.share)
+        codes = sparse(owed, self.share or share_for(owed.numel()))
         if codes is None:  # nothing is owed
             return Turn(Debt(owed, state.q), Packet(order.round), {"loss": loss})
         u = codes.decode()
@@ -72,10 +92,10 @@ class AquilaZeroDevice:
 )
 def aquila_zero(
     alpha: Alpha = 0.1,
-    share: ShareOption = 0.01,
+    share: AutoShare = 0.0,
     work: WorkOption = "gradient",
 ) -> Method:
     """Error feedback on a grid with a zero: a coordinate is silent until it is worth its bytes."""
-    eta = MEMORY * share
+    eta = MEMORY * (share or LEAST_SHARE)
     device = AquilaZeroDevice(alpha, share, eta, work)
     return Method("aquila_zero", device, DampedMemoryServer(alpha, eta))

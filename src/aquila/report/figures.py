@@ -35,7 +35,9 @@ def draw_all(runs: Sequence[FoundRun], root: Path, out: Path) -> list[Path]:
         sets.setdefault(run.folder.parent, []).append(run.result)
     paths = []
     for folder, results in sets.items():
-        target = out / folder.relative_to(root) if len(sets) > 1 else out
+        below = folder.is_relative_to(root)  # not so if the root is a run itself
+        name = folder.relative_to(root) if below else root.resolve().name
+        target = out / name if len(sets) > 1 else out
         drawn = ((name, draw(results)) for name, draw in FIGURES.items())
         paths += [save(figure, target / f"{name}.png") for name, figure in drawn if figure]
     return paths
