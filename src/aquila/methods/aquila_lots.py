@@ -10,7 +10,7 @@ drawn for any more.
 Lots are noisy, and M devices average the noise: where a loss is steep in all directions, α L may be
 about 2 M `share` at most. So the server, which knows how many devices and coordinates there are,
 tells devices that are few, or whose model is small, to send more; and a device whose loss rises
-doubles its share by itself.
+doubles its share for a while.
 docs/beyond.md has the derivation, the measurements and what did not work.
 
 Drawing in proportion to size is that of Wangni et al. (2018, arXiv 1710.09854) and of QSGD
@@ -46,6 +46,9 @@ LEAST_WINNERS = 64
 
 RISE = 0.2
 """Part of its first loss by which a device's loss may rise before its share doubles."""
+CALM = 0.95
+"""What is left of that growth after a round without such a rise."""
+MOST_BOOST = 64.0
 
 AutoShare = Annotated[
     float,
@@ -103,8 +106,8 @@ class LotsMemory:
         """Take note of a loss: where it rises, lots are too noisy for the step."""
         first, least = self.first or abs(loss), min(self.least, loss)
         if loss - least > RISE * first:
-            return replace(self, first=first, least=loss, boost=2 * self.boost)
-        return replace(self, first=first, least=least)
+            return replace(self, first=first, least=loss, boost=min(MOST_BOOST, 2 * self.boost))
+        return replace(self, first=first, least=least, boost=max(1.0, CALM * self.boost))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,114 @@
+"""Does a method of ours train wherever plain descent does? Made-up tasks, the same step for all.
+
+    python benchmarks/steady.py > results/steady.jsonl
+    python benchmarks/steady.py table results/steady.jsonl
+
+Networks of 50 to 10,000 parameters, 2 to 30 devices, data alike or sorted by class, all devices or
+a fifth of them in a round, replies lost or not. One JSON line a run with the mean accuracy of the
+last five rounds, or null where a gradient was not finite.
+"""
+
+import argparse
+import json
+from itertools import pairwise, product
+from pathlib import Path
+
+import torch
+from torch import nn
+
+import aquila
+from aquila.runtime.finite import NonFiniteError
+
+METHODS = ("fedsgd", "aquila_lots", "aquila_zero", "qsgd:bits=2", "laq")
+LAYERS = {"50": (9, 5), "1k": (20, 40, 5), "10k": (50, 120, 30, 10)}
+TRAINED = 2400
+POINTS = 0.02
+"""As far from plain descent as counts as the same."""
+
+
+def cases():
+    """Yield what is tried: network, devices, split, alpha, participation, losses."""
+    for case in product(LAYERS, (2, 5, 30), ("iid", "class"), (0.1, 0.5)):
+        yield (*case, 1.0, 0.0)
+    for case in product(LAYERS, (5, 30), ("iid", "class")):
+        yield (*case, 0.5, 0.2, 0.0)
+        yield (*case, 0.5, 1.0, 0.3)
+
+
+def network(sizes):
+    """Return a network of these widths."""
+    torch.manual_seed(1)
+    layers = [part for n, m in pairwise(sizes) for part in (nn.Linear(n, m), nn.ReLU())]
+    return nn.Sequential(*layers[:-1])
+
+
+def task(name, devices, split):
+    """Return a problem: classes that a small network of tanh gives to random points."""
+    sizes, generator = LAYERS[name], torch.Generator().manual_seed(7)
+    x = torch.randn(TRAINED + 600, sizes[0], generator=generator)
+    inner = torch.randn(sizes[0], 16, generator=generator) * 2 / sizes[0] ** 0.5
+    y = (torch.tanh(x @ inner) @ torch.randn(16, sizes[-1], generator=generator)).argmax(1)
+    by_class = y[:TRAINED].argsort(stable=True).chunk(devices)
+    alike = [torch.arange(m, TRAINED, devices) for m in range(devices)]
+    parts = by_class if split == "class" else alike
+    shards = [(x[part], y[part]) for part in parts]
+    return aquila.problem(network(sizes), shards, test=(x[TRAINED:], y[TRAINED:]))
+
+
+def accuracy(problem, method, alpha, participation, lost, rounds=100):
+    """Return what a method ends with, and kilobytes up."""
+    name, _, options = method.partition(":")
+    made = aquila.create(name, alpha=alpha, **dict(o.split("=") for o in options.split(",") if o))
+    try:
+        run = aquila.simulate(
+            made, problem.theta0, problem.devices, rounds, evaluate=problem.evaluate,
+            participation=participation, link=aquila.Link(uplink_loss=lost),
+        )  # fmt: skip
+    except NonFiniteError:
+        return None, None
+    last = [record.metrics["test_accuracy"] for record in run.records[-5:]]
+    return sum(last) / 5, sum(record.uplink_bytes for record in run.records) / 1000
+
+
+def run():
+    """Run everything, one line a run."""
+    names = ("network", "devices", "split", "alpha", "participation", "lost")
+    for case in cases():
+        problem = task(*case[:3])
+        for method in METHODS:
+            reached, kilobytes = accuracy(problem, method, *case[3:])
+            facts = dict(zip(names, case, strict=True)) | {"method": method}
+            print(json.dumps(facts | {"accuracy": reached, "kB": kilobytes}), flush=True)
+
+
+def table(path):
+    """Print how often each method keeps up with plain descent."""
+    runs = [json.loads(line) for line in path.read_text().splitlines()]
+    settings = {}
+    for one in runs:
+        key = tuple(v for k, v in one.items() if k not in ("method", "accuracy", "kB"))
+        settings.setdefault(key, {})[one["method"]] = one
+    print("| method | as good | worse | most points behind | diverged | bytes against fedsgd |")
+    print("|---|---:|---:|---:|---:|---:|")
+    for method in METHODS[1:]:
+        pairs = [(group[method], group["fedsgd"]) for group in settings.values()]
+        whole = [(a, b) for a, b in pairs if a["accuracy"] is not None]
+        behind = [b["accuracy"] - a["accuracy"] for a, b in whole]
+        share = sum(a["kB"] for a, _ in whole) / sum(b["kB"] for _, b in whole)
+        print(
+            f"| {method} | {sum(gap <= POINTS for gap in behind)} of {len(pairs)} "
+            f"| {sum(gap > POINTS for gap in behind)} | {100 * max(behind):.1f} "
+            f"| {len(pairs) - len(whole)} | 1 / {1 / share:.0f} |"
+        )
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("command", nargs="?", choices=["run", "table"], default="run")
+    parser.add_argument("results", nargs="?", type=Path)
+    given = parser.parse_args()
+    if given.command == "table":
+        table(given.results)
+    else:
+        torch.set_num_threads(1)
+        run()
