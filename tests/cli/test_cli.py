@@ -242,6 +242,9 @@ def test_frame_of_a_skip(tmp_path):
 
 def test_mistakes_get_one_clear_sentence(tmp_path):
     assert "did you mean 'aquila'" in mistake("run", "-m", "aqila")
+    assert "did you mean 'aquila_lots'" in mistake("run", "-m", "AQUILA_LOTS")
+    assert "name it with --out" in mistake("run", "--resume")
+    assert "loss_rate must be a number from 0 to 0.99" in mistake("run", "--loss-rate", "1")
     assert "no parameter 'bitz'; did you mean 'bits'" in mistake("run", "-m", "laq:bitz=3")
     assert "bits must be a whole number from 2 to 31, not '99'" in mistake(
         "run", "-m", "laq:bits=99"

@@ -30,6 +30,8 @@ def claim(
     from aquila.sim.folder import RunFolder
 
     if resume:
+        if out is None:
+            raise ValueError("--resume goes on with the run in a folder: name it with --out")
         return
     if out is not None:
         if overwrite:

@@ -114,7 +114,7 @@ def check_arguments(
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a hint for a misspelt name: the nearest known one, and all of them."""
     known = list(known)
-    close = get_close_matches(name, known, n=1)
+    close = get_close_matches(name.lower(), known, n=1)
     guess = f"; did you mean {close[0]!r}?" if close else "."
     return f"{guess} Known: {', '.join(known)}"
 

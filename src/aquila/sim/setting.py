@@ -49,7 +49,7 @@ class Setting:
     batch_size: Annotated[int, Bounds("samples in a minibatch; 0 for all of a device's", 0)] = 0
     epochs: Annotated[int, Bounds("local epochs a round, where devices train", 1)] = 5
     augment: Annotated[bool, "crop and flip training images at random"] = False
-    loss_rate: Annotated[float, Bounds("share of replies lost on the way", 0, 1)] = 0.0
+    loss_rate: Annotated[float, Bounds("share of replies lost on the way", 0, 0.99)] = 0.0
     participation: Annotated[
         float, Bounds("share of the devices in a round, drawn anew each", above=0, high=1)
     ] = 1.0
