@@ -42,7 +42,7 @@ LEAST_IN_A_ROUND = 0.04
 LEAST_AT_A_COORDINATE = 0.02
 """The same for those that hold a coordinate: half of the devices may be narrow."""
 LEAST_WINNERS = 64
-"""In the whole model; half as many would take three quarters of the bytes."""
+"""In the whole model; half as many would not halve the bytes, since a frame has a header."""
 
 RISE = 0.2
 """Part of its first loss by which a device's loss may rise before its share doubles."""
