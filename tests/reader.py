@@ -11,7 +11,7 @@ import zlib
 from dataclasses import dataclass
 from itertools import accumulate
 
-EMPTY, DENSE, FIXED, CODED = range(4)
+EMPTY, DENSE, FIXED, CODED, DRAWN = range(5)
 PACKED, DIRECT, FOLDED, SPARSE, SIGNED = range(5)
 DOUBLE, REFUSED, FRESH = 1, 2, 4
 HEADER = struct.Struct("<4s4B5IB")
@@ -19,7 +19,9 @@ CHECKSUM = 4
 NAME = re.compile(rb"[A-Za-z_][A-Za-z0-9_]{0,31}")
 SHARES = 4096
 LOWEST, HIGHEST = 2**15, 2**31 - 1  # of a state
-LIMIT = 2**28  # coordinates of a coded frame, where the caller does not know how many to expect
+LIMIT = 2**28  # coordinates of a coded or drawn frame, where the caller does not know how many
+BANDS = 32
+STARTS = [1, 15, 249, 1011, 2034, 2886, 3438, 3753, 3920, 3973]  # of 4096
 
 
 class FrameError(ValueError):
@@ -45,6 +47,7 @@ class Frame:
     step: list[float]
     codes: list[int] | None
     segments: list[tuple[int, int]]  # mode and length of each, in a coded frame
+    lots: int | None  # seed of a drawn frame's lots
 
 
 def check(holds, complaint):
@@ -59,14 +62,14 @@ def read(frame, dimension=None):
     magic, version, kind, flags, bits, round_, ack, answers, d, bucket, count = header
     check(magic == b"AQLA" and version == 2, "not a frame of version 2")
     check(zlib.crc32(frame[:-CHECKSUM]) == int.from_bytes(frame[-CHECKSUM:], "little"), "damaged")
-    check(kind <= CODED, "unknown kind")
+    check(kind <= DRAWN, "unknown kind")
     check(flags <= DOUBLE + REFUSED + FRESH, "unknown flags")
     check(not flags & REFUSED or kind == EMPTY, "refused, but with a vector")
     check(dimension is None or kind == EMPTY or d == dimension, "another dimension")
     source = Source(frame[HEADER.size : -CHECKSUM])
     scalars = read_scalars(source, count)
     letter = "d" if flags & DOUBLE else "f"
-    values, low, step, codes, segments = [], [], [], None, []
+    values, low, step, codes, segments, lots = [], [], [], None, [], None
     if kind == EMPTY:
         check(bits == d == bucket == flags & DOUBLE == 0, "empty, but described")
     elif kind == DENSE:
@@ -75,22 +78,20 @@ def read(frame, dimension=None):
     else:
         check(1 <= bits <= 32, "no width for codes")
         check(bucket < d, "a bucket that is no part of the vector")
+        check(kind != DRAWN or bucket == 0, "drawn in buckets")
+        check(kind == FIXED or dimension is not None or d <= LIMIT, "more than the limit")
         bucket = bucket or d
-        low, step = read_grids(source, -(-d // bucket), bits, letter)
-        if kind == FIXED:
-            codes = read_packed(source, d, bits)
+        if kind == DRAWN:
+            low, step, lots, codes = read_drawn(source, d, bits, letter)
         else:
-            check(dimension is not None or d <= LIMIT, "more coordinates than the limit")
-            codes, segments = read_segments(source, d, bits)
-        values = [
-            on_grid(code, low[i // bucket], step[i // bucket], letter)
-            for i, code in enumerate(codes)
-        ]
+            low, step = read_grids(source, -(-d // bucket), bits, letter)
+            codes, segments = READ_CODES[kind](source, d, bits)
+        values = on_grids(codes, low, step, bucket, letter)
     check(source.place == 8 * len(source.data), "bytes behind the body")
     refused, fresh, double = (bool(flags & flag) for flag in (REFUSED, FRESH, DOUBLE))
     return Frame(
         kind, round_, ack - 1, answers, refused, fresh, scalars, double, bits, bucket, values,
-        low, step, codes, segments,
+        low, step, codes, segments, lots,
     )  # fmt: skip
 
 
@@ -123,6 +124,9 @@ class Source:
     def byte(self):
         return self.bytes(1)[0]
 
+    def rest(self):
+        return self.bytes(len(self.data) - self.place // 8)
+
     def varint(self):
         number = 0
         for place in range(5):
@@ -153,10 +157,19 @@ def read_scalars(source, count):
 def read_grids(source, grids, bits, letter):
     low, step = source.floats(grids, letter), source.floats(grids, letter)
     for one_low, one_step in zip(low, step, strict=True):
-        check(one_step >= 0, "a grid runs backwards")
-        top = on_grid(2**bits - 1, one_low, one_step, letter)
-        check(math.isfinite(top), "the top of a grid is not finite")
+        check_grid(one_low, one_step, bits, letter)
     return low, step
+
+
+def check_grid(low, step, bits, letter):
+    check(step >= 0, "a grid runs backwards")
+    top = on_grid(2**bits - 1, low, step, letter)
+    check(math.isfinite(low) and math.isfinite(top), "an end of a grid is not finite")
+
+
+def on_grids(codes, low, step, bucket, letter):
+    grids = ((low[i // bucket], step[i // bucket]) for i in range(len(codes)))
+    return [on_grid(code, *grid, letter) for code, grid in zip(codes, grids, strict=True)]
 
 
 def on_grid(code, low, step, letter):
@@ -169,6 +182,10 @@ def rounded(number, letter):
         return struct.unpack("<" + letter, struct.pack("<" + letter, number))[0]
     except OverflowError:
         return math.inf
+
+
+def read_fixed(source, d, bits):
+    return read_packed(source, d, bits), []
 
 
 def read_packed(source, n, bits):
@@ -282,6 +299,126 @@ def read_table(source):
     return shares
 
 
+def read_drawn(source, d, bits, letter):
+    """Return low, step, the seed of the lots and the codes."""
+    check(bits >= 2, "drawn codes of one bit")
+    centre = 2 ** (bits - 1) - 1
+    (step,) = source.floats(1, letter)
+    low = -rounded(rounded(centre, letter) * step, letter)
+    check_grid(low, step, bits, letter)
+    seed, rarity, listed = source.bits(32), source.byte(), source.varint()
+    check(rarity <= 31, "a rarity beyond 31")
+    check(listed <= d, "more listed than there are coordinates")
+    codes = [centre + n for n in Lots(source.rest(), seed, rarity).distances(d, listed)]
+    check(min(codes) >= 0 and max(codes) < 2**bits, "a winner beyond its bits")
+    return [low], [step], seed, codes
+
+
+class Context:
+    """How likely a decision is to be 1, learned from those before it."""
+
+    def __init__(self, start=2**21, seen=0):
+        self.fast = self.slow = start  # of 2^22
+        self.seen = seen
+
+    @property
+    def chance(self):
+        return max(1, (self.fast + self.slow) // 128)
+
+    def learn(self, bit):
+        self.fast = self._moved(self.fast, bit, min(self.seen, 30))
+        self.slow = self._moved(self.slow, bit, self.seen)
+        self.seen = min(self.seen + 1, 254)
+
+    @staticmethod
+    def _moved(chance, bit, seen):
+        k = 2 * seen + 3
+        return chance + 2 * (2**22 - chance) // k if bit else chance - 2 * chance // k
+
+
+class Lots:
+    """The stream of a drawn body: who has won, and what."""
+
+    def __init__(self, stream, seed, rarity):
+        self.stream, self.taken = stream, 0
+        self.seed, self.reach = seed, max(0, rarity - 4)
+        self.range, self.value = 2**32 - 1, 0
+        for _ in range(4):
+            self.value = 256 * self.value + self.byte()
+        check(self.value < self.range, "a stream that no writer starts like this")
+        self.gaps, self.magnitudes = ([Context() for _ in range(32)] for _ in range(2))
+        self.wins = {
+            band: Context(1024 * STARTS[min(band - rarity, 5) + 4], 4)
+            for band in range(self.reach, BANDS)
+        }
+
+    def distances(self, d, listed):
+        """Return how far each code is from the centre."""
+        distances, place = [0] * d, -1
+        for _ in range(listed):
+            place += self.number(self.gaps) + 1
+            check(place < d, "a listed coordinate beyond the end")
+            check(self.band(place) < self.reach, "listed, though it has a decision")
+            distances[place] = self.distance()
+        for i in range(d):
+            band = self.band(i)
+            if band >= self.reach and self.learned(self.wins[band]):
+                distances[i] = self.distance()
+        check(self.taken >= len(self.stream), "bytes are left in the stream")
+        check(not self.stream.endswith(b"\0"), "a zero byte ends the stream")
+        return distances
+
+    def band(self, i):
+        word = mixed(mixed(i ^ mixed(self.seed)) + self.seed & 2**32 - 1)
+        return min(32 - (word ^ 2**32 - 1).bit_length(), BANDS - 1)
+
+    def distance(self):
+        negative = self.decision()
+        magnitude = self.number(self.magnitudes) + 1
+        return -magnitude if negative else magnitude
+
+    def number(self, contexts):
+        width = 0
+        while not self.learned(contexts[width]):
+            width += 1
+            check(width < 32, "a number of more than 32 bits")
+        number = 1
+        for _ in range(width):
+            number = 2 * number + self.decision()
+        return number - 1
+
+    def learned(self, context):
+        bit = self.decision(context.chance)
+        context.learn(bit)
+        return bit
+
+    def decision(self, chance=32768):
+        bound = (self.range >> 16) * chance
+        bit = int(self.value < bound)
+        if bit:
+            self.range = bound
+        else:
+            self.range -= bound
+            self.value -= bound
+        while self.range < 2**24:
+            self.range *= 256
+            self.value = 256 * self.value + self.byte()
+        return bit
+
+    def byte(self):
+        self.taken += 1
+        return self.stream[self.taken - 1] if self.taken <= len(self.stream) else 0
+
+
+def mixed(x):
+    x ^= x >> 16
+    x = x * 0x21F0AAAD & 2**32 - 1
+    x ^= x >> 15
+    x = x * 0xD35A2D97 & 2**32 - 1
+    return x ^ x >> 15
+
+
+READ_CODES = {FIXED: read_fixed, CODED: read_segments}
 READ_FOLDS = {FOLDED: read_numbers, SPARSE: read_exceptions, SIGNED: read_signed}
 
 

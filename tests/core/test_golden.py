@@ -31,6 +31,8 @@ SEGMENTS = {
     "coded_layers": [(reader.PACKED, 8192), (reader.DIRECT, 8192), (reader.SPARSE, 12002)],
 }
 
+WORKED = ["codes_6_bits", "coded_by_hand", "drawn_by_hand"]
+
 
 @pytest.fixture(params=FRAMES)
 def name(request):
@@ -63,7 +65,8 @@ def test_a_frame_reads_as_described(name):
         return
     dtype = getattr(torch, expected["float"])
     if isinstance(vector, Codes):
-        assert (vector.bits, vector.bucket) == (expected["bits"], expected["bucket"])
+        for field in ("bits", "bucket", "lots"):
+            assert getattr(vector, field) == expected[field], field
         assert vector.codes.tolist() == expected["codes"]
         assert_same_bits(vector.low, expected["low"], dtype)
         assert_same_bits(vector.step, expected["step"], dtype)
@@ -84,7 +87,7 @@ def test_a_second_reader_reads_it_as_described(name):
         assert getattr(got, field) == described[field], field
     vector = described["vector"] or {}
     assert got.double is (vector.get("float") == "float64")
-    for field in vector.keys() & {"bits", "bucket", "codes"}:
+    for field in vector.keys() & {"bits", "bucket", "codes", "lots"}:
         assert getattr(got, field) == vector[field], field
     dtype = torch.float64 if got.double else torch.float32
     decoded = vector.get("decoded", vector.get("values", []))
@@ -103,6 +106,18 @@ def test_coded_frames_have_the_modes_that_they_stand_for(name):
 
 def test_every_mode_has_a_golden_frame():
     assert {mode for segments in SEGMENTS.values() for mode, _ in segments} == set(range(5))
+
+
+@pytest.mark.parametrize(
+    ("name", "listed"), [("drawn_by_hand", 0), ("drawn", 0), ("drawn_rare", 2)]
+)
+def test_drawn_frames_list_the_winners_that_they_stand_for(name, listed):
+    frame, got = frame_of(name), reader.read(frame_of(name))
+    assert got.kind == reader.DRAWN
+    scalars = sum(9 + len(scalar) for scalar in got.scalars)
+    seed_at = reader.HEADER.size + scalars + (8 if got.double else 4)
+    assert frame[seed_at : seed_at + 4] == got.lots.to_bytes(4, "little")
+    assert frame[seed_at + 5] == listed
 
 
 def blocks(language):
@@ -124,6 +139,6 @@ def test_the_reader_in_the_documentation_reads_every_frame(name):
 
 
 def test_the_worked_examples_in_the_documentation_are_golden_frames():
-    for text, name in zip(blocks("text"), ("codes_6_bits", "coded_by_hand"), strict=True):
+    for text, name in zip(blocks("text"), WORKED, strict=True):
         hexadecimal = "".join(line.split("   ")[0] for line in text.splitlines())
         assert bytes.fromhex(hexadecimal) == frame_of(name)

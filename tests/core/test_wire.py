@@ -2,6 +2,7 @@
 
 import math
 import struct
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -34,8 +35,34 @@ def random_codes(dimension, bits, dtype=torch.float32, bucket=None):
     return Codes(codes, bits, low, step, bucket)
 
 
+def lots(seed, count):
+    """Return the lots of a seed, in [0, 1), from the words that docs/wire-format.md describes."""
+
+    def mix(x):
+        x = (x ^ x >> 16) * np.uint32(0x21F0AAAD)
+        x = (x ^ x >> 15) * np.uint32(0xD35A2D97)
+        return x ^ x >> 15
+
+    seed = np.array([seed], np.uint32)
+    return mix(mix(np.arange(count, dtype=np.uint32) ^ mix(seed)) + seed) / 2**32
+
+
+def drawn_codes(dimension, bits, dtype=torch.float32, seed=5, share=0.02):
+    """Return codes that lots have drawn, of which about a share are not zero."""
+    rng = np.random.default_rng((dimension, bits))
+    v = rng.laplace(size=dimension)
+    v[rng.integers(dimension)] *= 100  # one that wins many steps, where they fit
+    step, centre = np.abs(v).sum() / (share * dimension), 2 ** (bits - 1) - 1
+    won = np.sign(v) * np.floor(np.abs(v) / step + lots(seed, dimension))
+    codes = torch.from_numpy(won.clip(-centre, centre + 1) + centre).to(code_dtype(bits))
+    step = torch.tensor([step], dtype=dtype)
+    low = -(step * torch.tensor(centre, dtype=dtype))
+    return Codes(codes, bits, low, step, dimension, lots=seed)
+
+
 def assert_same_codes(left, right):
     assert (left.bits, left.codes.dtype) == (right.bits, right.codes.dtype)
+    assert left.lots == right.lots
     for one, other in (
         (left.codes, right.codes),
         (left.low, right.low),
@@ -119,6 +146,61 @@ def test_codes_that_are_alike_are_sent_coded_and_survive(bits, bucket, dtype):
 
 def test_codes_that_fill_their_width_are_sent_at_fixed_width():
     assert parse(pack(Packet(3, random_codes(1000, 6)))).kind is Kind.FIXED
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("bits", WIDTHS[1:])
+def test_drawn_codes_survive_with_the_seed_of_their_lots(bits, dtype):
+    for dimension, seed in ((1, 0), (37, 2**32 - 1), (3000, 5)):
+        sent = drawn_codes(dimension, bits, dtype, seed)
+        frame = pack(Packet(3, sent))
+        assert parse(frame).kind is Kind.DRAWN
+        assert (parse(frame).paper_bits, parse(frame).bucket) == (dimension * bits, 0)
+        got = unpack(frame).vector
+        assert_same_codes(got, sent)
+        assert got.bucket == dimension
+        assert pack(unpack(frame)) == frame
+
+
+def test_any_codes_about_zero_can_be_sent_as_drawn():
+    """Lots that did not draw the codes cost bytes, and nothing else."""
+    sent = drawn_codes(5000, 4, share=1)
+    alike = (torch.full_like(sent.codes, code) for code in (0, 7, 15))
+    for codes in (sent.codes.flip(0), *alike):
+        other = replace(sent, codes=codes)
+        assert_same_codes(unpack(pack(Packet(3, other))).vector, other)
+
+
+@pytest.mark.parametrize("share", [0.004, 0.05])
+def test_lots_that_drew_the_codes_save_bytes(share):
+    sent = drawn_codes(20_000, 3, share=share)
+    with_lots, without, with_others = (
+        len(pack(Packet(3, replace(sent, lots=seed)))) for seed in (sent.lots, None, 6)
+    )
+    assert with_lots < 0.7 * without
+    assert with_lots < 0.7 * with_others
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"bits": 1}, "two bits"),
+        ({"low": torch.zeros(2), "step": torch.ones(2), "bucket": 2}, "one grid"),
+        ({"low": torch.tensor([-1.0])}, "zero"),
+        ({"low": torch.tensor([-1.5000001])}, "zero"),
+        ({"lots": -1}, "32 bits"),
+        ({"lots": 2**32}, "32 bits"),
+        ({"codes": torch.tensor([0, 1, 8, 3])}, "do not fit"),
+        ({"step": torch.tensor([math.nan])}, "grid of the codes"),
+    ],
+)
+def test_drawn_codes_have_a_seed_and_one_grid_about_zero(change, reason):
+    sound = Codes(torch.tensor([0, 1, 1, 0]), 3, torch.tensor([-1.5]), torch.tensor([0.5]), 4, 1)
+    assert_same_codes(
+        unpack(pack(Packet(1, sound))).vector, replace(sound, codes=sound.codes.byte())
+    )
+    with pytest.raises(WireError, match=reason):
+        pack(Packet(1, replace(sound, **change)))
 
 
 def test_a_skip_is_the_envelope_alone():
@@ -233,7 +315,7 @@ def test_numbers_that_do_not_fit_the_header_are_not_sent(packet):
         pack(packet)
 
 
-@pytest.mark.parametrize("vector", [Dense(torch.ones(5)), random_codes(5, 3)])
+@pytest.mark.parametrize("vector", [Dense(torch.ones(5)), random_codes(5, 3), drawn_codes(5, 3)])
 def test_the_expected_dimension_is_demanded(vector):
     frame = pack(Packet(1, vector))
     assert unpack(frame, 5).vector.dimension == 5
@@ -279,4 +361,13 @@ def test_a_frame_decodes_to_the_same_bits_on_cpu_and_gpu(bits, bucket, dtype, al
     on_gpu = unpack(frame, device="cuda").vector
     assert on_gpu.decode().is_cuda
     assert raw(on_gpu.decode().cpu()) == raw(vector.decode())
+    assert pack(Packet(1, on_gpu)) == frame
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_drawn_codes_decode_to_the_same_bits_on_cpu_and_gpu(dtype):
+    frame = pack(Packet(1, drawn_codes(10_007, 3, dtype)))
+    on_gpu = unpack(frame, device="cuda").vector
+    assert raw(on_gpu.decode().cpu()) == raw(unpack(frame).vector.decode())
     assert pack(Packet(1, on_gpu)) == frame

@@ -6,11 +6,12 @@ from collections import Counter
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
-EMPTY, DENSE, FIXED, CODED = range(4)
+EMPTY, DENSE, FIXED, CODED, DRAWN = range(5)
 PACKED, DIRECT, FOLDED, SPARSE, SIGNED = range(5)
 DOUBLE, REFUSED, FRESH = 1, 2, 4
 LOWEST = 2**15  # of a state
 SHARES = 4096
+STARTS = [1, 15, 249, 1011, 2034, 2886, 3438, 3753, 3920, 3973]  # of 4096, as shares are
 
 
 @dataclass(frozen=True)
@@ -193,3 +194,129 @@ def in_mode(mode, codes, bits, centre):
         return sparse(len(codes), centre, *gaps_and_values(folds))
     signs = [number % 2 for number in folds]
     return signed(signs, centre, *gaps_and_values([number // 2 for number in folds]))
+
+
+# ---- drawn bodies ----
+
+
+def mix(x):
+    for shift, factor in ((16, 0x21F0AAAD), (15, 0xD35A2D97)):
+        x = (x ^ x >> shift) * factor % 2**32
+    return x ^ x >> 15
+
+
+def lot_word(i, seed):
+    return mix((mix(i ^ mix(seed)) + seed) % 2**32)
+
+
+def band(i, seed):
+    ones = f"{lot_word(i, seed):032b}".find("0")
+    return 31 if ones < 0 else ones
+
+
+def rarity_of(distances):
+    """Return what a writer chooses: the power of two below coordinates a winner."""
+    winners = len(distances) - list(distances).count(0)
+    return min((len(distances) // winners).bit_length() - 1, 31) if winners else 31
+
+
+class Context:
+    """Chance of a 1, in units of 2^-22, twice: of late and over all."""
+
+    def __init__(self, start=SHARES // 2, seen=0):
+        self.fast, self.slow, self.seen = start << 10, start << 10, seen
+
+    def shares(self):
+        return max(self.fast + self.slow >> 7, 1)
+
+    def learn(self, bit):
+        target = bit << 22
+        for name, most in (("fast", 30), ("slow", 254)):
+            chance = getattr(self, name)
+            moved = 2 * abs(target - chance) // (2 * min(self.seen, most) + 3)
+            setattr(self, name, chance + moved if bit else chance - moved)
+        self.seen = min(self.seen + 1, 254)
+
+
+class Decisions:
+    """A range coder that writes one whole number, whose bytes are the stream."""
+
+    def __init__(self):
+        self.low, self.range, self.renormed = 0, 2**32 - 1, 0
+
+    def decide(self, bit, shares=32768):
+        bound = (self.range >> 16) * shares
+        if bit:
+            self.range = bound
+        else:
+            self.low, self.range = self.low + bound, self.range - bound
+        while self.range < 2**24:
+            self.low, self.range, self.renormed = self.low << 8, self.range << 8, self.renormed + 1
+
+    def learn(self, bit, context):
+        self.decide(bit, context.shares())
+        context.learn(bit)
+
+    def number(self, value, contexts):
+        """Write a number; 2^32 - 1 and above, which have no code, as zeros in all contexts."""
+        width = (value + 1).bit_length() - 1
+        for context in contexts[:width]:
+            self.learn(0, context)
+        if width < len(contexts):
+            self.learn(1, contexts[width])
+            for place in reversed(range(width)):
+                self.decide(value + 1 >> place & 1)
+
+    @property
+    def taken(self):
+        """Bytes that a reader takes, those beyond the end of the stream included."""
+        return 4 + self.renormed
+
+    def bytes(self):
+        kept = next(k for k in range(5) if self.rounded_up(k) < self.low + self.range)
+        return self.rounded_up(kept).to_bytes(self.taken, "big").rstrip(b"\0")
+
+    def rounded_up(self, kept):
+        unit = 256 ** (4 - kept)
+        return -(-self.low // unit) * unit
+
+
+def decisions(distances, seed, rarity, listed):
+    """Return the decisions of a drawn body; listed are pairs of a gap and a distance."""
+    written, reach = Decisions(), max(rarity - 4, 0)
+    gaps, magnitudes = ([Context() for _ in range(32)] for _ in range(2))
+    wins = {k: Context(STARTS[min(k - rarity + 4, 9)], 4) for k in range(reach, 32)}
+
+    def winner(distance):
+        written.decide(distance < 0)
+        written.number(abs(distance) - 1, magnitudes)
+
+    for gap, distance in listed:
+        written.number(gap, gaps)
+        winner(distance)
+    for i, distance in enumerate(distances):
+        if band(i, seed) >= reach:
+            written.learn(distance != 0, wins[band(i, seed)])
+            if distance:
+                winner(distance)
+    return written
+
+
+def to_list(distances, seed, rarity):
+    """Return gap and distance of the winners that have no decision of their own."""
+    listed, after = [], 0
+    for i, distance in enumerate(distances):
+        if distance and band(i, seed) < rarity - 4:
+            listed.append((i - after, distance))
+            after = i + 1
+    return listed
+
+
+def drawn(distances, seed, rarity=None, listed=None, count=None, stream=None):
+    """Return what follows the step in a drawn body; all beside the distances can be a lie."""
+    rarity = rarity_of(distances) if rarity is None else rarity
+    listed = to_list(distances, seed, rarity) if listed is None else listed
+    count = len(listed) if count is None else count
+    if stream is None:
+        stream = decisions(distances, seed, rarity, listed).bytes()
+    return struct.pack("<IB", seed, rarity) + varint(count) + stream

@@ -23,7 +23,7 @@ from aquila.core import wire
 from aquila.core.packet import Codes, Dense, WireError
 from aquila.core.wire import pack, unpack
 
-KINDS = ["empty", "dense", "fixed", "coded", "unknown"]
+KINDS = ["empty", "dense", "fixed", "coded", "drawn", "unknown"]
 LIMIT = 2**20  # coordinates without being asked, so that memory measures lies and not honest size
 MOST_MEMORY = 300  # megabytes beyond what was there before
 REPORT_EVERY = 25_000
@@ -45,7 +45,7 @@ def content(packet):
         return around, scalars, values.dtype, values.numpy().tobytes()
     tensors = vector.codes, vector.low, vector.step, values
     parts = [(tensor.dtype, tensor.numpy().tobytes()) for tensor in tensors]
-    return around, scalars, vector.bits, vector.bucket, parts
+    return around, scalars, vector.bits, vector.bucket, vector.lots, parts
 
 
 def read_or_refused(frame, dimension=None):
@@ -74,8 +74,12 @@ def assert_second_reader_agrees(frame, dimension, packet):
     letters = f"<{len(values)}d"
     assert struct.pack(letters, *second.values) == struct.pack(letters, *values)
     if isinstance(vector, Codes):
-        assert (second.bits, second.bucket) == (vector.bits, vector.bucket)
+        for field in ("bits", "bucket", "lots"):
+            assert getattr(second, field) == getattr(vector, field), field
         assert second.codes == vector.codes.tolist()
+        grids = [*vector.low.tolist(), *vector.step.tolist()]
+        letters = f"<{len(grids)}d"
+        assert struct.pack(letters, *second.low, *second.step) == struct.pack(letters, *grids)
 
 
 def examine(frame, dimension, second):
@@ -86,7 +90,7 @@ def examine(frame, dimension, second):
         assert_second_reader_agrees(frame, None, unasked)
         assert_second_reader_agrees(frame, dimension, asked)
     assert asked is None or content(asked) == content(unasked)
-    kind = KINDS[min(frame[5], 4)] if len(frame) > 5 else "unknown"
+    kind = KINDS[min(frame[5], len(KINDS) - 1)] if len(frame) > 5 else "unknown"
     return kind, "refused" if unasked is None else "read"
 
 

@@ -1,5 +1,6 @@
 """Frames of every kind and mode, sound ones and lies, and what damages them."""
 
+import math
 import random
 from dataclasses import replace
 
@@ -23,6 +24,7 @@ HEADER_FIELDS = [
 ]
 TEMPTING = [0, 1, 2, 3, 4, 5, 7, 8, 9, 31, 32, 33, 64, 127, 128, 255]
 TEMPTING_LONG = [*TEMPTING, 256, 2**15, 2**16, 2**28, 2**28 + 1, 2**31 - 1, 2**31, 2**32 - 1]
+TEMPTING_STEPS = [math.nan, math.inf, -math.inf, -0.5, -0.0, 1e38, 2e38, 3.4e38]
 HEADER, CHECKSUM = 29, 4
 POOL, FRAMES_A_POOL = 1500, 25_000
 
@@ -102,18 +104,57 @@ def coded_frame(rng, one_segment=segment_of):
     ).bytes()  # fmt: skip
 
 
+def centre_of(bits):
+    return 2 ** (bits - 1) - 1
+
+
+def any_distances(rng, d, bits):
+    """Return how far codes are from the centre, which most of them are."""
+    centre, share = centre_of(bits), rng.choice([0, 0.01, 0.1, 0.1, 1])
+    sizes = [1, -1, 1, -1, centre + 1, -centre, rng.randint(-centre, centre + 1)]
+    return [rng.choice(sizes) if rng.random() < share else 0 for _ in range(d)]
+
+
+def sound_drawn(rng, d, bits):
+    rarity = rng.choice([None, rng.randint(0, 9), rng.randint(0, 31)])
+    return forge.drawn(any_distances(rng, d, bits), rng.getrandbits(32), rarity)
+
+
+def drawn_frame(rng, content=sound_drawn):
+    bits, d = max(any_width(rng), 2), any_dimension(rng)
+    step = rng.choice([0.0, rng.random()] if rng.random() < 0.95 else TEMPTING_STEPS)
+    count, scalars = any_scalars(rng)
+    flags, step = rng.choice([(0, forge.floats(step)), (forge.DOUBLE, forge.doubles(step))])
+    return forge.Forged(
+        kind=forge.DRAWN, flags=flags, bits=bits, round=rng.getrandbits(32), dimension=d,
+        count=count, scalars=scalars, body=step + content(rng, d, bits),
+    ).bytes()  # fmt: skip
+
+
+def drawn_codes(rng, d, bits, dtype):
+    """Return codes with lots, as Aquila writes them."""
+    step = torch.rand(1, dtype=dtype)
+    low = -(step * torch.tensor(centre_of(bits), dtype=dtype))
+    codes = [centre_of(bits) + distance for distance in any_distances(rng, d, bits)]
+    codes = torch.tensor(codes, dtype=code_dtype(bits))
+    return Codes(codes, bits, low, step, d, lots=rng.getrandbits(32))
+
+
 def written_frame(rng):
     """Return a frame that Aquila writes itself."""
     d, bits = any_dimension(rng), any_width(rng)
     dtype = rng.choice([torch.float32, torch.float64])
     scalars = {"loss": rng.gauss(0, 1)} if rng.random() < 0.3 else {}
-    kind = rng.randrange(6)
+    kind = rng.randrange(7)
     if kind == 0:
         refused, fresh, answers = rng.random() < 0.3, rng.random() < 0.3, rng.getrandbits(32)
         return pack(Packet(rng.getrandbits(32), None, scalars, 2, refused, answers, fresh))
     if kind == 1:
         values = torch.tensor([rng.gauss(0, 1) for _ in range(d)], dtype=dtype)
         return pack(Packet(rng.getrandbits(32), Dense(values), scalars))
+    if kind == 3:
+        vector = drawn_codes(rng, d, max(bits, 2), dtype)
+        return pack(Packet(rng.getrandbits(32), vector, scalars))
     if kind == 2 and rng.random() < 0.05:
         d = rng.randint(9000, 40_000)  # enough for segments that the writer cuts itself
     codes, _ = any_codes(rng, d, bits)
@@ -194,6 +235,53 @@ LIARS = [
 ]  # fmt: skip
 
 
+def lying_drawn(rng, d, bits):
+    return rng.choice(DRAWN_LIARS)(rng, d, bits)
+
+
+def listed_anywhere(rng, d, bits):
+    """Winners in the list that are beyond the end, or have a decision of their own, or both."""
+    gaps = [rng.choice([0, 0, 1, any_number(rng, d)]) for _ in range(rng.randint(1, 4))]
+    listed = [(gap, rng.choice([-1, 1])) for gap in gaps]
+    distances = any_distances(rng, d, bits)
+    return forge.drawn(distances, rng.getrandbits(32), rng.randint(0, 31), listed)
+
+
+def listed_miscounted(rng, d, bits):
+    distances, rarity = any_distances(rng, d, bits), rng.randint(0, 31)
+    return forge.drawn(distances, rng.getrandbits(32), rarity, count=any_number(rng, d + 1))
+
+
+def any_rarity(rng, d, bits):
+    rarity = rng.choice([0, 4, 5, 31, 32, 33, 36, 255])
+    return forge.drawn(any_distances(rng, d, bits), rng.getrandbits(32), rarity)
+
+
+def distances_anywhere(rng, d, bits):
+    distances = any_distances(rng, d, bits)
+    most = rng.choice([centre_of(bits), centre_of(bits) + 1])
+    distances[rng.randrange(d)] = rng.choice([-1, 1]) * (any_number(rng, most) + 1)
+    return forge.drawn(distances, rng.getrandbits(32), rng.choice([None, rng.randint(0, 31)]))
+
+
+def stream_anywhere(rng, d, bits):
+    seed, rarity, distances = rng.getrandbits(32), rng.randint(0, 31), any_distances(rng, d, bits)
+    listed = forge.to_list(distances, seed, rarity)
+    decisions = forge.decisions(distances, seed, rarity, listed)
+    whole = decisions.bytes().ljust(decisions.taken, b"\0")
+    streams = [
+        whole, whole[:-1] + b"\1", whole + b"\1", b"\xff" * 4, b"\xff" * 3 + b"\xfe",
+        rng.randbytes(rng.randrange(d + 4)), whole.rstrip(b"\0") + rng.randbytes(2),
+    ]  # fmt: skip
+    return forge.drawn(distances, seed, rarity, listed, stream=rng.choice(streams))
+
+
+DRAWN_LIARS = [
+    listed_anywhere, listed_miscounted, any_rarity, distances_anywhere, stream_anywhere,
+    stream_anywhere,
+]  # fmt: skip
+
+
 # ---- damage ----
 
 
@@ -256,7 +344,7 @@ def header_of_other(rng, frame, other):
 
 
 def kind_of_other(rng, frame, other):
-    return frame[:5] + bytes([rng.choice([2, 3])]) + frame[6:]
+    return frame[:5] + bytes([rng.choice([2, 3, 4])]) + frame[6:]
 
 
 DAMAGE = [
@@ -268,7 +356,10 @@ DAMAGE = [
 def pool_of(rng):
     """Return sound frames and lies."""
     torch.manual_seed(rng.getrandbits(32))
-    makers = [written_frame, coded_frame, coded_frame, lambda r: coded_frame(r, lying_segment)]
+    makers = [
+        written_frame, coded_frame, coded_frame, lambda r: coded_frame(r, lying_segment),
+        drawn_frame, lambda r: drawn_frame(r, lying_drawn),
+    ]  # fmt: skip
     return [rng.choice(makers)(rng) for _ in range(POOL)]
 
 
@@ -282,4 +373,4 @@ def mutants(seed, count):
         damaged = rng.choice(DAMAGE)(rng, frame, rng.choice(pool))
         if rng.random() < 0.98:  # without its checksum hardly a frame gets anywhere
             damaged = forge.sealed(damaged[:-CHECKSUM])
-        yield damaged, int.from_bytes(frame[16:20], "little")
+        yield damaged, int.from_bytes(frame[20:24], "little")

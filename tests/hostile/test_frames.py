@@ -1,6 +1,7 @@
 """Frames that lie. Each must raise WireError, and nothing else, whatever its checksum says."""
 
 import math
+import random
 from dataclasses import replace
 
 import forge
@@ -11,6 +12,7 @@ from forge import (
     DENSE,
     DIRECT,
     DOUBLE,
+    DRAWN,
     EMPTY,
     FIXED,
     FOLDED,
@@ -30,6 +32,7 @@ from forge import (
     varint,
 )  # fmt: skip
 from fuzz import assert_second_reader_agrees, content
+from mutants import any_distances
 
 import reader
 from aquila.core import wire
@@ -62,16 +65,19 @@ LIES = {
     "version 0": replace(SKIP, version=0),
     "version 1": replace(SKIP, version=1),
     "version 3": replace(SKIP, version=3),
-    "kind 4": replace(SKIP, kind=4),
+    "kind 5": replace(SKIP, kind=5),
     "kind 255": replace(FIXED_FRAME, kind=255),
     "empty read as dense": replace(SKIP, kind=DENSE),
     "empty read as fixed": replace(SKIP, kind=FIXED),
     "empty read as coded": replace(SKIP, kind=CODED),
+    "empty read as drawn": replace(SKIP, kind=DRAWN),
     "dense read as empty": replace(DENSE_FRAME, kind=EMPTY),
     "dense read as fixed": replace(DENSE_FRAME, kind=FIXED),
     "dense read as coded": replace(DENSE_FRAME, kind=CODED),
+    "dense read as drawn": replace(DENSE_FRAME, kind=DRAWN),
     "fixed read as dense": replace(FIXED_FRAME, kind=DENSE),
     "fixed read as coded": replace(FIXED_FRAME, kind=CODED),
+    "fixed read as drawn": replace(FIXED_FRAME, kind=DRAWN),
     "flag 8": replace(SKIP, flags=8),
     "flag 128": replace(FIXED_FRAME, flags=128),
     "empty but double": replace(SKIP, flags=DOUBLE),
@@ -369,6 +375,125 @@ SOUND |= CODED_SOUND
 LIES |= CODED_LIES
 
 
+# ---- drawn frames ----
+
+SEED = 7  # its bands begin with 0, 2, 6, 0, 0
+TO_LIST, TO_ASK = [0, 3, 4], [1, 2]  # coordinates below and within the reach of rarity 6
+
+
+def drawn(*distances, seed=SEED, bits=3, step=GRID[4:], flags=0, **lies):
+    body = step + forge.drawn(distances, seed, **lies)
+    return Forged(kind=DRAWN, flags=flags, bits=bits, dimension=len(distances), body=body)
+
+
+def streamed(*distances, stream, rarity=0):
+    return drawn(*distances, rarity=rarity, stream=stream)
+
+
+DRAWN_FRAME = drawn(0, 1, -1, 0, 2)
+DECISIONS = forge.decisions([0, 1, -1, 0, 2], SEED, 0, [])
+WHOLE = DECISIONS.bytes().ljust(DECISIONS.taken, b"\0")
+RARE = [0] * 500
+RARE[1], RARE[2], RARE[3] = -1, 4, 1  # the first and the last are listed
+DRAWN_SOUND = {
+    "drawn": DRAWN_FRAME,
+    "drawn, one coordinate": drawn(0),
+    "drawn, no winners": drawn(0, 0, 0, 0, 0),
+    "drawn, winners alone": drawn(4, -3, 3, -2, 1),
+    "drawn, all listed": drawn(4, -3, 3, -2, 1, rarity=31),
+    "drawn, some listed": drawn(4, -3, 3, -2, 1, rarity=6),
+    "drawn, rare": drawn(*RARE),
+    "drawn, nothing is decided": drawn(0, rarity=31, stream=b"\xff\1"),
+    "drawn, 2 bits": drawn(0, 1, -1, 2, 0, bits=2),
+    "drawn, 9 bits": drawn(0, 256, -255, 0, 17, bits=9),
+    "drawn, 32 bits": drawn(2**31, 1 - 2**31, 0, 0, 1, bits=32),
+    "drawn, seed 0": drawn(0, 1, -1, 0, 2, seed=0),
+    "drawn, largest seed": drawn(0, 1, -1, 0, 2, seed=HUGE),
+    "drawn, step 0": drawn(0, 1, -1, 0, 2, step=floats(0.0)),
+    "drawn, step -0": drawn(0, 1, -1, 0, 2, step=floats(-0.0)),
+    "drawn, largest step": drawn(0, 1, 2, 0, -1, step=floats(1.1e38), bits=2),
+    "drawn, float64": drawn(0, 1, -1, 0, 2, step=doubles(0.1), flags=DOUBLE),
+    "drawn, stream at its longest": streamed(0, 1, -1, 0, 2, stream=WHOLE[:-1] + b"\1"),
+    "drawn, largest start": streamed(0, stream=b"\xff\xff\xff\xfe"),
+}
+DRAWN_LIES = {
+    # header and grid
+    **{f"drawn, width {bits}": replace(DRAWN_FRAME, bits=bits) for bits in (0, 1, 33, 255)},
+    "drawn, 1 bit without winners": drawn(0, 0, 0, bits=1),
+    "drawn, refused": replace(DRAWN_FRAME, flags=REFUSED),
+    "drawn, flag 8": replace(DRAWN_FRAME, flags=8),
+    "drawn, no coordinates": replace(DRAWN_FRAME, dimension=0),
+    "drawn, no coordinates, no stream": drawn(),
+    "drawn, huge": replace(DRAWN_FRAME, dimension=HUGE),
+    "drawn, just above the limit": replace(drawn(0), dimension=2**28 + 1),
+    **{f"drawn, bucket {n}": replace(DRAWN_FRAME, bucket=n) for n in (1, 2, 5, 6, HUGE)},
+    "drawn read as fixed": replace(DRAWN_FRAME, kind=FIXED),
+    "drawn read as coded": replace(DRAWN_FRAME, kind=CODED),
+    "drawn read as dense": replace(DRAWN_FRAME, kind=DENSE),
+    "drawn read as empty": replace(DRAWN_FRAME, kind=EMPTY),
+    **{
+        f"drawn, step {step}": drawn(0, 1, 0, step=floats(step))
+        for step in (math.nan, math.inf, -math.inf, -0.5)
+    },
+    **{
+        f"drawn, step double {step}": drawn(0, 1, 0, step=doubles(step), flags=DOUBLE)
+        for step in (math.nan, math.inf, -0.5)
+    },
+    "drawn, low overflows": drawn(0, 1, 0, step=floats(3e38)),
+    "drawn, top overflows": drawn(0, 1, 0, step=floats(1.2e38), bits=2),
+    "drawn, double overflows": drawn(0, 1, 0, step=doubles(1e308), flags=DOUBLE),
+    # rarity and list
+    "rarity 32": drawn(0, 1, -1, 0, 2, rarity=32),
+    "rarity 36": drawn(0, 1, -1, 0, 2, rarity=36),
+    "rarity 255": drawn(0, 1, -1, 0, 2, rarity=255),
+    "rarity 32 without winners": drawn(0, rarity=32),
+    "listed longer than needed": replace(
+        drawn(0), body=GRID[4:] + forge.drawn([0], SEED)[:5] + b"\x80\0"
+    ),
+    "more listed than coordinates": drawn(1, 1, rarity=31, listed=[(0, 1)] * 3),
+    "2^32 - 1 listed": drawn(0, 0, rarity=31, listed=[], count=HUGE),
+    "listed beyond the end": drawn(0, 0, 0, 0, 0, rarity=31, listed=[(5, 1)]),
+    "last of the listed beyond the end": drawn(
+        0, 0, 0, 0, 0, rarity=31, listed=[(0, 1), (0, 1), (3, 1)]
+    ),
+    "gaps wrap 32 bits": drawn(0, 0, 0, 0, 0, rarity=31, listed=[(1, 1), (HUGE - 1, 1)]),
+    "gap of more than 32 bits": drawn(0, 0, 0, 0, 0, rarity=31, listed=[(HUGE, 1)]),
+    **{
+        f"coordinate {i} is listed and asked": drawn(0, 0, 0, 0, 0, rarity=6, listed=[(i, 1)])
+        for i in TO_ASK
+    },
+    **{
+        f"listed at rarity {rarity}": drawn(0, 0, 0, rarity=rarity, listed=[(0, 1)])
+        for rarity in (0, 4)
+    },
+    # winners
+    **{
+        f"{how} distance {distance} of {bits} bits": drawn(
+            0, distance, 0, bits=bits, rarity=rarity
+        )
+        for how, rarity in (("asked", 0), ("listed", 31))
+        for distance, bits in (
+            (5, 3), (-4, 3), (3, 2), (-2, 2), (257, 9), (-256, 9), (2**31 + 1, 32),
+            (-(2**31), 32), (HUGE, 32), (-HUGE, 32), (2**32, 32), (2**32, 3),
+        )
+    },
+    # streams
+    "a zero byte ends the stream": streamed(
+        0, 1, -1, 0, 2, stream=DECISIONS.bytes() + b"\0"
+    ),
+    "a zero byte alone": streamed(0, stream=b"\0"),
+    "a byte is left": streamed(0, 1, -1, 0, 2, stream=WHOLE + b"\1"),
+    "a byte is left where nothing is decided": drawn(0, rarity=31, stream=b"\1\1\1\1\1"),
+    "bytes are left": streamed(0, 1, -1, 0, 2, stream=WHOLE + b"\1" * 99),
+    "stream starts with 2^32 - 1": streamed(0, stream=b"\xff\xff\xff\xff"),
+    "2^32 - 1 where nothing is decided": drawn(0, rarity=31, stream=b"\xff\xff\xff\xff"),
+}  # fmt: skip
+SOUND |= DRAWN_SOUND
+LIES |= DRAWN_LIES
+DENSER = CODED_SOUND | DRAWN_SOUND
+DENSER_LIES = [name for name in CODED_LIES | DRAWN_LIES if LIES[name].dimension < 2**20]
+
+
 def small_frames():
     grid = torch.tensor([-1.0]), torch.tensor([0.5])
     return {
@@ -401,7 +526,7 @@ def test_forging_without_lying_is_read(name):
     assert_second_reader_agrees(frame, None, packet)
     again = pack(packet)
     assert content(unpack(again)) == content(packet)
-    if SOUND[name].kind != CODED:
+    if SOUND[name].kind not in (CODED, DRAWN):
         assert again == frame
 
 
@@ -410,7 +535,7 @@ def test_lies_with_a_valid_checksum_are_refused(name):
     assert_refused(LIES[name].bytes())
 
 
-@pytest.mark.parametrize("name", [name for name in CODED_LIES if LIES[name].dimension < 2**20])
+@pytest.mark.parametrize("name", DENSER_LIES)
 def test_lies_are_refused_with_the_dimension_that_they_claim(name):
     assert_refused(LIES[name].bytes(), LIES[name].dimension)
 
@@ -422,6 +547,33 @@ def test_what_is_asked_for_may_exceed_the_limit(monkeypatch):
         unpack(frame)
     assert unpack(frame, 1000).vector.codes.tolist() == [3] * 1000
     assert unpack(coded(forge.sparse(999, 3), dimension=999).bytes()).vector.dimension == 999
+    with pytest.raises(WireError, match="must know how many"):
+        unpack(drawn(*[0] * 1000).bytes())
+    assert unpack(drawn(*[0] * 1000).bytes(), 1000).vector.codes.tolist() == [3] * 1000
+    assert unpack(drawn(*[0] * 999).bytes()).vector.dimension == 999
+
+
+def test_the_lots_of_the_cases_are_what_they_seem():
+    words = [forge.lot_word(i, SEED) for i in range(3)]
+    assert words == [0x08F06599, 0xDE862BE2, 0xFC5D2F16]  # as docs/wire-format.md says
+    bands = [forge.band(i, SEED) for i in range(5)]
+    assert bands == [reader.Lots(b"", SEED, 0).band(i) for i in range(5)]
+    assert all(bands[i] < 6 - 4 for i in TO_LIST)
+    assert all(bands[i] >= 6 - 4 for i in TO_ASK)
+    assert len(forge.to_list(RARE, SEED, forge.rarity_of(RARE))) == 2
+
+
+def test_a_drawn_frame_is_written_byte_for_byte_as_forged():
+    rng = random.Random(1)
+    for bits, d in ((2, 1), (2, 4000), (5, 300), (8, 40), (16, 40), (31, 99), (32, 99)):
+        for _ in range(5):
+            frame = drawn(*any_distances(rng, d, bits), seed=rng.getrandbits(32), bits=bits)
+            assert pack(unpack(frame.bytes())) == frame.bytes()
+
+
+def test_a_drawn_body_cut_before_its_stream_is_refused():
+    for length in range(4 + 4 + 1 + 1):
+        assert_refused(replace(DRAWN_FRAME, body=DRAWN_FRAME.body[:length]).bytes())
 
 
 @pytest.mark.parametrize("name", CODED_SOUND)
@@ -433,9 +585,9 @@ def test_a_coded_body_cut_anywhere_or_continued_is_refused(name):
         assert_refused(replace(forged, body=forged.body + more).bytes())
 
 
-@pytest.mark.parametrize("name", CODED_SOUND)
-def test_any_flipped_bit_of_a_coded_body_is_read_alike_by_both_readers(name):
-    forged = CODED_SOUND[name]
+@pytest.mark.parametrize("name", DENSER)
+def test_any_flipped_bit_of_a_coded_or_drawn_body_is_read_alike_by_both_readers(name):
+    forged = DENSER[name]
     for place in range(8 * len(forged.body)):
         body = bytearray(forged.body)
         body[place // 8] ^= 1 << place % 8
@@ -492,7 +644,16 @@ def test_any_flipped_bit_sealed_again_is_refused_or_another_sound_packet(frame):
 
 
 @pytest.mark.parametrize(
-    "name", ["dense float32", "dense float64", "fixed float32", "buckets", "sparse", "folded wide"]
+    "name",
+    [
+        "dense float32",
+        "dense float64",
+        "fixed float32",
+        "buckets",
+        "sparse",
+        "folded wide",
+        "drawn",
+    ],
 )
 @pytest.mark.parametrize("difference", [-1, 1, HUGE])
 def test_another_dimension_than_expected_is_refused(name, difference):

@@ -9,7 +9,7 @@ import fuzz
 import numpy as np
 import pytest
 import torch
-from forge import sealed
+from forge import DRAWN, sealed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mutants import CHECKSUM, mutants
@@ -76,7 +76,7 @@ def test_mutants_are_refused_or_sound_to_both_readers(seed, monkeypatch):
     monkeypatch.setattr(reader, "LIMIT", fuzz.LIMIT)
     outcomes = fuzz.fuzz(seed, FRAMES_A_SEED, second_every=5)
     # both ways must have been taken, or the loop tests nothing
-    for kind in ("empty", "dense", "fixed", "coded"):
+    for kind in ("empty", "dense", "fixed", "coded", "drawn"):
         assert min(outcomes[kind, "read"], outcomes[kind, "refused"]) > 20
 
 
@@ -95,7 +95,7 @@ def test_random_bytes_are_refused(data):
 
 @settings(deadline=None, derandomize=True, max_examples=500)
 @given(
-    st.sampled_from([0, 1, 2, 3]), st.integers(0, 3), st.integers(0, 65),
+    st.sampled_from([0, 1, 2, 3, 4]), st.integers(0, 3), st.integers(0, 65),
     st.integers(0, 12), st.integers(0, 5), st.integers(0, 2), st.binary(max_size=80),
 )  # fmt: skip
 def test_random_bodies_behind_likely_headers_are_refused_or_sound(
@@ -120,6 +120,18 @@ def test_random_segments_behind_a_sound_header_are_refused_or_sound(
     refused(sealed(header + grid + bytes([mode, length]) + content))
 
 
+@settings(deadline=None, derandomize=True, max_examples=300)
+@given(
+    st.integers(2, 9), st.integers(1, 40), st.integers(0, 2**32 - 1), st.integers(0, 32),
+    st.integers(0, 2), st.binary(max_size=20),
+)  # fmt: skip
+def test_random_streams_behind_a_sound_header_are_refused_or_sound(
+    bits, dimension, seed, rarity, listed, stream
+):
+    header = struct.pack("<4s4B5IB", b"AQLA", 2, 4, 0, bits, 1, 0, 0, dimension, 0, 0)
+    refused(sealed(header + struct.pack("<fI2B", 0.5, seed, rarity, listed) + stream))
+
+
 def long_frames():
     vectors = [
         Dense(torch.linspace(-1, 1, 50_000)),
@@ -139,9 +151,9 @@ def lying_frames():
     for frame in [*sound_frames(), *long_frames()]:
         for dimension in (2**28, 2**31, 2**32 - 1):
             content = bytearray(frame[:-CHECKSUM])
-            content[16:20] = dimension.to_bytes(4, "little")
+            content[20:24] = dimension.to_bytes(4, "little")
             yield sealed(bytes(content))
-            content[20:24] = (1).to_bytes(4, "little")
+            content[24:28] = (1).to_bytes(4, "little")
             yield sealed(bytes(content))
 
 
@@ -158,7 +170,8 @@ def growth_in_a_new_process(tmp_path, frames, extra=0):
 
 @needs_peak
 def test_decoding_takes_no_memory_for_what_a_frame_only_claims(tmp_path):
-    damaged = [frame for frame, _ in mutants(seed=99, count=3000)]
+    # a drawn frame of few bytes can rightly stand for as many coordinates as it claims
+    damaged = [frame for frame, _ in mutants(seed=99, count=3000) if frame[5:6] != bytes([DRAWN])]
     frames = [*long_frames(), *lying_frames(), *damaged]
     assert growth_in_a_new_process(tmp_path, frames) < 100
 

@@ -9,6 +9,7 @@ import torch
 import aquila
 from aquila.core.fleet import Fleet
 from aquila.core.packet import Dense, Packet, WireError
+from aquila.core.passes import plain
 from aquila.core.random import Key, Purpose
 from aquila.methods.aquila_lots import LotsMemory
 from problems import gradients, ridge, states
@@ -63,7 +64,9 @@ def test_follows_its_equations_round_by_round(problem, share):
     reference = Lots(problem, np.zeros(40), alpha, share)
     grew = False
     for k in range(40):
-        lots = [Key((3, k, m, Purpose.DEVICE)).uniform(simulation.theta) for m in range(10)]
+        lots = [
+            plain.lots(Key((3, k, m, Purpose.DEVICE)).word(), simulation.theta) for m in range(10)
+        ]
         reference.advance(np.stack(lots))
         simulation.advance()
         np.testing.assert_allclose(simulation.theta, reference.theta, rtol=1e-7, atol=1e-9)

@@ -28,6 +28,7 @@ class Kind(IntEnum):
     DENSE = 1
     FIXED = 2
     CODED = 3
+    DRAWN = 4
 
 
 class Flag:

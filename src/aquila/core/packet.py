@@ -45,7 +45,8 @@ class Codes:
     """A vector on a uniform grid: coordinate i is `low + step * codes[i]`, 0 <= codes[i] < 2**bits.
 
     `low` and `step` hold one entry for each run of `bucket` coordinates; one entry in all when
-    the grid spans the whole vector.
+    the grid spans the whole vector. `lots` is the seed of the lots that the codes were drawn by, if
+    they were: it tells the wire where a code that is not in the middle is likely.
     """
 
     codes: torch.Tensor
@@ -53,6 +54,7 @@ class Codes:
     low: Vector
     step: Vector
     bucket: int
+    lots: int | None = None
 
     @property
     def dimension(self) -> int:

@@ -2,6 +2,7 @@
 
 import math
 from ctypes import c_float
+from dataclasses import replace
 from functools import cache
 from typing import Literal
 
@@ -92,7 +93,20 @@ def lottery(v: Vector, share: float, lots: Vector) -> Codes | None:
     step = v.new_full((1,), wide)
     magnitude = (v.abs() / step).add_(lots).floor_()
     top = int(magnitude.max())
-    return _centred(magnitude.mul_(v.sign()), top, step, v.numel()) if top else None
+    if not top:
+        return None
+    levels = levels_of_width(width_of_levels(top))
+    return _centred(magnitude.mul_(v.sign()), levels, step, v.numel())
+
+
+def shared_lottery(v: Vector, share: float, key: Key) -> Codes | None:
+    """Lottery whose lots the reader draws too, from a seed that goes with the codes.
+
+    Winners are where lots are high, so that telling which they are takes a third of the bytes.
+    """
+    seed = key.word()
+    codes = lottery(v, share, passes_for(v).lots(seed, v))
+    return None if codes is None else replace(codes, lots=seed)
 
 
 def sparse(v: Vector, share: float) -> Codes | None:

@@ -47,6 +47,10 @@ class Key:
         generator = self.torch(like.device)
         return torch.rand(like.shape, generator=generator, dtype=like.dtype, device=like.device)
 
+    def word(self) -> int:
+        """Return a whole number below 2**32."""
+        return int(self._seed().generate_state(1, np.uint32)[0])
+
     def coin(self, probability: float) -> bool:
         """Return True with the given probability."""
         return bool(self.numpy().random() < probability)

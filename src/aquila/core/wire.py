@@ -22,10 +22,13 @@ __all__ = ["WireError", "checksum_of_vector", "pack", "unpack"]
 SAFE = 1e38
 """A grid that ends below this is finite in float32 and float64, however its ends are rounded."""
 
-UNASKED_LIMIT = 2**28
-"""Coordinates of a coded frame that is read without knowing how many to expect.
+_SEED = 4
+"""Bytes of the seed of lots."""
 
-A coded frame of a few bytes can rightly stand for billions of equal codes.
+UNASKED_LIMIT = 2**28
+"""Coordinates of a coded or drawn frame that is read without knowing how many to expect.
+
+One of a few bytes can rightly stand for billions of equal codes.
 """
 
 
@@ -40,7 +43,7 @@ def pack(packet: Packet) -> bytes:
         if isinstance(vector, Dense):
             kind, floats, body = Kind.DENSE, vector.values.dtype, _dense(vector)
         else:
-            floats, (kind, body) = vector.low.dtype, _shortest(vector)
+            floats, (kind, body) = vector.low.dtype, _codes(vector)
             bucket = 0 if vector.bucket >= dimension else vector.bucket
         if floats not in (torch.float32, torch.float64):
             raise WireError(f"a frame cannot hold {floats}")
@@ -84,10 +87,10 @@ def checksum_of_vector(vector: Vector) -> int:
 
 def _demand_dimension(frame: Frame, expected: int | None) -> None:
     if expected is None:
-        if frame.kind is Kind.CODED and frame.dimension > UNASKED_LIMIT:
+        if frame.kind in (Kind.CODED, Kind.DRAWN) and frame.dimension > UNASKED_LIMIT:
             raise WireError(
-                f"coded frame of {frame.dimension} coordinates; above {UNASKED_LIMIT} a reader "
-                "must know how many to expect"
+                f"{frame.kind.name.lower()} frame of {frame.dimension} coordinates; above "
+                f"{UNASKED_LIMIT} a reader must know how many to expect"
             )
     elif frame.dimension != expected and frame.kind is not Kind.EMPTY:
         raise WireError(f"frame holds {frame.dimension} coordinates where {expected} are expected")
@@ -98,7 +101,7 @@ def _dense(vector: Dense) -> memoryview:
     return _little(_array(vector.values))
 
 
-def _shortest(vector: Codes) -> tuple[Kind, bytes]:
+def _codes(vector: Codes) -> tuple[Kind, bytes]:
     """Return the body of the codes in the kind that takes fewer bytes."""
     _demand_width(vector.bits)
     demand(vector.dimension > 0 and vector.bucket > 0, "codes without coordinates or buckets")
@@ -106,12 +109,30 @@ def _shortest(vector: Codes) -> tuple[Kind, bytes]:
     _demand_grid(low, step, vector.dimension, vector.bucket, vector.bits)
     codes = _array(_narrowed(vector))
     try:
+        if vector.lots is not None:
+            return Kind.DRAWN, _drawn(codes, vector, vector.lots)
         kind, body = Kind.CODED, coder.encode(codes, vector.bits)
     except ValueError as problem:
         raise WireError(str(problem)) from None
     if len(body) >= packed_size(vector.dimension, vector.bits):
         kind, body = Kind.FIXED, coder.pack(codes, vector.bits)
     return kind, b"".join((_little(low), _little(step), body))
+
+
+def _drawn(codes: NDArray[Any], vector: Codes, seed: int) -> bytes:
+    """Return the body of codes whose grid follows from its step, and their places from lots."""
+    demand(0 <= seed < 2**32, "codes are drawn by a seed that is no number of 32 bits")
+    demand(vector.bits >= 2 and len(vector.step) == 1, "drawn codes need two bits and one grid")
+    centred = bool(vector.low == _lowest(vector.step, vector.bits))
+    demand(centred, "the middle of the grid of drawn codes is not zero")
+    body = coder.encode_drawn(codes, vector.bits, seed)
+    return b"".join((_little(_array(vector.step)), seed.to_bytes(_SEED, "little"), body))
+
+
+def _lowest(step: Vector, bits: int) -> Vector:
+    """Return where a grid begins on which the code 2**(bits - 1) - 1 is exactly zero."""
+    centre: int = 2 ** (bits - 1) - 1
+    return -(step * centre)
 
 
 def _narrowed(vector: Codes) -> torch.Tensor:
@@ -139,6 +160,25 @@ def _decode_dense(frame: Frame, device: torch.device | str) -> Dense:
     values = values.to(device, non_blocking=True)
     _demand_finite(values)
     return Dense(values)
+
+
+def _decode_drawn(frame: Frame, device: torch.device | str) -> Codes:
+    count, bits, start = frame.dimension, frame.bits, _float_width(frame)
+    _demand_width(bits)
+    demand(bits >= 2 and count > 0 and not frame.bucket, "drawn codes need two bits and one grid")
+    demand(frame.body_bytes >= start + _SEED, "grid or seed of the drawn codes is cut short")
+    step = torch.from_numpy(_floats(frame, 1))
+    low = _lowest(step, bits)
+    _demand_grid(low.numpy(), step.numpy(), count, count, bits)
+    body = memoryview(frame.body)[start:]
+    seed = int.from_bytes(body[:_SEED], "little")
+    codes = _host(count, code_dtype(bits), device)
+    try:
+        coder.decode_drawn(body[_SEED:], codes.numpy(), bits, seed)
+    except ValueError as problem:
+        raise WireError(str(problem)) from None
+    grid = low.to(device), step.to(device)
+    return Codes(codes.to(device, non_blocking=True), bits, *grid, count, seed)
 
 
 def _decode_codes(frame: Frame, device: torch.device | str) -> Codes:
@@ -169,6 +209,7 @@ _DECODERS = {
     Kind.DENSE: _decode_dense,
     Kind.FIXED: _decode_codes,
     Kind.CODED: _decode_codes,
+    Kind.DRAWN: _decode_drawn,
 }
 
 

@@ -29,7 +29,7 @@ from aquila.core.fleet import DeviceId, Fleet
 from aquila.core.method import Method, Oracle, Turn, Work, broadcast
 from aquila.core.packet import Codes, Packet, WireError
 from aquila.core.parameter import Bounds
-from aquila.core.quantize import lottery
+from aquila.core.quantize import shared_lottery
 from aquila.core.random import Key
 from aquila.core.vector import Vector
 from aquila.methods.catalog import MOST_SHARE, Alpha, WorkOption, entry
@@ -81,13 +81,13 @@ def rate_for(share: float) -> float:
 
 @dataclass(frozen=True)
 class Lottery:
-    """Draws a fresh lot for every coordinate."""
+    """Draws a fresh lot for every coordinate; the server knows them too."""
 
     share: float
 
     def __call__(self, v: Vector, key: Key) -> Codes | None:
         """Return the codes of the winners."""
-        return lottery(v, self.share, key.uniform(v))
+        return shared_lottery(v, self.share, key)
 
 
 @dataclass(frozen=True, eq=False)

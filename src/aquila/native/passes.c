@@ -1,9 +1,10 @@
-/* The two passes from gradient and memory to codes and new memory: see core/passes.
+/* The two passes from gradient and memory to codes and new memory, and lots: see core/passes.
  *
  * Sums of squares follow the order that core/vector.py defines: lane j adds the coordinates
  * j, j + LANES, j + 2 LANES, ... and the lanes are then folded by halves. A chunk of consecutive
  * coordinates meets a chunk of consecutive lanes, as CHUNK divides LANES.
  */
+#include "lots.h"
 #include "vectors.h"
 
 enum { LANES = 65536 };
@@ -201,9 +202,44 @@ static PyObject *py_quantize(PyObject *self, PyObject *args)
     return result;
 }
 
+/* As many bits as the type holds below one, so that no lot is rounded up to it. */
+#define DEFINE_LOTS(REAL, DROPPED)                                                                \
+    FOR_EACH_CPU static void lots_##REAL(REAL *restrict lots, size_t count, uint32_t seed)        \
+    {                                                                                             \
+        const uint32_t mixed_seed = mix_word(seed);                                               \
+        const REAL unit = (REAL)1 / ((UINT64_C(1) << 32) >> DROPPED);                             \
+        for (size_t i = 0; i < count; i++)                                                        \
+            lots[i] = (REAL)(lot_word(seed, mixed_seed, (uint32_t)i) >> DROPPED) * unit;          \
+    }
+
+DEFINE_LOTS(float, 8)
+DEFINE_LOTS(double, 0)
+
+static PyObject *py_lots(PyObject *self, PyObject *args)
+{
+    (void)self;
+    PyObject *object;
+    Py_buffer lots;
+    unsigned int seed;
+    if (!PyArg_ParseTuple(args, "OI", &object, &seed)) return NULL;
+    if (acquire(&object, &lots, 1, 0) < 0) return NULL;
+    if (!are_alike(&lots, 1)) {
+        PyErr_SetString(PyExc_ValueError, "lots must be a float32 or float64 vector");
+    } else {
+        size_t count = lots.len / lots.itemsize;
+        Py_BEGIN_ALLOW_THREADS
+        if (lots.itemsize == sizeof(float)) lots_float(lots.buf, count, seed);
+        else lots_double(lots.buf, count, seed);
+        Py_END_ALLOW_THREADS
+    }
+    release(&lots, 1);
+    return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+}
+
 static PyMethodDef methods[] = {
     {"measure", py_measure, METH_VARARGS, NULL},
     {"quantize", py_quantize, METH_VARARGS, NULL},
+    {"lots", py_lots, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

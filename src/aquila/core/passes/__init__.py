@@ -2,8 +2,9 @@
 
 An innovation takes two: the first measures v = g - q, the second gives the codes of v on a grid and
 the new memory; neither stores v. Sparse codes take a search for the k-th largest coordinate and a
-pass on the grid that it sets. There are three makes of them that give the same bits: `cpu` in C,
-`gpu` in Triton, and `plain` in torch operations, which says what the others must do.
+pass on the grid that it sets, and drawn codes take lots. There are three makes of them that give
+the same bits: `cpu` in C, `gpu` in Triton, and `plain` in torch operations, which says what the
+others must do.
 """
 
 from functools import cache
@@ -33,6 +34,9 @@ class Passes(Protocol):
         self, v: torch.Tensor, grid: SparseGrid, top: int, code: torch.dtype
     ) -> torch.Tensor:
         """Return top + n for every coordinate, in type `code`; top is the n of max |v|."""
+
+    def lots(self, seed: int, like: torch.Tensor) -> torch.Tensor:
+        """Return numbers uniform in [0, 1) that follow from the seed, one for every coordinate."""
 
 
 def passes_for(*vectors: torch.Tensor) -> Passes:

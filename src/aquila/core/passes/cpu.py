@@ -36,5 +36,12 @@ def sparse_codes(v: torch.Tensor, grid: SparseGrid, top: int, code: torch.dtype)
     return codes
 
 
+def lots(seed: int, like: torch.Tensor) -> torch.Tensor:
+    """Return numbers uniform in [0, 1)."""
+    drawn = torch.empty_like(like)
+    passes.lots(_array(drawn), seed)
+    return drawn
+
+
 def _array(tensor: torch.Tensor) -> NDArray[Any]:
     return (tensor.detach() if tensor.requires_grad else tensor).numpy()

@@ -7,6 +7,7 @@ import torch
 from aquila.core.passes import kernels
 from aquila.core.passes.grid import Grid, Quantized
 from aquila.core.passes.plain import kth_largest as kth_largest
+from aquila.core.passes.plain import lots as lots
 from aquila.core.passes.plain import sparse_codes as sparse_codes
 
 LANES: int = kernels.LANES.value

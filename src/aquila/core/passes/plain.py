@@ -6,6 +6,8 @@ import torch
 
 from aquila.core.passes.grid import Grid, Quantized, SparseGrid
 
+_WORD = 2**32 - 1
+
 LANES = 65536
 """Partial sums of a sum of squares; `core/vector.py` says how they are used."""
 
@@ -46,6 +48,21 @@ def magnitudes_on(grid: SparseGrid, sizes: torch.Tensor) -> torch.Tensor:
     step = sizes.new_full((1,), grid.step)  # as in codes_on
     whole = (sizes / step + grid.lift).floor_()
     return whole.masked_fill_(sizes == grid.threshold, 1)
+
+
+def lots(seed: int, like: torch.Tensor) -> torch.Tensor:
+    """Return the words of a seed (docs/wire-format.md) in as many bits as the type holds."""
+    places = torch.arange(like.numel(), device=like.device)
+    words = _mixed((_mixed(places ^ _mixed(places.new_tensor(seed))) + seed) & _WORD)
+    bits = 24 if like.dtype == torch.float32 else 32
+    return (words >> (32 - bits)).to(like.dtype).mul_(2.0**-bits)
+
+
+def _mixed(words: torch.Tensor) -> torch.Tensor:
+    """Mix every word of 32 bits; torch has no unsigned ones that multiply, so they are longer."""
+    words = ((words ^ words >> 16) * 0x21F0AAAD) & _WORD
+    words = ((words ^ words >> 15) * 0xD35A2D97) & _WORD
+    return words ^ words >> 15
 
 
 def sum_of_squares(v: torch.Tensor) -> float:

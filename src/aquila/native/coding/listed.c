@@ -93,15 +93,6 @@ bool write_listed(Bytes *out, const Source *source, uint32_t centre, uint32_t ex
 
 INLINE uint32_t sign_at(const uint8_t *plane, size_t i) { return plane[i / 8] >> i % 8 & 1; }
 
-#define FILL(size) \
-    for (size_t i = 0; i < count; i++) put_code(codes, size, i, centre)
-
-static void fill(const Target *target, uint32_t centre) {
-    void *codes = target->codes;
-    size_t count = target->count;
-    BY_SIZE(target->size, FILL)
-}
-
 static void fill_by_signs(const Target *target, uint32_t centre, const uint8_t *plane) {
     size_t i = 0;
     if (target->size == 1 && centre)
@@ -154,7 +145,7 @@ Problem read_listed(Cursor *in, const Target *target, bool with_signs) {
         TRY(take_bits(in, target->count, &plane));
         fill_by_signs(target, centre, plane);
     } else {
-        fill(target, centre);
+        fill_codes(target, centre);
     }
     return read_exceptions(in, target, centre, plane);
 }

@@ -3,6 +3,7 @@
 #include <Python.h>
 
 #include "body.h"
+#include "drawn.h"
 #include "listed.h"
 #include "packed.h"
 
@@ -23,14 +24,27 @@ static bool sound(const Py_buffer *codes, Py_ssize_t bits) {
 
 static size_t count_of(const Py_buffer *codes) { return (size_t)(codes->len / codes->itemsize); }
 
-typedef bool (*Writer)(Bytes *, Source *);
+typedef bool (*Writer)(Bytes *, Source *, uint32_t seed);
 
-static bool write_only_packed(Bytes *out, Source *source) { return write_packed(out, source); }
+static bool write_segments_only(Bytes *out, Source *source, uint32_t seed) {
+    (void)seed;
+    return write_body(out, source);
+}
+
+static bool write_packed_only(Bytes *out, Source *source, uint32_t seed) {
+    (void)seed;
+    return write_packed(out, source);
+}
+
+static bool write_drawn_only(Bytes *out, Source *source, uint32_t seed) {
+    return write_drawn(out, source, seed);
+}
 
 static PyObject *write_with(Writer writer, PyObject *args) {
     Py_buffer codes;
     Py_ssize_t bits;
-    if (!PyArg_ParseTuple(args, "y*n", &codes, &bits)) return NULL;
+    unsigned int seed = 0;
+    if (!PyArg_ParseTuple(args, "y*n|I", &codes, &bits, &seed)) return NULL;
     PyObject *result = NULL;
     if (sound(&codes, bits)) {
         Source source = {codes.buf, count_of(&codes), (unsigned)codes.itemsize,
@@ -39,7 +53,7 @@ static PyObject *write_with(Writer writer, PyObject *args) {
         bool fit, written;
         Py_BEGIN_ALLOW_THREADS
         fit = codes_fit(&source);
-        written = fit && writer(&out, &source);
+        written = fit && writer(&out, &source, seed);
         Py_END_ALLOW_THREADS
         if (written)
             result = PyBytes_FromStringAndSize((const char *)out.data, (Py_ssize_t)out.size);
@@ -53,9 +67,15 @@ static PyObject *write_with(Writer writer, PyObject *args) {
     return result;
 }
 
-typedef Problem (*Reader)(Cursor *, const Target *);
+typedef Problem (*Reader)(Cursor *, const Target *, uint32_t seed);
 
-static Problem read_only_packed(Cursor *in, const Target *target) {
+static Problem read_segments_only(Cursor *in, const Target *target, uint32_t seed) {
+    (void)seed;
+    return read_body(in, target);
+}
+
+static Problem read_packed_only(Cursor *in, const Target *target, uint32_t seed) {
+    (void)seed;
     TRY(read_packed(in, target));
     return left(in) ? "packed codes go on after the last one" : NULL;
 }
@@ -63,14 +83,15 @@ static Problem read_only_packed(Cursor *in, const Target *target) {
 static PyObject *read_with(Reader reader, PyObject *args) {
     Py_buffer body, codes;
     Py_ssize_t bits;
-    if (!PyArg_ParseTuple(args, "y*w*n", &body, &codes, &bits)) return NULL;
+    unsigned int seed = 0;
+    if (!PyArg_ParseTuple(args, "y*w*n|I", &body, &codes, &bits, &seed)) return NULL;
     Problem problem = NULL;
     if (sound(&codes, bits)) {
         Target target = {codes.buf, count_of(&codes), (unsigned)codes.itemsize,
                          (unsigned)bits};
         Cursor in = {body.buf, (const uint8_t *)body.buf + body.len};
         Py_BEGIN_ALLOW_THREADS
-        problem = reader(&in, &target);
+        problem = reader(&in, &target, seed);
         Py_END_ALLOW_THREADS
         if (problem) PyErr_SetString(PyExc_ValueError, problem);
     }
@@ -81,27 +102,41 @@ static PyObject *read_with(Reader reader, PyObject *args) {
 
 static PyObject *encode(PyObject *self, PyObject *args) {
     (void)self;
-    return write_with(write_body, args);
+    return write_with(write_segments_only, args);
 }
 
 static PyObject *pack(PyObject *self, PyObject *args) {
     (void)self;
-    return write_with(write_only_packed, args);
+    return write_with(write_packed_only, args);
 }
 
 static PyObject *decode(PyObject *self, PyObject *args) {
     (void)self;
-    return read_with(read_body, args);
+    return read_with(read_segments_only, args);
 }
 
 static PyObject *unpack(PyObject *self, PyObject *args) {
     (void)self;
-    return read_with(read_only_packed, args);
+    return read_with(read_packed_only, args);
+}
+
+static PyObject *encode_drawn(PyObject *self, PyObject *args) {
+    (void)self;
+    return write_with(write_drawn_only, args);
+}
+
+static PyObject *decode_drawn(PyObject *self, PyObject *args) {
+    (void)self;
+    return read_with(read_drawn, args);
 }
 
 static PyMethodDef methods[] = {
     {"encode", encode, METH_VARARGS, "encode(codes, bits): the codes as a coded body."},
     {"decode", decode, METH_VARARGS, "decode(body, codes, bits): read a coded body into codes."},
+    {"encode_drawn", encode_drawn, METH_VARARGS,
+     "encode_drawn(codes, bits, seed): codes that were drawn by the lots of a seed."},
+    {"decode_drawn", decode_drawn, METH_VARARGS,
+     "decode_drawn(body, codes, bits, seed): read such codes."},
     {"pack", pack, METH_VARARGS, "pack(codes, bits): the codes at fixed width, without gaps."},
     {"unpack", unpack, METH_VARARGS, "unpack(body, codes, bits): read packed codes."},
     {NULL, NULL, 0, NULL},

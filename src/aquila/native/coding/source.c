@@ -67,3 +67,12 @@ uint32_t guess_centre(const Source *source) {
     /* of two codes that stand out together the upper one, so that they fold to 0 and 1 */
     return 2 * above > most && 2 * below < above ? best + 1 : best;
 }
+
+#define FILL(size) \
+    for (size_t i = 0; i < count; i++) put_code(codes, size, i, code)
+
+void fill_codes(const Target *target, uint32_t code) {
+    void *codes = target->codes;
+    size_t count = target->count;
+    BY_SIZE(target->size, FILL)
+}

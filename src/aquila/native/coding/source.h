@@ -78,6 +78,9 @@ INLINE uint32_t unfold(uint32_t folded, uint32_t centre, unsigned bits) {
 /* Whether every code is below 2**bits. */
 bool codes_fit(const Source *source);
 
+/* Make all codes the same. */
+void fill_codes(const Target *target, uint32_t code);
+
 /* Symbols of the folds of all codes. */
 void fold_symbols(uint8_t *symbols, const Source *source, uint32_t centre);
 
