@@ -1,4 +1,4 @@
-"""What each part of AQUILA-Lots is worth: the method with one part at a time switched off.
+"""What each part of AQUILA-Lots is worth: the method with one part at a time changed.
 
     python benchmarks/ablation_lots.py experiments/beyond/digits_*.toml --seeds 0 1 2
     python benchmarks/beyond.py table results/beyond/ablation_lots
@@ -10,119 +10,120 @@ already there are left out, as in benchmarks/beyond.py, which also makes the tab
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from variants import main
 
 from aquila.core import quantize
 from aquila.core.innovation import aquila_level, measure
-from aquila.core.method import Turn, Work, local_work, theta_of
-from aquila.core.packet import Codes, Packet
-from aquila.core.vector import Vector, squared_norm
-from aquila.methods.aquila_lots import LotsMemory
+from aquila.core.method import Turn, Work
+from aquila.core.packet import Codes
+from aquila.core.random import Key
+from aquila.core.vector import Vector, max_norm, squared_norm
+from aquila.methods.aquila_lots import AquilaLotsDevice, AquilaLotsServer, LotsMemory, rate_for
 from aquila.methods.catalog import MOST_SHARE
+from aquila.methods.damped import DampedMemoryDevice, DampedMemoryServer
+from aquila.methods.memory import Memory
 
-SHARE = 64 / 9610
-"""What AQUILA-Lots takes for the MLP on digits."""
-OMEGA = 1 / SHARE
-EVEN_OMEGA = OMEGA / 4
-"""About what gradients have, which are not flat."""
-TOP_SHARE = 0.01
-GOLDEN = (math.sqrt(5) - 1) / 2
+FIXED_SHARE = 0.006
+"""Sends less than half of that: the mean of these gradients is about 0.4 times their rms."""
+MEAN_SHARE = 0.004
+"""Sends just that."""
+ETA = rate_for(MEAN_SHARE)
+NO_RATE = 1e-30
+"""Lost beside any gradient; devices take no rate of zero."""
+
+
+class OwnLots(AquilaLotsDevice):
+    """A device that keeps its lots to itself."""
+
+    def step(self, state, order, oracle, key):
+        """Answer an order without the seed of the lots."""
+        turn = super().step(state, order, oracle, key)
+        codes = turn.reply.vector and replace(turn.reply.vector, lots=None)
+        return replace(turn, reply=replace(turn.reply, vector=codes))
+
+
+class Unwatchful(AquilaLotsDevice):
+    """A device that does not watch its loss."""
+
+    def step(self, state, order, oracle, key):
+        """Answer an order as if it were the first."""
+        return super().step(LotsMemory(state.q), order, oracle, key)
+
+
+class Forgetful(AquilaLotsServer):
+    """A server whose memories stay empty."""
+
+    def init(self, theta, fleet):
+        """Start with memories that do not learn."""
+        return replace(super().init(theta, fleet), rate=NO_RATE)
 
 
 @dataclass(frozen=True)
-class Device:
-    """AQUILA-Lots's device with everything about it open."""
+class Unsteered:
+    """AQUILA-Lots's device with a quantizer of its own and no word from the server."""
 
     alpha: float
     work: Work
-    quantizer: Callable[[Vector, Vector, float], Codes | None]
-    eta: float = 1 / (1 + OMEGA)
-    spread: bool = False
-    feedback: bool = False
-    watchful: bool = True
+    quantizer: Callable[[Vector, Key, float], Codes | None]
 
     def init(self, like):
-        """Start with nothing remembered, drawn or owed."""
-        return Open(LotsMemory(torch.zeros_like(like)), *(torch.zeros_like(like) for _ in range(2)))
+        """Start with nothing remembered."""
+        return LotsMemory(torch.zeros_like(like))
 
     def step(self, state, order, oracle, key):
-        """Answer an order."""
-        loss, gradient = local_work(oracle, theta_of(order), self.work, self.alpha)
-        v = state.owed + (gradient - state.memory.q)
-        again = self.spread and state.lots.any()
-        lots = (state.lots + GOLDEN) % 1 if again else key.uniform(v)
-        codes = self.quantizer(v, lots, state.memory.boost)
-        u = torch.zeros_like(v) if codes is None else codes.decode()
-        owed = v - u if self.feedback else state.owed
-        memory = replace(state.memory, q=state.memory.q + self.eta * u)
-        after = Open(memory.after(loss) if self.watchful else memory, lots, owed)
-        return Turn(after, Packet(order.round, codes), {"loss": loss})
+        """Answer an order, and watch the loss."""
+        quantizer = partial(self.quantizer, boost=state.boost)
+        damped = DampedMemoryDevice(self.alpha, ETA, quantizer, self.work)
+        turn = damped.step(Memory(state.q), order, oracle, key)
+        watchful = state.after(turn.notes["loss"])
+        return Turn(replace(watchful, q=turn.state.q), turn.reply, turn.notes, fallback=watchful)
 
 
-@dataclass(frozen=True, eq=False)
-class Open:
-    """State of that device: memory, lots, and what is owed with error feedback."""
-
-    memory: LotsMemory
-    lots: Vector
-    owed: Vector
+def mean_as_step(v, key, boost):
+    """Take the mean over the share as the step: that share is sent, however flat v is."""
+    return on_step(v, key, float(v.abs().double().mean()) / min(MOST_SHARE, boost * MEAN_SHARE))
 
 
-def drawn(v, lots, boost):
-    """Quantize as AQUILA-Lots does."""
-    return quantize.lottery(v, min(MOST_SHARE, boost * SHARE), lots)
+def largest_as_step(v, key, boost):
+    """Take the largest coordinate as the step, as QSGD with the maximum norm."""
+    return on_step(v, key, max_norm(v) / boost)
 
 
-def without_zero(v, lots, boost):
+def on_step(v, key, step):
+    """Draw lots for a step given."""
+    share = math.sqrt(squared_norm(v) / v.numel()) / step if step else MOST_SHARE
+    return quantize.shared_lottery(v, share, key)
+
+
+def without_zero(v, key, boost):
     """Quantize as AQUILA does: its level, its grid."""
     return quantize.midrise(v, max(1, aquila_level(measure(v, torch.zeros_like(v)))))
 
 
-def on_step(v, lots, step):
-    """Draw lots for a step given."""
-    share = float(v.abs().double().mean()) / step if step else SHARE
-    return quantize.lottery(v, share, lots)
+def steered(device=AquilaLotsDevice, server=AquilaLotsServer, share=0.0):
+    """Return a variant that the server steers, unless the share is fixed."""
+    return lambda alpha, work: (device(alpha, work), server(alpha, share))
 
 
-def largest_as_step(v, lots, boost):
-    """Take the largest coordinate as the step, as QSGD with the maximum norm."""
-    return on_step(v, lots, float(v.abs().max()) / boost)
-
-
-def by_rms(v, lots, boost):
-    """Measure the step by the rms, not the mean: as far from v at most, and fewer are sent."""
-    return on_step(v, lots, math.sqrt(squared_norm(v) / v.numel()) / SHARE / boost)
-
-
-def even_noise(v, lots, boost):
-    """Choose the step for a variance of EVEN_OMEGA ||v||², however few coordinates that sends."""
-    size = float(v.abs().double().sum())
-    return on_step(v, lots, EVEN_OMEGA * squared_norm(v) / size / boost if size else 0.0)
-
-
-def largest_only(v, lots, boost):
-    """Send the coordinates that stand out, and no others."""
-    return quantize.sparse(v, TOP_SHARE)
+def unsteered(quantizer):
+    """Return a variant by its quantizer."""
+    return lambda alpha, work: (Unsteered(alpha, work, quantizer), DampedMemoryServer(alpha, ETA))
 
 
 VARIANTS = {
-    "aquila_lots": {"quantizer": drawn},
-    "without the zero level": {"quantizer": without_zero, "watchful": False},
-    "lots spread over the rounds": {"quantizer": drawn, "spread": True},
-    "without the memory": {"quantizer": drawn, "eta": 0.0},
-    "without growth": {"quantizer": drawn, "watchful": False},
-    "largest coordinate as step": {"quantizer": largest_as_step},
-    "step by the rms": {"quantizer": by_rms},
-    "even noise": {"quantizer": even_noise},
-    "largest only, error feedback": {
-        "quantizer": largest_only,
-        "eta": TOP_SHARE / 2,
-        "feedback": True,
-    },
+    "aquila_lots": steered(),
+    "lots that only the device knows": steered(device=OwnLots),
+    "a fixed share": steered(share=FIXED_SHARE),
+    "step by the mean": unsteered(mean_as_step),
+    "without the memory": steered(server=Forgetful),
+    "without growth": steered(device=Unwatchful),
+    "largest coordinate as step": unsteered(largest_as_step),
+    "without the zero level": unsteered(without_zero),
 }
 
 
 if __name__ == "__main__":
-    main(__doc__, Device, VARIANTS, "ablation_lots")
+    main(__doc__, VARIANTS, "ablation_lots")

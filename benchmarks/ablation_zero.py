@@ -21,6 +21,7 @@ from aquila.core.method import Turn, Work, local_work, theta_of
 from aquila.core.packet import Codes, Packet, code_dtype
 from aquila.core.vector import Vector, squared_norm
 from aquila.methods.aquila_zero import MEMORY, Debt
+from aquila.methods.damped import DampedMemoryServer
 
 SHARE = 0.01
 
@@ -79,18 +80,28 @@ def four_rms(v):
     return nearest(v, 4 * math.sqrt(squared_norm(v) / v.numel()))
 
 
+def variant(**parts):
+    """Return a variant by the parts of its device."""
+
+    def halves(alpha, work):
+        device = Device(alpha, work, **parts)
+        return device, DampedMemoryServer(alpha, device.eta)
+
+    return halves
+
+
 WHOLE = partial(quantize.sparse, share=SHARE)
 TWICE = partial(quantize.sparse, share=2 * SHARE)
 VARIANTS = {
-    "aquila_zero": {"quantizer": WHOLE},
-    "without the zero level": {"quantizer": without_zero},
-    "without error feedback": {"quantizer": WHOLE, "feedback": False},
-    "without the memory": {"quantizer": WHOLE, "eta": 0.0},
-    "dead zone of half a step": {"quantizer": nearest_share},
-    "step of 4 rms": {"quantizer": four_rms},
-    "every other device silent": {"quantizer": TWICE, "silence": 0.5},
+    "aquila_zero": variant(quantizer=WHOLE),
+    "without the zero level": variant(quantizer=without_zero),
+    "without error feedback": variant(quantizer=WHOLE, feedback=False),
+    "without the memory": variant(quantizer=WHOLE, eta=0.0),
+    "dead zone of half a step": variant(quantizer=nearest_share),
+    "step of 4 rms": variant(quantizer=four_rms),
+    "every other device silent": variant(quantizer=TWICE, silence=0.5),
 }
 
 
 if __name__ == "__main__":
-    main(__doc__, Device, VARIANTS, "ablation_zero")
+    main(__doc__, VARIANTS, "ablation_zero")

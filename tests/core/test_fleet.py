@@ -159,3 +159,18 @@ def test_fewest_holders_are_counted_where_anyone_holds():
     assert some.fewest_holders == 1
     assert some.taking_part(0.5).participation == 0.5
     assert some.participation == 1
+
+
+@pytest.mark.parametrize("present", [[0, 1, 2, 3, 4, 5], [1, 3, 4], [2]])
+def test_what_a_mean_leaves_of_the_variance_of_one_device(fleet, present):
+    """That of a device whose coordinates vary by one each, on average over them."""
+    left = fleet.variance_left(present)
+    for device in present:
+        held = held_by(fleet, device)
+        holders = [sum(i in held_by(fleet, m) for m in present) for i in held]
+        expected = np.mean([1 / n**2 for n in holders])
+        assert left[fleet.groups[device]] == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_group_that_is_not_there_does_not_spoil_the_others():
+    assert small_fleet().variance_left([2, 3]) == pytest.approx((1, 1, 1, 1))

@@ -74,6 +74,14 @@ class Fleet:
         """Return which coordinates at least one of the devices holds."""
         return self._weight_of_holders(dict.fromkeys(devices, 1.0)) > 0
 
+    def variance_left(self, devices: Iterable[DeviceId]) -> tuple[float, ...]:
+        """Return what the mean over the devices leaves of the variance of one, group by group.
+
+        That is one over the square of how many hold a coordinate, on average over those of a group.
+        """
+        holders = self._weight_of_holders(dict.fromkeys(devices, 1.0)).clamp_min(1.0)
+        return tuple(float(part.mean()) for part in self.restrict(holders**-2))
+
     def share(self, vectors: Iterable[tuple[DeviceId, Vector]]) -> Vector:
         """Return the sum over the given devices divided by all devices that hold a coordinate."""
         return self._divide(self._sum(vectors), self._holders)

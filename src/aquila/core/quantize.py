@@ -12,7 +12,7 @@ from aquila.core.packet import MAX_BITS, Codes, Dense, code_dtype
 from aquila.core.passes import passes_for, plain
 from aquila.core.passes.grid import Grid, SparseGrid
 from aquila.core.random import Key
-from aquila.core.vector import Vector, max_norm, sum_norm
+from aquila.core.vector import Vector, max_norm, squared_norm
 
 Norm = Literal["max", "l2"]
 
@@ -81,13 +81,13 @@ def dither(v: Vector, levels: int, key: Key, norm: Norm = "max", bucket: int = 0
 def lottery(v: Vector, share: float, lots: Vector) -> Codes | None:
     """Unbiased quantizer with a wide step: every coordinate draws a lot, about a share of them win.
 
-    The step is ||v||_1 / (share * d), and psi = sign(v) floor(|v| / step + lot), lots being uniform
-    in [0, 1): what is below the step is sent as one whole step with probability |v| / step, and
-    else as zero. On average dq is v, at most share * d coordinates are not zero, and
-    ||dq - v||² <= ||v||_1² / (share * d) <= ||v||² / share, for every v.
+    The step is the rms of v over the share, and psi = sign(v) floor(|v| / step + lot), lots being
+    uniform in [0, 1): what is below the step is sent as one whole step with probability |v| / step,
+    and else as zero. On average dq is v, at most share * d coordinates are not zero, and
+    ||dq - v||² <= step ||v||_1 <= ||v||² / share, for every v.
     None if nobody wins, as in the zero vector, if the step is too large for the type, and for NaN.
     """
-    wide = sum_norm(v) / (share * max(1, v.numel()))
+    wide = math.sqrt(squared_norm(v) / max(1, v.numel())) / share
     if not torch.finfo(v.dtype).tiny <= wide <= torch.finfo(v.dtype).max:
         return None
     step = v.new_full((1,), wide)

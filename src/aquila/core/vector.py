@@ -12,7 +12,7 @@ import math
 
 import torch
 
-from aquila.core.passes import passes_for, plain
+from aquila.core.passes import passes_for
 
 Vector = torch.Tensor
 """A one-dimensional float32 or float64 tensor."""
@@ -26,11 +26,6 @@ def squared_norm(v: Vector) -> float:
 def max_norm(v: Vector) -> float:
     """Largest absolute coordinate, R in the papers; 0 for an empty vector, NaN if it holds one."""
     return passes_for(v).measure(v, None)[0]
-
-
-def sum_norm(v: Vector) -> float:
-    """Sum of the absolute coordinates, in float64 and in the order of the sums of squares."""
-    return plain.sum_of_sizes(v)
 
 
 def error_ratio(v: Vector, approximation: Vector) -> float:

@@ -93,6 +93,12 @@ class DampedMemoryServer:
     ) -> DampedState:
         """Step along the memory and the mean upload, and move the memory."""
         mean = fleet.mean(uploads(replies), weights=dict.fromkeys(replies, 1.0))
+        return self.moved(state, fleet, replies, mean)
+
+    def moved(
+        self, state: DampedState, fleet: Fleet, replies: Mapping[DeviceId, Packet], mean: Vector
+    ) -> DampedState:
+        """Take the step of an update whose mean upload is known."""
         complete = len(replies) == len(fleet.devices)
         share = mean if complete else fleet.share(uploads(replies))
         theta = (state.theta - self.alpha * (state.q_bar + mean)).to(state.theta.dtype)

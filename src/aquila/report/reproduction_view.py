@@ -87,7 +87,7 @@ def cells(row: Row, line: Line) -> list[str]:
         _number(line.printed, 2),
         _number(line.paper_gib, 2),
         _number(line.printed_gib, 2),
-        _number(line.uplink_gib, 2 if (line.uplink_gib or 0) >= 1 else 3),
+        _number(line.uplink_gib, _digits(line.uplink_gib or 0)),
         _number(line.downlink_gib, 1),
         "-" if line.uploads is None else f"{line.uploads}/{line.skips}",
         _saved(line.printed_saving),
@@ -118,6 +118,11 @@ def _plain(line: Line) -> Mapping[str, object]:
 
 def _piped(texts: Sequence[str]) -> str:
     return f"| {' | '.join(texts)} |"
+
+
+def _digits(gib: float) -> int:
+    """Return how many digits after the point tell uploads apart that differ a thousandfold."""
+    return 2 if gib >= 1 else 3 if gib >= 0.01 else 5
 
 
 def _number(value: float | None, digits: int) -> str:

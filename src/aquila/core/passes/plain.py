@@ -1,7 +1,5 @@
 """The passes in plain torch operations, each rounded by itself: the same bits on any device."""
 
-from collections.abc import Callable
-
 import torch
 
 from aquila.core.passes.grid import Grid, Quantized, SparseGrid
@@ -66,20 +64,10 @@ def _mixed(words: torch.Tensor) -> torch.Tensor:
 
 
 def sum_of_squares(v: torch.Tensor) -> float:
-    """Sum of v_i²."""
-    return _sum_in_order(v, torch.square)
-
-
-def sum_of_sizes(v: torch.Tensor) -> float:
-    """Sum of |v_i|."""
-    return _sum_in_order(v, torch.abs)
-
-
-def _sum_in_order(v: torch.Tensor, term: Callable[[torch.Tensor], torch.Tensor]) -> float:
-    """Sum terms in float64 over lanes, then over halves of the lanes."""
+    """Sum of v_i², in float64 over lanes, then over halves of the lanes."""
     lanes = torch.zeros(min(LANES, _power_of_two(v.numel())), dtype=torch.float64, device=v.device)
     for first in range(0, v.numel(), LANES):
-        row = term(v[first : first + LANES].to(torch.float64))
+        row = v[first : first + LANES].to(torch.float64).square()
         lanes[: len(row)] += row
     while len(lanes) > 1:
         half = len(lanes) // 2
