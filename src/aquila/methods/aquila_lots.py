@@ -105,15 +105,15 @@ class AquilaLotsDevice:
     def step(self, state: LotsMemory, order: Packet, oracle: Oracle, key: Key) -> Turn[LotsMemory]:
         """Send the winners of g - q_m, and let q_m follow; say so where more is sent than asked."""
         share, rate = _asked(order, "share", MOST_SHARE), _asked(order, "rate", 1.0)
-        quantizer = Lottery(_boosted(share, state.boost))
-        damped = DampedMemoryDevice(self.alpha, rate, quantizer, self.work)
+        share = _boosted(share, state.boost)
+        damped = DampedMemoryDevice(self.alpha, rate, Lottery(share), self.work)
         turn = damped.step(Memory(state.q), order, oracle, key)
         boosted = {"boost": state.boost} if state.boost > 1 else {}
         watchful = state.after(turn.notes["loss"])
         return Turn(
             replace(watchful, q=turn.state.q),
             replace(turn.reply, scalars=boosted),
-            turn.notes,
+            {**turn.notes, "share": share},
             fallback=watchful,
         )
 

@@ -31,10 +31,10 @@ static inline void learn(Chance *chance, bool yes) {
     chance->seen += seen < SLOW_MEMORY;
 }
 
-/* In units of 2^-16, and never certain. */
+/* In units of 2^-16, and never certain: neither average comes closer to one than its memory lets it. */
 static inline uint32_t probability(const Chance *chance) {
     uint32_t mean = (chance->fast + chance->slow) >> (CHANCE_BITS + 1 - 16);
-    return mean < 1 ? 1 : mean > 65535 ? 65535 : mean;
+    return mean < 1 ? 1 : mean;
 }
 
 void open_numbers(NumberChances *chances);

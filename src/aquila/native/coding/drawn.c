@@ -66,8 +66,11 @@ VECTORISED static size_t find_asked(const Draw *draw, size_t start, size_t count
     return found;
 }
 
+/* It is one, unless somebody has changed the codes meanwhile. */
 static void write_winner(ChanceWriter *writer, Draw *draw, uint32_t code) {
     bool negative = code < draw->centre;
+    writer->failed |= code == draw->centre;
+    if (writer->failed) return;
     write_even(writer, negative);
     write_number_by_chance(writer, &draw->magnitudes,
                            (negative ? draw->centre - code : code - draw->centre) - 1);
@@ -110,7 +113,7 @@ VECTORISED static size_t count_winners(const Source *source, uint32_t centre) {
 static size_t find_listed(const Draw *draw, const Source *source, uint32_t *places,
                           size_t winners) {
     size_t listed = 0;
-    for (size_t i = 0; winners; i++) {
+    for (size_t i = 0; winners && i < source->count; i++) {
         if (code_at(source->codes, source->size, i) == draw->centre) continue;
         places[listed] = (uint32_t)i;
         listed += !is_asked(draw, word_at(draw, (uint32_t)i));
