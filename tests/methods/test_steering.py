@@ -179,7 +179,7 @@ def test_a_round_that_cannot_be_measured_changes_nothing(wrong):
     [
         (Fleet.uniform(1_000_000, 100), (0.0003, 0.0006, 0.003)),
         (Fleet.uniform(1_000_000, 100).taking_part(0.1), (0.003, 0.006, 0.03)),
-        (Fleet.uniform(1_000_000, 1).taking_part(0.3), (0.1, 0.2, 0.7)),
+        (Fleet.uniform(1_000_000, 1).taking_part(0.3), (0.03, 0.06, 0.3)),
         (Fleet.uniform(4_800, 10), (0.01, 0.01, 0.03)),
         (Fleet.uniform(48, 10), (0.7, 0.7, 0.7)),
         (Fleet(10_000, [0, 1, 1], [None, torch.arange(5_000)]), (0.03, 0.06, 0.3)),

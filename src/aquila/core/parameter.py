@@ -115,6 +115,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """Return a hint for a misspelt name: the nearest known one, and all of them."""
     known = list(known)
     close = get_close_matches(name.lower(), known, n=1)
+    close = close or [one for one in known if name and name.lower() in one]
     guess = f"; did you mean {close[0]!r}?" if close else "."
     return f"{guess} Known: {', '.join(known)}"
 

@@ -102,7 +102,7 @@ def lottery(v: Vector, share: float, lots: Vector) -> Codes | None:
 def shared_lottery(v: Vector, share: float, key: Key) -> Codes | None:
     """Lottery whose lots the reader draws too, from a seed that goes with the codes.
 
-    Winners are where lots are high, so that telling which they are takes a third of the bytes.
+    Winners are where lots are high: to tell which they are takes half to a quarter of the bytes.
     """
     seed = key.word()
     codes = lottery(v, share, passes_for(v).lots(seed, v))

@@ -5,9 +5,9 @@ hardly ever fires under gradient noise. What a gradient holds beyond the device'
 v = g - q_m, is sent as u = Q(v): a coordinate is told as one wide step, with a probability in
 proportion to its size, and is silent otherwise. So u is v on average, and only a `share` of the
 coordinates costs bytes. Server and device draw the same lots, so that the server knows where
-winners are likely, and to say which they are takes two bits each. The memory follows slowly,
-q_m <- q_m + η u, and makes the method exact where gradients are: what devices will always disagree
-about is learned, and then neither told nor drawn for any more.
+winners are likely, and to say which they are takes about three bits each. The memory follows
+slowly, q_m <- q_m + η u, and makes the method exact where gradients are: what devices will always
+disagree about is learned, and then neither told nor drawn for any more.
 Lots are noisy, and M devices average the noise. The server, which sees how much of it there is,
 tells devices the share that holds it at a multiple of what the gradients tell (`steering`); and a
 device whose loss rises doubles its share for a while.
@@ -47,8 +47,8 @@ MOST_BOOST = 64.0
 AutoShare = Annotated[
     float,
     Bounds(
-        "share of the coordinates sent in a round, at most; 0: what holds the noise at a multiple "
-        "of the signal, between 0.03 and 0.3 over the devices of a round",
+        "share of the coordinates sent in a round, at most, where no loss rises; 0: what holds the "
+        "noise at a multiple of the signal, between 0.03 and 0.3 over the devices of a round",
         0,
         MOST_SHARE,
     ),

@@ -47,7 +47,7 @@ class Limits:
         noise = BEARABLE * math.sqrt(fleet.dimension)
         if fixed:
             return cls(fixed, fixed, fixed, noise)
-        devices = fleet.participation * fleet.fewest_holders
+        devices = max(1.0, fleet.participation * fleet.fewest_holders)
         enough = LEAST_WINNERS / fleet.dimension
         least, first, most = (
             min(MOST_SHARE, max(enough, in_a_round / devices))

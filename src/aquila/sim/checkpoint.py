@@ -7,7 +7,7 @@ written and read a device at a time, since a fleet's may be more than memory hol
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from itertools import count, zip_longest
+from itertools import count
 from math import prod
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -147,9 +147,18 @@ def _member(archive: ZipFile, name: str, mode: Any) -> IO[bytes]:
 
 def _check_same_run(path: Path, saved: str, asked: str) -> None:
     """Refuse another run's checkpoint, and name only what differs."""
-    pairs = zip_longest(saved.splitlines(), asked.splitlines(), fillvalue="nothing")
-    differences = [f"{mine} (saved: {theirs})" for theirs, mine in pairs if mine != theirs]
+    theirs, mine = _by_name(saved), _by_name(asked)
+    differences = [
+        f"{mine.get(name, f'no {name}')} (saved: {theirs.get(name, 'none')})"
+        for name in mine | theirs
+        if mine.get(name) != theirs.get(name)
+    ]
     if differences:
         raise ValueError(
             f"{path} is of another run and cannot be resumed: {'; '.join(differences)}"
         )
+
+
+def _by_name(fingerprint: str) -> dict[str, str]:
+    """Return the lines of a fingerprint by their first words."""
+    return {line.partition(" ")[0]: line for line in fingerprint.splitlines()}

@@ -15,7 +15,8 @@ GLOSSARY = {
     "paper GiB": "b·d, bits times coordinates of every upload, as the papers count it.",
     "level": "b, the bits a coordinate of an upload; a float32 has 32.",
     "upload, skip": "a reply with a vector, and one without: the device had too little news.",
-    "error ratio": "‖ε‖ / ‖v‖: how much quantizing lost of what was quantized; mean of devices.",
+    "error ratio": "‖ε‖ / ‖v‖: how much quantizing lost of what was quantized; mean of devices. "
+    "Above 1 where lots are drawn: noise that is right on average.",
     "saving": "uplink of the baseline over that of the run.",
 }  # fmt: skip
 
