@@ -129,6 +129,15 @@ def test_a_step_without_measure_is_no_error():
     assert server.update(state, fleet, {0: reply, 1: reply}).gauge == state.gauge
 
 
+def test_an_upload_of_nothing_on_a_huge_grid_means_nothing():
+    step = torch.tensor([1e30])
+    nothing = Packet(0, Codes(torch.full((50,), 1), 2, -step, step, 50))
+    replies = {0: nothing, 1: Packet(0, lottery(normal(50), 0.3, Key((1,)).uniform(normal(50))))}
+    squares = {m: squared_norm(reply.vector.decode()) for m, reply in replies.items()}
+    at = Mean.of(Fleet.uniform(50, 3), replies, squares, {0: 0.3, 1: 0.3})
+    assert at.meant == pytest.approx(squared_norm(normal(50)) / 4)
+
+
 def test_averages_begin_with_what_is_seen_first_and_follow_slowly():
     gauge, means = Gauge(0.1), []
     for noise in (6.0, 2.0, 1.0, 3.0, 3.0, 8.0, 3.0):

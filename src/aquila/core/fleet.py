@@ -80,7 +80,8 @@ class Fleet:
         That is one over the square of how many hold a coordinate, on average over those of a group.
         """
         holders = self._weight_of_holders(dict.fromkeys(devices, 1.0)).clamp_min(1.0)
-        return tuple(float(part.mean()) for part in self.restrict(holders**-2))
+        parts = (part.reshape(-1) for part in self.restrict(1 / holders))
+        return tuple(squared_norm(part) / part.numel() for part in parts)
 
     def share(self, vectors: Iterable[tuple[DeviceId, Vector]]) -> Vector:
         """Return the sum over the given devices divided by all devices that hold a coordinate."""

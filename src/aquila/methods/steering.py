@@ -113,8 +113,9 @@ class Mean:
             vector, part = replies[device].vector, left[fleet.groups[device]]
             if isinstance(vector, Codes):
                 rms = float(vector.step[0]) * shares[device]
-                told = vector.dimension * rms * rms  # rms**2 raises where it is too large
-                own = max(0.0, squared - told) * part
+                # rms**2 raises where it is too large; and none can mean more than it holds
+                told = min(squared, vector.dimension * rms * rms)
+                own = (squared - told) * part
                 noise, at_one = noise + own, at_one + own * shares[device]
                 meant += told * part
         return cls(noise, at_one, meant)
@@ -123,7 +124,8 @@ class Mean:
         """Return the squared norm of the gradient, given those of the step and of the mean upload.
 
         Where not all devices replied, what those that did differ by moves their mean; one of them
-        tells nothing of that, and the result is NaN.
+        tells nothing of that, and the result is NaN. Where a coordinate has few holders and fewer
+        replied, the result is too small, and the share that follows too large.
         """
         seen = step - self.noise
         if replies == devices:

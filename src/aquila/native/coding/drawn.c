@@ -187,14 +187,15 @@ static Problem read_asked(ChanceReader *reader, Draw *draw, const Target *target
 Problem read_drawn(Cursor *in, const Target *target, uint32_t seed) {
     Draw draw;
     ChanceReader reader;
-    const uint8_t *rarity;
+    const uint8_t *first;
     uint32_t listed;
-    TRY(take(in, 1, &rarity));
+    TRY(take(in, 1, &first));
+    unsigned rarity = *first;
     if (target->bits < 2) return "drawn body of one bit a code";
-    if (*rarity > MOST_RARITY) return "drawn body claims a rarity above 31";
+    if (rarity > MOST_RARITY) return "drawn body claims a rarity above 31";
     TRY(read_number(in, &listed));
     if (listed > target->count) return "drawn body lists more codes than there are";
-    open_draw(&draw, seed, *rarity, target->bits);
+    open_draw(&draw, seed, rarity, target->bits);
     fill_codes(target, draw.centre);
     TRY(open_reader(&reader, in));
     TRY(read_listed_winners(&reader, &draw, target, listed));
