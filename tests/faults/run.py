@@ -1,6 +1,7 @@
 """Break a real federation on loopback in every way of cases.py, one after the other.
 
 python tests/faults/run.py [--only NAME ...] [--keep FOLDER]
+FAULTS_METHOD=aquila_lots python tests/faults/run.py    # a memory that moves by a part of an upload
 
 Each case takes one to four minutes, starts its own SuperLink and SuperNodes, and stops them all.
 """

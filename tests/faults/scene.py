@@ -14,7 +14,9 @@ from problems import ridge
 DEVICES, DIMENSION = 3, 30
 LONGEST_HOLD = 120.0
 PROBLEM = ridge(DEVICES, DIMENSION)
-METHOD = aquila.create("aquila", alpha=0.5 / PROBLEM.smoothness(), b_min=2)
+OPTIONS = {"aquila": {"b_min": 2}, "aquila_lots": {}}
+NAME = os.environ.get("FAULTS_METHOD", "aquila")
+METHOD = aquila.create(NAME, alpha=0.5 / PROBLEM.smoothness(), **OPTIONS[NAME])
 
 
 def theta0() -> torch.Tensor:
