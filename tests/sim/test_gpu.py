@@ -57,7 +57,8 @@ def train(
     )  # fmt: skip
 
 
-def test_gradients_agree_with_the_cpu():
+def test_gradients_agree_with_the_cpu(monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     gradients = {}
     for device in ("cpu", "cuda"):
         made = problem(device)
