@@ -79,5 +79,5 @@ def test_every_strategy_gives_the_same_bits(strategy):
 def test_a_checkpoint_with_another_error_is_another_run(tmp_path):
     options = {"out": tmp_path, "checkpoint_every": 1}
     aquila.simulate(METHOD, THETA0, PROBLEM.devices, 2, downlink=0.5, **options)
-    with pytest.raises(ValueError, match=r"nothing \(saved: downlink 0\.5\)"):
+    with pytest.raises(ValueError, match=r"no downlink \(saved: downlink 0\.5\)"):
         aquila.simulate(METHOD, THETA0, PROBLEM.devices, 4, resume=True, **options)
