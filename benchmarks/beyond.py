@@ -109,21 +109,24 @@ def table(paths, level):
         if not levels:
             raise SystemExit(f"{path} has no run of {YARDSTICK} to take a level from: give --level")
         mean = statistics.mean(levels.values())
-        print(f"\n{path.stem}: {named(path, mean)}, {len(levels)} seeds\n")
+        measure, said = quality_of(path)
+        print(f"\n{path.stem}: test {measure} {said(mean)}, {len(levels)} seeds\n")
         print(
-            "| method | rounds | uplink KiB | paper KiB | aquila b·d / uplink | rounds / aquila's |"
+            "| method | rounds | uplink KiB | paper KiB | aquila b·d / uplink | rounds / aquila's "
+            "| best evaluation |"
         )
-        print("|---|---:|---:|---:|---:|---:|")
+        print("|---|---:|---:|---:|---:|---:|---:|")
         for method in dict.fromkeys(method for method, _ in runs):
-            print(row(method, runs, levels))
+            best_ones = [max(curve.accuracy) for (name, _), curve in runs.items() if name == method]
+            print(f"{row(method, runs, levels)} {said(statistics.mean(best_ones))} |")
 
 
-def named(path, level):
-    """Return a level in the words of what was trained."""
+def quality_of(path):
+    """Return what runs are measured by, and how a level of it is written."""
     runs = find_runs(path) if path.is_dir() else []
     if any("perplexity" in run.result.records[-1].metrics for run in runs):
-        return f"test perplexity {1 / level:.2f}"
-    return f"test accuracy {level:.1%}"
+        return "perplexity", lambda level: f"{1 / level:.2f}"
+    return "accuracy", lambda level: f"{level:.1%}"
 
 
 def best(curve):

@@ -86,8 +86,7 @@ def table(path):
     runs = [json.loads(line) for line in path.read_text().splitlines()]
     settings = {}
     for one in runs:
-        key = tuple(v for k, v in one.items() if k not in ("method", "accuracy", "kB"))
-        settings.setdefault(key, {})[one["method"]] = one
+        settings.setdefault(place(one), {})[one["method"]] = one
     print("| method | as good | worse | most points behind | diverged | bytes against fedsgd |")
     print("|---|---:|---:|---:|---:|---:|")
     for method in METHODS[1:]:
@@ -100,6 +99,24 @@ def table(path):
             f"| {sum(gap > POINTS for gap in behind)} | {100 * max(behind):.1f} "
             f"| {len(pairs) - len(whole)} | 1 / {1 / share:.0f} |"
         )
+    by_alpha(runs)
+
+
+def by_alpha(runs):
+    """Print the same for each step size."""
+    steps = sorted({one["alpha"] for one in runs})
+    print("\n| method | alpha | worse | most points behind |\n|---|---:|---:|---:|")
+    for method, alpha in product(METHODS[1:], steps):
+        same = [one for one in runs if one["alpha"] == alpha and one["accuracy"] is not None]
+        ends = {(one["method"], *place(one)): one["accuracy"] for one in same}
+        behind = [ends["fedsgd", *at] - end for (name, *at), end in ends.items() if name == method]
+        worse = sum(gap > POINTS for gap in behind)
+        print(f"| {method} | {alpha} | {worse} | {100 * max(behind):.1f} |")
+
+
+def place(one):
+    """Return what was tried in a run, whatever the method."""
+    return tuple(v for k, v in one.items() if k not in ("method", "accuracy", "kB"))
 
 
 if __name__ == "__main__":

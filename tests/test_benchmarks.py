@@ -36,7 +36,7 @@ def test_nothing_is_compared_with_a_level_that_aquila_misses(beyond, tmp_path, c
 def test_without_aquila_nothing_is_compared(beyond, tmp_path, capsys):
     folder = made(tmp_path, laq=0.7)
     beyond.table([folder], 0.6)
-    assert capsys.readouterr().out.splitlines()[-1] == "| laq | 3 | 3072 | 1 | - | - |"
+    assert capsys.readouterr().out.splitlines()[-1] == "| laq | 3 | 3072 | 1 | - | - | 70.0% |"
     with pytest.raises(SystemExit, match="must hold one run of aquila, not 0"):
         beyond.both([folder], 0.6)
     with pytest.raises(SystemExit, match="has no run of aquila to take a level from"):

@@ -101,11 +101,12 @@ def test_another_run_cannot_be_resumed(tmp_path):
 
 
 def test_another_setting_or_model_cannot_be_resumed(tmp_path):
-    simulate(out=tmp_path, setting="batches of 10")
+    simulate(out=tmp_path, setting="batches of 10\nmodel ridge")
     with pytest.raises(ValueError, match="of another run"):
-        simulate(out=tmp_path, setting="batches of 20", resume=True)
-    with pytest.raises(ValueError, match="of another run"):
-        aquila.simulate(METHOD, THETA0 + 1, PROBLEM.devices, 6, out=tmp_path, resume=True)
+        simulate(out=tmp_path, setting="batches of 20\nmodel ridge", resume=True)
+    other = {"setting": "batches of 10\nmodel ridge", "out": tmp_path, "resume": True}
+    with pytest.raises(ValueError, match=r"resumed: model [^;]*, model ridge \(saved: [^;]*\)$"):
+        aquila.simulate(METHOD, THETA0 + 1, PROBLEM.devices, 6, **other)
 
 
 def test_a_checkpoint_with_a_part_missing_is_named(tmp_path):

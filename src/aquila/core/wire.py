@@ -102,7 +102,7 @@ def _dense(vector: Dense) -> memoryview:
 
 
 def _codes(vector: Codes) -> tuple[Kind, bytes]:
-    """Return the body of the codes, and unless they were drawn in the kind that is shorter."""
+    """Return kind and body of codes: drawn ones as such, others in the kind that is shorter."""
     _demand_width(vector.bits)
     demand(vector.dimension > 0 and vector.bucket > 0, "codes without coordinates or buckets")
     low, step = _array(vector.low), _array(vector.step)

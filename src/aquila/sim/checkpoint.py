@@ -160,5 +160,9 @@ def _check_same_run(path: Path, saved: str, asked: str) -> None:
 
 
 def _by_name(fingerprint: str) -> dict[str, str]:
-    """Return the lines of a fingerprint by their first words."""
-    return {line.partition(" ")[0]: line for line in fingerprint.splitlines()}
+    """Return the lines of a fingerprint by their first words, which two lines may share."""
+    lines: dict[str, str] = {}
+    for line in fingerprint.splitlines():
+        name = line.partition(" ")[0]
+        lines[name] = f"{lines[name]}, {line}" if name in lines else line
+    return lines

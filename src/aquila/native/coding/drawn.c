@@ -128,14 +128,14 @@ static unsigned rarity_of(size_t count, size_t winners) {
     return rarity;
 }
 
-bool write_drawn(Bytes *out, const Source *source, uint32_t seed) {
+bool write_drawn(Bytes *out, Source *source) {
     Draw draw;
     ChanceWriter writer;
     size_t winners = count_winners(source, mask_of(source->bits) >> 1);
     unsigned rarity = rarity_of(source->count, winners);
     uint32_t *places = malloc((winners + 1) * sizeof *places);
     if (!places) return false;
-    open_draw(&draw, seed, rarity, source->bits);
+    open_draw(&draw, source->seed, rarity, source->bits);
     size_t listed = find_listed(&draw, source, places, winners);
     bool begun = write_byte(out, (uint8_t)rarity) && write_number(out, (uint32_t)listed);
     if (begun) {
@@ -184,7 +184,7 @@ static Problem read_asked(ChanceReader *reader, Draw *draw, const Target *target
     return NULL;
 }
 
-Problem read_drawn(Cursor *in, const Target *target, uint32_t seed) {
+Problem read_drawn(Cursor *in, const Target *target) {
     Draw draw;
     ChanceReader reader;
     const uint8_t *first;
@@ -195,7 +195,7 @@ Problem read_drawn(Cursor *in, const Target *target, uint32_t seed) {
     if (rarity > MOST_RARITY) return "drawn body claims a rarity above 31";
     TRY(read_number(in, &listed));
     if (listed > target->count) return "drawn body lists more codes than there are";
-    open_draw(&draw, seed, rarity, target->bits);
+    open_draw(&draw, target->seed, rarity, target->bits);
     fill_codes(target, draw.centre);
     TRY(open_reader(&reader, in));
     TRY(read_listed_winners(&reader, &draw, target, listed));

@@ -8,7 +8,7 @@
 
 #include "source.h"
 
-bool write_drawn(Bytes *out, const Source *source, uint32_t seed);
-Problem read_drawn(Cursor *in, const Target *target, uint32_t seed);
+bool write_drawn(Bytes *out, Source *source);
+Problem read_drawn(Cursor *in, const Target *target);
 
 #endif

@@ -24,21 +24,9 @@ static bool sound(const Py_buffer *codes, Py_ssize_t bits) {
 
 static size_t count_of(const Py_buffer *codes) { return (size_t)(codes->len / codes->itemsize); }
 
-typedef bool (*Writer)(Bytes *, Source *, uint32_t seed);
+typedef bool (*Writer)(Bytes *, Source *);
 
-static bool write_segments_only(Bytes *out, Source *source, uint32_t seed) {
-    (void)seed;
-    return write_body(out, source);
-}
-
-static bool write_packed_only(Bytes *out, Source *source, uint32_t seed) {
-    (void)seed;
-    return write_packed(out, source);
-}
-
-static bool write_drawn_only(Bytes *out, Source *source, uint32_t seed) {
-    return write_drawn(out, source, seed);
-}
+static bool write_only_packed(Bytes *out, Source *source) { return write_packed(out, source); }
 
 static PyObject *write_with(Writer writer, PyObject *args) {
     Py_buffer codes;
@@ -48,12 +36,12 @@ static PyObject *write_with(Writer writer, PyObject *args) {
     PyObject *result = NULL;
     if (sound(&codes, bits)) {
         Source source = {codes.buf, count_of(&codes), (unsigned)codes.itemsize,
-                         (unsigned)bits, codes.buf, 0};
+                         (unsigned)bits, codes.buf, 0, seed};
         Bytes out = {NULL, 0, 0};
         bool fit, written;
         Py_BEGIN_ALLOW_THREADS
         fit = codes_fit(&source);
-        written = fit && writer(&out, &source, seed);
+        written = fit && writer(&out, &source);
         Py_END_ALLOW_THREADS
         if (written)
             result = PyBytes_FromStringAndSize((const char *)out.data, (Py_ssize_t)out.size);
@@ -67,15 +55,9 @@ static PyObject *write_with(Writer writer, PyObject *args) {
     return result;
 }
 
-typedef Problem (*Reader)(Cursor *, const Target *, uint32_t seed);
+typedef Problem (*Reader)(Cursor *, const Target *);
 
-static Problem read_segments_only(Cursor *in, const Target *target, uint32_t seed) {
-    (void)seed;
-    return read_body(in, target);
-}
-
-static Problem read_packed_only(Cursor *in, const Target *target, uint32_t seed) {
-    (void)seed;
+static Problem read_only_packed(Cursor *in, const Target *target) {
     TRY(read_packed(in, target));
     return left(in) ? "packed codes go on after the last one" : NULL;
 }
@@ -88,10 +70,10 @@ static PyObject *read_with(Reader reader, PyObject *args) {
     Problem problem = NULL;
     if (sound(&codes, bits)) {
         Target target = {codes.buf, count_of(&codes), (unsigned)codes.itemsize,
-                         (unsigned)bits};
+                         (unsigned)bits, seed};
         Cursor in = {body.buf, (const uint8_t *)body.buf + body.len};
         Py_BEGIN_ALLOW_THREADS
-        problem = reader(&in, &target, seed);
+        problem = reader(&in, &target);
         Py_END_ALLOW_THREADS
         if (problem) PyErr_SetString(PyExc_ValueError, problem);
     }
@@ -102,27 +84,27 @@ static PyObject *read_with(Reader reader, PyObject *args) {
 
 static PyObject *encode(PyObject *self, PyObject *args) {
     (void)self;
-    return write_with(write_segments_only, args);
+    return write_with(write_body, args);
 }
 
 static PyObject *pack(PyObject *self, PyObject *args) {
     (void)self;
-    return write_with(write_packed_only, args);
+    return write_with(write_only_packed, args);
 }
 
 static PyObject *decode(PyObject *self, PyObject *args) {
     (void)self;
-    return read_with(read_segments_only, args);
+    return read_with(read_body, args);
 }
 
 static PyObject *unpack(PyObject *self, PyObject *args) {
     (void)self;
-    return read_with(read_packed_only, args);
+    return read_with(read_only_packed, args);
 }
 
 static PyObject *encode_drawn(PyObject *self, PyObject *args) {
     (void)self;
-    return write_with(write_drawn_only, args);
+    return write_with(write_drawn, args);
 }
 
 static PyObject *decode_drawn(PyObject *self, PyObject *args) {

@@ -14,6 +14,7 @@ typedef struct {
     unsigned size, bits;
     const uint8_t *symbols; /* narrow: the codes; wide: their folds about the centre */
     uint32_t centre;        /* of wide codes */
+    uint32_t seed;          /* of the lots of drawn codes */
 } Source;
 
 /* Where a run of codes is read to. */
@@ -21,6 +22,7 @@ typedef struct {
     void *codes;
     size_t count;
     unsigned size, bits;
+    uint32_t seed; /* of the lots of drawn codes */
 } Target;
 
 static inline Source source_part(const Source *whole, size_t start, size_t count) {
