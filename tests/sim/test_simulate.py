@@ -105,7 +105,7 @@ def test_another_setting_or_model_cannot_be_resumed(tmp_path):
     with pytest.raises(ValueError, match="of another run"):
         simulate(out=tmp_path, setting="batches of 20\nmodel ridge", resume=True)
     other = {"setting": "batches of 10\nmodel ridge", "out": tmp_path, "resume": True}
-    with pytest.raises(ValueError, match=r"resumed: model [^;]*, model ridge \(saved: [^;]*\)$"):
+    with pytest.raises(ValueError, match=r"resumed: model \d[^;]* \(saved: model \d[^;]*\)$"):
         aquila.simulate(METHOD, THETA0 + 1, PROBLEM.devices, 6, **other)
 
 

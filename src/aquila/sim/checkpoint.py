@@ -147,11 +147,10 @@ def _member(archive: ZipFile, name: str, mode: Any) -> IO[bytes]:
 
 def _check_same_run(path: Path, saved: str, asked: str) -> None:
     """Refuse another run's checkpoint, and name only what differs."""
-    theirs, mine = _by_name(saved), _by_name(asked)
+    mine, theirs = _lines_of_one(asked, saved), _lines_of_one(saved, asked)
     differences = [
         f"{mine.get(name, f'no {name}')} (saved: {theirs.get(name, 'none')})"
         for name in mine | theirs
-        if mine.get(name) != theirs.get(name)
     ]
     if differences:
         raise ValueError(
@@ -159,10 +158,11 @@ def _check_same_run(path: Path, saved: str, asked: str) -> None:
         )
 
 
-def _by_name(fingerprint: str) -> dict[str, str]:
-    """Return the lines of a fingerprint by their first words, which two lines may share."""
+def _lines_of_one(fingerprint: str, other: str) -> dict[str, str]:
+    """Return the lines that only one fingerprint has, by their first words."""
     lines: dict[str, str] = {}
-    for line in fingerprint.splitlines():
-        name = line.partition(" ")[0]
-        lines[name] = f"{lines[name]}, {line}" if name in lines else line
+    for line in dict.fromkeys(fingerprint.splitlines()):
+        if line not in other.splitlines():
+            name = line.partition(" ")[0]
+            lines[name] = f"{lines[name]}, {line}" if name in lines else line
     return lines
