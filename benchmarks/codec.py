@@ -34,29 +34,37 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from streams import DRAWS, TRAININGS, counts_of, drawn, entropy_of, innovation, streams_of
+from code_streams import (
+    DISTRIBUTIONS,
+    TRAININGS,
+    code_counts,
+    code_entropy,
+    code_streams,
+    innovation_source,
+    random_source,
+)
 
 from aquila.core.packet import Codes, Packet
 from aquila.core.wire import pack, unpack
-from aquila.report.figure import new_figure
+from aquila.report.new_figure import new_figure
 
 
 def installed(module):
     return importlib.util.find_spec(module) is not None
 
 
-def optional(module):
+def import_if_installed(module):
     """A module, or None where it is not installed."""
     return importlib.import_module(module) if installed(module) else None
 
 
-constriction, zstandard, blosc2 = map(optional, ("constriction", "zstandard", "blosc2"))
+constriction, zstandard, blosc2 = map(import_if_installed, ("constriction", "zstandard", "blosc2"))
 
 SIZES = (10, 100, 1000, 10_000, 100_000, 19_000_000)
-LARGE = SIZES[-1]
+LARGE_DIMENSION = SIZES[-1]
 LARGE_GRIDS = ("AQUILA", "QSGD, 6 bits", "LAQ, 6 bits", "zero, 1 rms", "zero, 4 rms")
-THREADED = (("Gaussian", "AQUILA"), ("ResNet-18", "AQUILA"), ("ResNet-18", "LAQ, 6 bits"))
-SHOWN = (
+THREAD_STREAMS = (("Gaussian", "AQUILA"), ("ResNet-18", "AQUILA"), ("ResNet-18", "LAQ, 6 bits"))
+FIGURE_STREAMS = (
     ("Gaussian", "AQUILA"),
     ("Gaussian", "zero, 1 rms"),
     ("Gaussian", "zero, 4 rms"),
@@ -70,7 +78,7 @@ SHOWN = (
 """Streams whose speed is drawn."""
 
 SIZE_GOAL, SIZE_SLACK = 1.02, 256
-LONG = 10**6
+LONG_STREAM = 10**6
 AQUILA_GOAL = 1.0
 SPARSE_GOAL, SPARSE_ENTROPY = 2.0, 0.6
 MEMORY_GOAL = 2.0
@@ -80,7 +88,7 @@ MMAP_THRESHOLD = -3
 """glibc's name for the size from which a block has pages of its own (M_MMAP_THRESHOLD)."""
 
 
-class OurFrame:
+class AquilaFrame:
     """A frame of this project."""
 
     name = "aquila frame"
@@ -104,10 +112,10 @@ class Constriction:
 
     def __init__(self, codes):
         self.codes = codes.codes.numpy()
-        counts = counts_of(codes.codes)
+        counts = code_counts(codes.codes)
         counts = np.pad(counts, (0, max(0, 2 - len(counts))))  # it knows no alphabet of one symbol
-        shares = counts / counts.sum()
-        self.model = constriction.stream.model.Categorical(shares, perfect=False)
+        frequencies = counts / counts.sum()
+        self.model = constriction.stream.model.Categorical(frequencies, perfect=False)
 
     def encode(self):
         coder = constriction.stream.stack.AnsCoder()
@@ -158,7 +166,7 @@ class Blosc:
 STYLES = {
     coder.name: {"color": color, "marker": marker}
     for coder, color, marker in (
-        (OurFrame, "#0072B2", "o"),
+        (AquilaFrame, "#0072B2", "o"),
         (Constriction, "#D55E00", "s"),
         (Zstd, "#009E73", "^"),
         (Blosc, "#CC79A7", "D"),
@@ -169,7 +177,7 @@ STYLES = {
 PEERS = {"constriction": Constriction, "zstandard": Zstd, "blosc2": Blosc}
 
 
-def peers_for(device):
+def available_peers(device):
     """The peers to measure, and a line on those that are left out."""
     if device == "cuda":
         return [], "Peers are left out: they do not read from the GPU."
@@ -178,7 +186,7 @@ def peers_for(device):
     return [peer for module, peer in PEERS.items() if module not in missing], line
 
 
-def timed(work, device):
+def time_once(work, device):
     """Result and seconds of a piece of work, the GPU's queue included."""
     if device == "cuda":
         torch.cuda.synchronize()
@@ -192,23 +200,23 @@ def timed(work, device):
 def measure_stream(stream, peers, repeats, device):
     """One row: size and speeds of every coder on the same codes."""
     codes = stream.codes
-    coders = [OurFrame(codes, device), *(peer(codes) for peer in peers)]
+    coders = [AquilaFrame(codes, device), *(peer(codes) for peer in peers)]
     seconds = {coder.name: ([], []) for coder in coders}
     for _ in range(repeats * max(1, 10**6 // codes.dimension)):  # short streams as long as others
         for coder in coders:
-            data, encoding = timed(coder.encode, device)
-            _, decoding = timed(partial(coder.decode, data), device)
+            data, encoding = time_once(coder.encode, device)
+            _, decoding = time_once(partial(coder.decode, data), device)
             seconds[coder.name][0].append(encoding)
             seconds[coder.name][1].append(decoding)
-    row = describe(stream, "stream")
+    row = stream_row(stream, "stream")
     row["coders"] = {
-        coder.name: result_of(coder, codes, row["entropy"], *map(min, seconds[coder.name]))
+        coder.name: coder_result(coder, codes, row["entropy"], *map(min, seconds[coder.name]))
         for coder in coders
     }
     return row
 
 
-def describe(stream, kind):
+def stream_row(stream, kind):
     """What every row of a stream holds."""
     codes = stream.codes
     return {
@@ -218,11 +226,11 @@ def describe(stream, kind):
         "grid": stream.grid,
         "d": codes.dimension,
         "b": codes.bits,
-        "entropy": entropy_of(codes.codes),
+        "entropy": code_entropy(codes.codes),
     }
 
 
-def result_of(coder, codes, entropy, encoding, decoding):
+def coder_result(coder, codes, entropy, encoding, decoding):
     """Size and speeds of one coder; it must give back what it got."""
     data = coder.encode()
     decoded = coder.decode(data)
@@ -232,7 +240,7 @@ def result_of(coder, codes, entropy, encoding, decoding):
     size = memoryview(data).nbytes
     return {
         "bytes": size,
-        "bits_a_coordinate": 8 * size / codes.dimension,
+        "bits_per_coordinate": 8 * size / codes.dimension,
         "ratio_to_entropy": 8 * size / codes.dimension / entropy if entropy else None,
         "encode_gb_s": 4 * codes.dimension / encoding / 1e9,
         "decode_gb_s": 4 * codes.dimension / decoding / 1e9,
@@ -242,9 +250,9 @@ def result_of(coder, codes, entropy, encoding, decoding):
 def measure_sizes(dimensions, seed):
     """One row a drawn stream of each dimension, sizes alone."""
     for dimension in dimensions:
-        for name in DRAWS:
-            for stream in streams_of(drawn(name, dimension, seed), seed):
-                row = describe(stream, "size")
+        for name in DISTRIBUTIONS:
+            for stream in code_streams(random_source(name, dimension, seed), seed):
+                row = stream_row(stream, "size")
                 row["bytes"] = len(pack(Packet(0, stream.codes)))
                 row["limit"] = size_limit(row)
                 yield row
@@ -257,21 +265,21 @@ def size_limit(row):
 
 def measure_threads(stream, repeats):
     """One row: two threads at once against one; 2 is a lock that nobody waits for."""
-    coder = OurFrame(stream.codes, "cpu")
+    coder = AquilaFrame(stream.codes, "cpu")
     frame = coder.encode()
-    row = describe(stream, "threads")
+    row = stream_row(stream, "threads")
     with ThreadPoolExecutor(2) as pool:
         for name, work in (("encode", coder.encode), ("decode", partial(coder.decode, frame))):
             one, two = [], []
             for _ in range(repeats * max(1, 10**6 // stream.codes.dimension)):
-                one.append(timed(work, "cpu")[1])
-                two.append(timed(lambda work=work: twice_at_once(pool, work), "cpu")[1])
+                one.append(time_once(work, "cpu")[1])
+                two.append(time_once(lambda work=work: run_twice_in_parallel(pool, work), "cpu")[1])
             row[f"{name}_gb_s"] = 4 * stream.codes.dimension / min(one) / 1e9
             row[f"{name}_gain"] = 2 * min(one) / min(two)
     return row
 
 
-def twice_at_once(pool, work):
+def run_twice_in_parallel(pool, work):
     for started in [pool.submit(work), pool.submit(work)]:
         started.result()
 
@@ -290,41 +298,43 @@ def memory_row(grid, dimension, seed):
     """Peaks while a large stream is encoded and decoded, as multiples of its codes' bytes."""
     torch.set_num_threads(1)
     ctypes.CDLL(None).mallopt(MMAP_THRESHOLD, 2**16)  # what is freed is not resident any more
-    stream = next(s for s in streams_of(drawn("Gaussian", dimension, seed), seed) if s.grid == grid)
-    row = describe(stream, "memory")
-    coder = OurFrame(stream.codes, "cpu")
-    frame, encoding = with_peak(coder.encode)
-    _, decoding = with_peak(partial(coder.decode, frame))
+    stream = next(
+        s for s in code_streams(random_source("Gaussian", dimension, seed), seed) if s.grid == grid
+    )
+    row = stream_row(stream, "memory")
+    coder = AquilaFrame(stream.codes, "cpu")
+    frame, encoding = measure_peak(coder.encode)
+    _, decoding = measure_peak(partial(coder.decode, frame))
     row["encode_peak"] = encoding / stream.codes.codes.nbytes
     row["decode_peak"] = decoding / stream.codes.codes.nbytes
     return row
 
 
-def with_peak(work):
+def measure_peak(work):
     """Result of a piece of work, and bytes by which resident memory rose at most meanwhile."""
     Path(PEAK_RESET).write_text("5")  # sets the peak to what is resident now
-    before = resident("VmRSS")
+    before = read_status_bytes("VmRSS")
     result = work()
-    return result, resident("VmHWM") - before
+    return result, read_status_bytes("VmHWM") - before
 
 
-def resident(field):
+def read_status_bytes(field):
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(f"{field}:"):
             return 1024 * int(line.split()[1])
     raise OSError(f"/proc/self/status has no {field}")
 
 
-def misses(rows):
+def missed_goals(rows):
     """One sentence for every goal that is missed."""
     for row in rows:
         name = f"{row['source']}, {row['grid']}, d = {row['d']:,}"
-        for problem in row_misses(row):
+        for problem in missed_goals_of_row(row):
             yield f"{name}: {problem}"
 
 
-def row_misses(row):
-    ours = row["coders"][OurFrame.name] if row["kind"] == "stream" else row
+def missed_goals_of_row(row):
+    ours = row["coders"][AquilaFrame.name] if row["kind"] == "stream" else row
     if "bytes" in ours and ours["bytes"] > size_limit(row):
         yield f"{ours['bytes']:,} bytes, at most {size_limit(row):,.0f} are allowed"
     goal = speed_goal(row)
@@ -337,7 +347,7 @@ def row_misses(row):
 
 def speed_goal(row):
     """GB/s that a long stream should reach, or None; a short one has its fixed cost to bear."""
-    if row["kind"] != "stream" or row["d"] < LONG:
+    if row["kind"] != "stream" or row["d"] < LONG_STREAM:
         return None
     if row["grid"].startswith("AQUILA"):
         return AQUILA_GOAL
@@ -345,12 +355,12 @@ def speed_goal(row):
     return SPARSE_GOAL if sparse else None
 
 
-def table_of_streams(rows):
+def stream_table(rows):
     """Lines of the main table, 120 characters at most."""
     coders = list(rows[0]["coders"])
     bar = " │"
     first = f"{'':27}" + "".join(
-        f"{bar}{name:^{27 if name == OurFrame.name else 19}}" for name in coders
+        f"{bar}{name:^{27 if name == AquilaFrame.name else 19}}" for name in coders
     )
     second = f"{'codes':<16}{'b':>3}{'H':>8}{bar}{'bits':>8}{'of H':>7}{'enc':>6}{'dec':>6}"
     second += f"{bar}{'of H':>7}{'enc':>6}{'dec':>6}" * (len(coders) - 1)
@@ -365,20 +375,20 @@ def table_of_streams(rows):
         line = f"{row['grid']:<16}{row['b']:>3}{row['entropy']:>8.4f}"
         for name, cell in row["coders"].items():
             line += bar
-            line += f"{cell['bits_a_coordinate']:>8.4f}" if name == OurFrame.name else ""
-            line += f"{short(cell['ratio_to_entropy']):>7}"
-            line += f"{short(cell['encode_gb_s'], 2):>6}{short(cell['decode_gb_s'], 2):>6}"
+            line += f"{cell['bits_per_coordinate']:>8.4f}" if name == AquilaFrame.name else ""
+            line += f"{compact(cell['ratio_to_entropy']):>7}"
+            line += f"{compact(cell['encode_gb_s'], 2):>6}{compact(cell['decode_gb_s'], 2):>6}"
         yield line
 
 
-def short(number, digits=3):
+def compact(number, digits=3):
     """A number in few characters; large ones get one digit after the point."""
     if number is None:
         return "-"
     return f"{number:.{digits}f}" if number < 10 else f"{number:.1f}"
 
 
-def table_of_sizes(rows):
+def size_table(rows):
     """Lines on the frame nearest to its limit, for each dimension."""
     yield f"{'d':>12}{'streams':>9}{'bytes':>13}{'limit':>13}{'of limit':>10}  nearest to its limit"
     for dimension in dict.fromkeys(row["d"] for row in rows):
@@ -391,7 +401,7 @@ def table_of_sizes(rows):
         )
 
 
-def table_of_numbers(rows, headings):
+def number_table(rows, headings):
     """Lines with a stream and some of its numbers."""
     yield f"{'':<30}{'d':>12}" + "".join(f"{heading:>14}" for heading in headings.values())
     for row in rows:
@@ -420,17 +430,17 @@ def report(machine, rows, notes):
         "enc, dec: GB/s of the float32 vector represented.",
         "AQUILA with b_min = 2 is the same stream wherever b >= 2, and is not repeated there.",
         "",
-        *table_of_streams(streams),
+        *stream_table(streams),
         "",
         f"Frames against their limit, {SIZE_GOAL} H d / 8 + {SIZE_SLACK} bytes",
-        *table_of_sizes(sizes),
+        *size_table(sizes),
     ]
     if threads:
         lines += ["", "One thread, and how many times its throughput two have at once"]
-        lines += table_of_numbers(threads, THREADS_HEADINGS)
+        lines += number_table(threads, THREADS_HEADINGS)
     if memory:
         lines += ["", "Peak of memory beside the input, as a multiple of the codes' bytes"]
-        lines += table_of_numbers(memory, MEMORY_HEADINGS)
+        lines += number_table(memory, MEMORY_HEADINGS)
     return "\n".join(lines) + "\n"
 
 
@@ -440,7 +450,7 @@ def draw(machine, rows, path):
     figure = new_figure(12, 5.6)
     left, right = figure.subplots(1, 2, width_ratios=[1, 1.15])
     draw_sizes(left, rows)
-    chosen = [row for row in rows if (row["source"], row["grid"]) in SHOWN]
+    chosen = [row for row in rows if (row["source"], row["grid"]) in FIGURE_STREAMS]
     draw_speeds(right, chosen)
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
@@ -457,7 +467,7 @@ def draw_sizes(axes, rows):
     ends = [min(entropies) / 1.3, max(entropies) * 1.3]
     axes.plot(ends, ends, color="0.5", linewidth=1, zorder=1, label="entropy")
     for name in reversed(rows[0]["coders"]):  # ours last, on top
-        points = [(r["entropy"], r["coders"][name]["bits_a_coordinate"]) for r in rows]
+        points = [(r["entropy"], r["coders"][name]["bits_per_coordinate"]) for r in rows]
         axes.scatter(*zip(*points, strict=True), s=34, label=name, alpha=0.85, **STYLES[name])
     axes.set(xscale="log", yscale="log", xlim=ends)
     axes.set(xlabel="order-0 entropy, bits a coordinate", ylabel="size, bits a coordinate")
@@ -466,15 +476,15 @@ def draw_sizes(axes, rows):
     below = "below the line: gradients,\ntheir coordinates are not independent"
     axes.text(0.98, 0.04, below, transform=axes.transAxes, ha="right", color="0.35")
     for axis in (axes.xaxis, axes.yaxis):
-        label_plainly(axis)
+        set_plain_ticks(axis)
 
 
 def draw_speeds(axes, rows):
     """Encode (full) and decode (hollow) speed, a line of each coder for every stream."""
     coders = list(rows[0]["coders"])
     for number, row in enumerate(rows):
-        for lane, name in enumerate(coders):
-            y = number + 0.17 * (lane - (len(coders) - 1) / 2)
+        for offset, name in enumerate(coders):
+            y = number + 0.17 * (offset - (len(coders) - 1) / 2)
             encode, decode = (row["coders"][name][f"{way}_gb_s"] for way in ("encode", "decode"))
             style = STYLES[name]
             axes.plot([encode, decode], [y, y], color=style["color"], linewidth=1.2, zorder=2)
@@ -485,10 +495,10 @@ def draw_speeds(axes, rows):
     axes.set(xscale="log", xlabel="GB/s of float32 represented", ylim=(len(rows) - 0.5, -0.5))
     axes.set_yticks(range(len(rows)), [stream_label(row) for row in rows])
     axes.set_title("Speed: encode full, decode hollow; dashed: 1 and 2 GB/s", loc="left")
-    label_plainly(axes.xaxis)
+    set_plain_ticks(axes.xaxis)
 
 
-def label_plainly(axis):
+def set_plain_ticks(axis):
     """Ticks at 1, 2 and 5 of every power of ten in view."""
     low, high = axis.get_view_interval()
     numbers = [m * 10.0**e for e in range(-6, 4) for m in (1, 2, 5)]
@@ -501,7 +511,7 @@ def stream_label(row):
     return f"{row['source']}\n{row['grid']}  (H {row['entropy']:.2f})"
 
 
-def machine_of(given):
+def describe_machine(args):
     """Where, when and from which seed the numbers come."""
     names = [line.split(":")[1].strip() for line in cpu_lines() if line.startswith("model name")]
     machine = {
@@ -511,10 +521,10 @@ def machine_of(given):
         "torch": torch.__version__,
         **{module: version(module) for module in PEERS if installed(module)},
         "date": date.today().isoformat(),
-        "seed": given.seed,
-        "repeats": given.repeats,
+        "seed": args.seed,
+        "repeats": args.repeats,
     }
-    return machine | ({"gpu": torch.cuda.get_device_name()} if given.device == "cuda" else {})
+    return machine | ({"gpu": torch.cuda.get_device_name()} if args.device == "cuda" else {})
 
 
 def cpu_lines():
@@ -522,7 +532,7 @@ def cpu_lines():
     return known.read_text().splitlines() if known.is_file() else []
 
 
-def arguments():
+def parse_args():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -534,39 +544,39 @@ def arguments():
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--quick", action="store_true", help="small and rough: 500,000 and 2")
     parser.add_argument("--check", action="store_true", help="name missed goals and exit with 1")
-    given = parser.parse_args()
-    given.dimension = given.dimension or (500_000 if given.quick else 5_000_000)
-    given.repeats = given.repeats or (2 if given.quick else 7)
-    return given
+    args = parser.parse_args()
+    args.dimension = args.dimension or (500_000 if args.quick else 5_000_000)
+    args.repeats = args.repeats or (2 if args.quick else 7)
+    return args
 
 
-def measure_all(given, peers):
+def measure_all(args, peers):
     """Yield all rows; progress goes to standard error."""
-    most_steps, sizes = (2, SIZES[:-1]) if given.quick else (math.inf, SIZES)
-    sources = [innovation(name, given.seed, given.data, most_steps) for name in TRAININGS]
-    sources[:0] = [drawn(name, given.dimension, given.seed) for name in DRAWS]
+    max_steps, sizes = (2, SIZES[:-1]) if args.quick else (math.inf, SIZES)
+    sources = [innovation_source(name, args.seed, args.data, max_steps) for name in TRAININGS]
+    sources[:0] = [random_source(name, args.dimension, args.seed) for name in DISTRIBUTIONS]
     torch.set_num_threads(1)  # speeds are those of one core; gradients took all there are
     for source in sources:
         print(f"{source.name}, d = {source.vector.numel():,}", file=sys.stderr)
-        for stream in streams_of(source, given.seed):
-            yield measure_stream(stream, peers, given.repeats, given.device)
-            if (source.name, stream.grid) in THREADED and given.device == "cpu":
-                yield measure_threads(stream, given.repeats)
+        for stream in code_streams(source, args.seed):
+            yield measure_stream(stream, peers, args.repeats, args.device)
+            if (source.name, stream.grid) in THREAD_STREAMS and args.device == "cpu":
+                yield measure_threads(stream, args.repeats)
     print("sizes and memory", file=sys.stderr)
-    yield from measure_sizes(sizes, given.seed)
-    if given.device == "cpu":
-        yield from measure_memory(LARGE, given.seed)
+    yield from measure_sizes(sizes, args.seed)
+    if args.device == "cpu":
+        yield from measure_memory(LARGE_DIMENSION, args.seed)
 
 
 def main():
-    given = arguments()
-    peers, note = peers_for(given.device)
-    machine = machine_of(given)
-    rows = list(measure_all(given, peers))
-    missed = list(misses(rows)) if given.check else []
+    args = parse_args()
+    peers, note = available_peers(args.device)
+    machine = describe_machine(args)
+    rows = list(measure_all(args, peers))
+    missed = list(missed_goals(rows)) if args.check else []
     text = report(machine, rows, [note] if note else [])
     print(text, *missed, sep="\n")
-    out = Path(given.out)
+    out = Path(args.out)
     out.parent.mkdir(parents=True, exist_ok=True)
     out.with_name(out.name + ".txt").write_text(text)
     lines = (json.dumps(row) + "\n" for row in ({"kind": "machine", **machine}, *rows))

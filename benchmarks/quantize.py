@@ -30,14 +30,14 @@ from aquila.core.passes import passes_for, plain
 from aquila.core.quantize import (
     DEAD_ZONE,
     SPARSE_LEVELS,
+    bits_for_levels,
     range_grid,
     sparse,
-    width_of_levels,
 )
 
 LENGTHS = (11_173_962, 19_000_000, 100_000_000)
 BITS = 4
-SHARE = 0.01
+DENSITY = 0.01
 
 
 def step_in_torch(g, q):
@@ -56,16 +56,16 @@ def step_in_torch(g, q):
 def sparse_in_torch(v):
     """The sparse quantizer by single operations."""
     sizes = v.abs()
-    least = float(sizes.topk(round(SHARE * v.numel()), sorted=False).values.min())
+    least = float(sizes.topk(round(DENSITY * v.numel()), sorted=False).values.min())
     threshold = max(least, DEAD_ZONE * float(sizes.max()) / SPARSE_LEVELS)
     step = v.new_tensor([threshold / DEAD_ZONE])
     magnitude = (sizes / step + (1 - DEAD_ZONE)).floor_()
     magnitude[sizes == threshold] = 1
     top = int(magnitude.max())
-    return (magnitude * v.sign() + top).to(code_dtype(width_of_levels(top)))
+    return (magnitude * v.sign() + top).to(code_dtype(bits_for_levels(top)))
 
 
-def on_the_clock(work, repeats):
+def wall_seconds(work, repeats):
     """Median seconds of a call that ends when its result is there."""
     work()
     seconds = []
@@ -76,7 +76,7 @@ def on_the_clock(work, repeats):
     return statistics.median(seconds)
 
 
-def on_the_gpu(work, repeats, calls=10):
+def gpu_seconds(work, repeats, calls=10):
     """Median seconds of one call without its launch: several are replayed as one graph."""
     work()
     torch.cuda.synchronize()
@@ -104,7 +104,7 @@ def copy_bandwidth(device):
         if device == "cuda":
             torch.cuda.synchronize()
 
-    return 10 * 2 * len(source) / on_the_clock(copies, 5)
+    return 10 * 2 * len(source) / wall_seconds(copies, 5)
 
 
 def kernel_seconds(g, q, grid, repeats):
@@ -113,50 +113,50 @@ def kernel_seconds(g, q, grid, repeats):
 
     squares = g.new_empty(2 * gpu.LANES, dtype=torch.float64)
     result, magnitudes = squares.new_empty(2), g.new_empty(gpu.PROGRAMS)
-    moved, codes = torch.empty_like(q), torch.empty_like(q, dtype=grid.code)
+    moved, codes = torch.empty_like(q), torch.empty_like(q, dtype=grid.code_dtype)
     size = g.numel(), -(-g.numel() // gpu.LANES)
-    points = grid.largest, grid.step, grid.last
+    points = grid.max_abs, grid.step, grid.max_code
 
     def first():
-        kernels.measure[(gpu.PROGRAMS,)](g, q, squares, magnitudes, *size, **gpu.ROUNDED)
+        kernels.measure[(gpu.PROGRAMS,)](g, q, squares, magnitudes, *size, **gpu.KERNEL_OPTIONS)
 
-    def first_folded():
+    def first_reduced():
         first()
-        kernels.finish_measure[(1,)](squares, magnitudes, result, **gpu.FOLDING)
+        kernels.finish_measure[(1,)](squares, magnitudes, result, **gpu.REDUCTION_OPTIONS)
 
     def second():
         kernels.quantize[(gpu.PROGRAMS,)](
-            g, q, moved, codes, squares, *points, *size, **gpu.ROUNDED
+            g, q, moved, codes, squares, *points, *size, **gpu.KERNEL_OPTIONS
         )
 
-    def second_folded():
+    def second_reduced():
         second()
-        kernels.finish_quantize[(2,)](squares, result, **gpu.FOLDING)
+        kernels.finish_quantize[(2,)](squares, result, **gpu.REDUCTION_OPTIONS)
 
     calls = {
         "measure": first,
-        "measure_folded": first_folded,
+        "measure_reduced": first_reduced,
         "quantize": second,
-        "quantize_folded": second_folded,
+        "quantize_reduced": second_reduced,
     }
-    return {name: on_the_gpu(call, repeats) for name, call in calls.items()}
+    return {name: gpu_seconds(call, repeats) for name, call in calls.items()}
 
 
 def cpu_seconds(g, q, grid, repeats):
     passes = passes_for(g, q)
     return {
-        "measure": on_the_clock(lambda: passes.measure(g, q), repeats),
-        "quantize": on_the_clock(lambda: passes.quantize(g, q, grid), repeats),
+        "measure": wall_seconds(lambda: passes.measure(g, q), repeats),
+        "quantize": wall_seconds(lambda: passes.quantize(g, q, grid), repeats),
     }
 
 
-def row(d, device, repeats, bandwidth):
+def quantize_row(d, device, repeats, bandwidth):
     g, q = torch.randn(d, device=device), torch.randn(d, device=device) / 8
-    grid = range_grid(measure(g, q).largest, BITS, g.dtype)
+    grid = range_grid(measure(g, q).max_abs, BITS, g.dtype)
     seconds = (kernel_seconds if device == "cuda" else cpu_seconds)(g, q, grid, repeats)
     bytes_moved = {"measure": 8 * d, "quantize": 13 * d}
-    whole = on_the_clock(lambda: measure(g, q).midrise(BITS), repeats)
-    operations = on_the_clock(lambda: step_in_torch(g, q), repeats)
+    step_seconds = wall_seconds(lambda: measure(g, q).midrise(BITS), repeats)
+    torch_seconds = wall_seconds(lambda: step_in_torch(g, q), repeats)
     return {
         "d": d,
         "copy_gb_s": round(bandwidth / 1e9, 1),
@@ -165,28 +165,28 @@ def row(d, device, repeats, bandwidth):
             f"{name}_of_copy": round(bytes_moved[name.split("_")[0]] / s / bandwidth, 3)
             for name, s in seconds.items()
         },
-        "step_us": round(1e6 * whole, 1),
-        "step_in_torch_us": round(1e6 * operations, 1),
-        "faster": round(operations / whole, 2),
+        "step_us": round(1e6 * step_seconds, 1),
+        "step_in_torch_us": round(1e6 * torch_seconds, 1),
+        "speedup": round(torch_seconds / step_seconds, 2),
     }
 
 
 def sparse_row(d, repeats):
     v = torch.randn(d)
-    k = round(SHARE * d)
-    assert torch.equal(sparse(v, SHARE).codes, sparse_in_torch(v))
-    search = on_the_clock(lambda: passes_for(v).kth_largest(v, k), repeats)
-    topk = on_the_clock(lambda: plain.kth_largest(v, k), repeats)
-    whole = on_the_clock(lambda: sparse(v, SHARE), repeats)
-    operations = on_the_clock(lambda: sparse_in_torch(v), repeats)
+    k = round(DENSITY * d)
+    assert torch.equal(sparse(v, DENSITY).codes, sparse_in_torch(v))
+    search = wall_seconds(lambda: passes_for(v).kth_largest(v, k), repeats)
+    topk = wall_seconds(lambda: plain.kth_largest(v, k), repeats)
+    step_seconds = wall_seconds(lambda: sparse(v, DENSITY), repeats)
+    torch_seconds = wall_seconds(lambda: sparse_in_torch(v), repeats)
     return {
         "d": d,
-        "share": SHARE,
+        "density": DENSITY,
         "search_us": round(1e6 * search, 1),
         "topk_us": round(1e6 * topk, 1),
-        "sparse_us": round(1e6 * whole, 1),
-        "sparse_in_torch_us": round(1e6 * operations, 1),
-        "faster": round(operations / whole, 2),
+        "sparse_us": round(1e6 * step_seconds, 1),
+        "sparse_in_torch_us": round(1e6 * torch_seconds, 1),
+        "speedup": round(torch_seconds / step_seconds, 2),
     }
 
 
@@ -200,22 +200,22 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--repeats", type=int, default=20)
-    given = parser.parse_args()
+    args = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    about = {
+    header = {
         "date": str(date.today()),
-        "machine": machine(given.device),
+        "machine": machine(args.device),
         "torch": torch.__version__,
         "seed": 0,
     }
-    bandwidth = copy_bandwidth(given.device)
+    bandwidth = copy_bandwidth(args.device)
     for d in LENGTHS:
-        rows = [row(d, given.device, given.repeats, bandwidth)]
-        if given.device == "cpu":
-            rows.append(sparse_row(d, given.repeats))
+        rows = [quantize_row(d, args.device, args.repeats, bandwidth)]
+        if args.device == "cpu":
+            rows.append(sparse_row(d, args.repeats))
         for timed in rows:
-            print(json.dumps({**about, **timed}), flush=True)
+            print(json.dumps({**header, **timed}), flush=True)
 
 
 if __name__ == "__main__":

@@ -9,24 +9,24 @@ import torch
 from click.testing import CliRunner
 
 import aquila
-import shell
 from aquila.cli import main
-from aquila.methods.catalog import Entry
-from documents import DOCUMENTS, ROOT, blocks, name, with_blocks
-from problems import ridge
+from aquila.methods.parts.factory import MethodFactory
+from helpers import doc_commands
+from helpers.documents import DOCUMENTS, ROOT, code_blocks, document_name, documents_with_blocks
+from helpers.problems import ridge
 
 ROW = re.compile(r"\|.* x(\*\*)? \|$")
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
-def run_blocks(path: Path) -> dict[str, object]:
+def run_code_blocks(path: Path) -> dict[str, object]:
     namespace: dict[str, object] = {"__name__": path.stem}
-    for kind, code in blocks(path, "python", "sh"):
+    for kind, code in code_blocks(path, "python", "sh"):
         if kind == "python":
             exec(compile(code, str(path), "exec"), namespace)
         else:
-            for words in shell.commands(code):
-                shell.run(words)
+            for words in doc_commands.parse_commands(code):
+                doc_commands.run_command(words)
     return namespace
 
 
@@ -34,7 +34,7 @@ def run_blocks(path: Path) -> dict[str, object]:
 def demo(tmp_path_factory):
     """What `make demo` leaves, in short."""
     folder = tmp_path_factory.mktemp("made") / "demo"
-    words = ["compare", "--out", str(folder), "-m", "aquila", "-m", "laq", *shell.SHORT]
+    words = ["compare", "--out", str(folder), "-m", "aquila", "-m", "laq", *doc_commands.SHORT_RUN]
     assert CliRunner().invoke(main, words).exit_code == 0
     return folder
 
@@ -49,30 +49,33 @@ def checkout(tmp_path, demo, monkeypatch):
     monkeypatch.setenv("MPLBACKEND", "agg")
 
 
-@pytest.mark.parametrize("path", with_blocks("python", "sh"), ids=name)
+@pytest.mark.parametrize("path", documents_with_blocks("python", "sh"), ids=document_name)
 def test_blocks_run_and_print_what_is_said(path, checkout, capsys):
-    run_blocks(path)
-    printed, said = capsys.readouterr().out, "".join(text for _, text in blocks(path, "output"))
+    run_code_blocks(path)
+    printed, said = (
+        capsys.readouterr().out,
+        "".join(text for _, text in code_blocks(path, "output")),
+    )
     if said:
         assert NUMBER.sub("#", printed) == NUMBER.sub("#", said)
         ours, theirs = ([float(n) for n in NUMBER.findall(text)] for text in (printed, said))
         assert ours == pytest.approx(theirs, rel=0.05)  # processors round in different ways
 
 
-@pytest.mark.parametrize("loss_rate", [0.0, 0.2])
-def test_the_method_of_the_guide_keeps_the_contract(loss_rate):
+@pytest.mark.parametrize("uplink_loss", [0.0, 0.2])
+def test_the_method_of_the_guide_keeps_the_contract(uplink_loss):
     """As tests/methods/test_contract.py asks of methods that remember."""
-    entry = run_blocks(ROOT / "docs" / "add-a-method.md")["signs"]
-    assert isinstance(entry, Entry)
-    problem, link = ridge(devices=5, dimension=30), aquila.Link(uplink_loss=loss_rate)
+    entry = run_code_blocks(ROOT / "docs" / "add-a-method.md")["signs"]
+    assert isinstance(entry, MethodFactory)
+    problem, link = ridge(devices=5, dimension=30), aquila.Link(uplink_loss=uplink_loss)
     start, optimum = torch.zeros(30, dtype=torch.float64), problem.optimum()
     method = entry(alpha=0.5 / problem.smoothness())
     run = aquila.simulate(method, start, problem.devices, rounds=100, link=link)
     gap, first = (problem.loss(theta) - problem.loss(optimum) for theta in (run.theta, start))
-    assert gap < (1e-2 if loss_rate else 1e-3) * first
+    assert gap < (1e-2 if uplink_loss else 1e-3) * first
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=name)
+@pytest.mark.parametrize("path", DOCUMENTS, ids=document_name)
 def test_links_lead_somewhere(path):
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text()):
         if "://" not in target:

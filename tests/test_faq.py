@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from aquila.cli import main
-from documents import ROOT, blocks
+from helpers.documents import ROOT, code_blocks
 
 FAQ = ROOT / "docs" / "faq.md"
 LOOSE = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
@@ -32,7 +32,7 @@ def templates() -> Iterator[re.Pattern[str]]:
 
 def test_quoted_messages_are_in_the_source():
     known = list(templates())
-    quoted = [line for _, text in blocks(FAQ, "output") for line in text.splitlines()]
+    quoted = [line for _, text in code_blocks(FAQ, "output") for line in text.splitlines()]
     assert len(quoted) > 4
     assert [line for line in quoted if not any(k.fullmatch(line) for k in known)] == []
 
@@ -47,7 +47,7 @@ def bare(tmp_path, monkeypatch):
 
 def test_commands_print_what_is_quoted(bare):
     ran = 0
-    for _, text in blocks(FAQ, "console"):
+    for _, text in code_blocks(FAQ, "console"):
         for exchange in text.split("$ aquila ")[1:]:
             command, _, said = exchange.partition("\n")
             result = CliRunner().invoke(main, command.split(), prog_name="aquila")
@@ -58,7 +58,7 @@ def test_commands_print_what_is_quoted(bare):
 
 
 def test_python_says_what_is_quoted():
-    session = "\n".join(text for _, text in blocks(FAQ, "pycon"))
+    session = "\n".join(text for _, text in code_blocks(FAQ, "pycon"))
     test = doctest.DocTestParser().get_doctest(session, {}, "faq", str(FAQ), 0)
     report: list[str] = []
     doctest.DocTestRunner(optionflags=LOOSE).run(test, out=report.append)

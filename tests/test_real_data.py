@@ -4,7 +4,7 @@ import pytest
 
 import aquila
 from aquila.sim.setting import Setting
-from official import real_data
+from helpers.dataset_files import real_data
 
 # the methods' own defaults are their papers'; AQUILA contracts from two bits on
 SOUND = {"aquila": {"b_min": 2}}
@@ -43,7 +43,7 @@ def test_every_method_learns_cifar10(name):
         if name != "fedsgd"
         else {"work": "gradient", "batch_size": 0, "alpha": 0.1, "rounds": 30}
     )
-    run = train(Setting(**{**CIFAR, **work, "folder": folder}), name)
+    run = train(Setting(**{**CIFAR, **work, "data_folder": folder}), name)
     assert run.records[-1].loss < 0.97 * run.records[0].loss
     assert judged(run, "test_accuracy")[-1] > 0.14
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from documents import DOCUMENTS, ROOT
+from helpers.documents import DOCUMENTS, ROOT
 
 if find_spec("mkdocs") is None or find_spec("material") is None:
     pytest.skip("mkdocs-material is not installed (the extra `docs`)", allow_module_level=True)

@@ -235,7 +235,7 @@ def level(v, b_min, tightness):
 
 def memories(simulation):
     for m, device in enumerate(simulation.devices):
-        device.settle(simulation.server.acks[m])
+        device.apply_ack(simulation.server.acks[m])
     return np.stack([device.state.q.numpy() for device in simulation.devices])
 
 

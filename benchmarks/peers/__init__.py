@@ -1,4 +1,4 @@
-"""Contestants of benchmarks/simulator.py: each file has one `run(work, diary)`.
+"""Simulators of benchmarks/simulator.py: each file has one `run(workload, log)`.
 
-It does the work, calls `diary.end_round(loss)` after each round, and may return further numbers.
+It does the work, calls `log.end_round(loss)` after each round, and may return further numbers.
 """

@@ -1,4 +1,4 @@
-"""Run one contestant and print what it wrote into its diary as one JSON line."""
+"""Run one simulator and print what it wrote into its log as one JSON line."""
 
 import argparse
 import json
@@ -7,21 +7,21 @@ from pathlib import Path
 
 import torch
 
-from peers.work import CASES, Diary, Work
+from peers.workload import CASES, RoundLog, Workload
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("contestant", help="a file of this folder, and perhaps :OPTION")
+    parser.add_argument("simulator", help="a file of this folder, and perhaps :OPTION")
     parser.add_argument("case", choices=CASES)
     parser.add_argument("folder", type=Path, help="where the data lies")
     parser.add_argument("rounds", type=int)
-    given = parser.parse_args()
-    name, _, option = given.contestant.partition(":")
-    work, diary = Work(given.case, given.folder, given.rounds, option), Diary()
-    more = import_module(f"peers.{name}").run(work, diary) or {}
-    told = {"ends": diary.ends, "losses": diary.losses, "torch": torch.__version__}
-    print("\n" + json.dumps(told | more))
+    args = parser.parse_args()
+    name, _, option = args.simulator.partition(":")
+    workload, log = Workload(args.case, args.folder, args.rounds, option), RoundLog()
+    extra = import_module(f"peers.{name}").run(workload, log) or {}
+    report = {"ends": log.ends, "losses": log.losses, "torch": torch.__version__}
+    print("\n" + json.dumps(report | extra))
 
 
 if __name__ == "__main__":

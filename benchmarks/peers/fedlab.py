@@ -9,10 +9,10 @@ from types import ModuleType
 
 from torch.nn.functional import cross_entropy
 
-from peers.work import ALPHA
+from peers.workload import ALPHA
 
 
-def spare_torchvision():
+def stub_torchvision():
     """Stand in for torchvision where it is missing: FedLab needs it for its own data sets alone."""
     try:
         import torchvision  # noqa: F401
@@ -23,7 +23,7 @@ def spare_torchvision():
         sys.modules["torchvision"].transforms = sys.modules["torchvision.transforms"]
 
 
-class ReadyBatches:
+class SingleBatchDataset:
     """All samples of a device as its only batch."""
 
     def __init__(self, shards):
@@ -33,28 +33,28 @@ class ReadyBatches:
         return [self.shards[device]]
 
 
-def run(work, diary):
-    spare_torchvision()
+def run(workload, log):
+    stub_torchvision()
     from fedlab.contrib.algorithm.basic_client import SGDSerialClientTrainer
     from fedlab.contrib.algorithm.basic_server import SyncServerHandler
     from fedlab.core.standalone import StandalonePipeline
 
     losses = []
 
-    def noted_loss(outputs, targets):
+    def recorded_loss(outputs, targets):
         loss = cross_entropy(outputs, targets)
         losses.append(loss.detach())
         return loss
 
     class Pipeline(StandalonePipeline):
         def evaluate(self):
-            diary.end_round(sum(losses) / len(losses))
+            log.end_round(sum(losses) / len(losses))
             losses.clear()
 
-    model = work.model()
-    trainer = SGDSerialClientTrainer(model, work.devices)
-    trainer.setup_dataset(ReadyBatches(work.shards()))
+    model = workload.model()
+    trainer = SGDSerialClientTrainer(model, workload.devices)
+    trainer.setup_dataset(SingleBatchDataset(workload.shards()))
     trainer.setup_optim(epochs=1, batch_size=None, lr=ALPHA)
-    trainer.criterion = noted_loss
-    handler = SyncServerHandler(model, global_round=work.rounds, sample_ratio=1.0)
+    trainer.criterion = recorded_loss
+    handler = SyncServerHandler(model, global_round=workload.rounds, sample_ratio=1.0)
     Pipeline(handler, trainer).main()

@@ -20,23 +20,23 @@ from flwr.simulation import run_simulation
 from torch.nn.functional import cross_entropy
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from peers.work import ALPHA, Work
+from peers.workload import ALPHA, Workload
 
 client = ClientApp()
 
 
 @lru_cache(1)
-def kept(case, folder):
+def load_workload(case, folder):
     """Model and data, read once in every worker."""
-    work = Work(case, Path(folder), 0)
-    return work.model(), work.shards()
+    workload = Workload(case, Path(folder), 0)
+    return workload.model(), workload.shards()
 
 
 @client.train()
-def answer(message, context):
+def compute_gradient(message, context):
     """Loss and gradient at the model of the message."""
     config = message.content["config"]
-    model, shards = kept(config["case"], config["folder"])
+    model, shards = load_workload(config["case"], config["folder"])
     x, y = shards[context.node_config["partition-id"]]
     (theta,) = message.content["arrays"].to_numpy_ndarrays()
     vector_to_parameters(torch.tensor(theta), model.parameters())
@@ -52,32 +52,32 @@ def answer(message, context):
 class GradientDescent(FedAvg):
     """Steps along the mean of the gradients."""
 
-    def __init__(self, theta, devices, diary):
+    def __init__(self, theta, devices, log):
         super().__init__(fraction_evaluate=0.0, min_train_nodes=devices)
-        self.theta, self.diary = theta, diary
+        self.theta, self.log = theta, log
 
     def aggregate_train(self, server_round, replies):
         arrays, metrics = super().aggregate_train(server_round, replies)
         (mean,) = arrays.to_numpy_ndarrays()
         self.theta = self.theta - ALPHA * mean
-        self.diary.end_round(metrics["loss"])
+        self.log.end_round(metrics["loss"])
         return ArrayRecord([self.theta]), metrics
 
 
-def run(work, diary):
+def run(workload, log):
     server = ServerApp()
-    theta0 = parameters_to_vector(work.model().parameters()).detach().numpy()
+    theta0 = parameters_to_vector(workload.model().parameters()).detach().numpy()
 
     @server.main()
-    def descend(grid, context):
-        while len(list(grid.get_node_ids())) < work.devices:
+    def run_server(grid, context):
+        while len(list(grid.get_node_ids())) < workload.devices:
             time.sleep(0.01)  # the strategy's own wait takes seconds
-        GradientDescent(theta0, work.devices, diary).start(
+        GradientDescent(theta0, workload.devices, log).start(
             grid,
             ArrayRecord([theta0]),
-            num_rounds=work.rounds,
-            train_config=ConfigRecord({"case": work.case, "folder": str(work.folder)}),
+            num_rounds=workload.rounds,
+            train_config=ConfigRecord({"case": workload.case, "folder": str(workload.folder)}),
         )
 
     one_cpu = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
-    run_simulation(server, client, work.devices, backend_config=one_cpu)
+    run_simulation(server, client, workload.devices, backend_config=one_cpu)

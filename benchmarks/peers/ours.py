@@ -9,44 +9,46 @@ import time
 
 import aquila
 from aquila.sim.module import ModuleOracle
-from peers.work import ALPHA, SEED
+from peers.workload import ALPHA, SEED
 
 PARAMETERS = {"aquila": {"beta": 0.25, "level_rule": "tight"}, "fedsgd": {}}
-WATCHED_ROUNDS = 3
+TIMED_ROUNDS = 3
 
 
-def run(work, diary):
-    made = aquila.problem(work.model(), work.shards())
-    method = aquila.create(work.option, alpha=ALPHA, **PARAMETERS[work.option])
-    simulation = aquila.Simulation(method, made.theta0, made.devices, seed=SEED, fleet=made.fleet)
+def run(workload, log):
+    problem = aquila.problem(workload.model(), workload.shards())
+    method = aquila.create(workload.option, alpha=ALPHA, **PARAMETERS[workload.option])
+    simulation = aquila.Simulation(
+        method, problem.theta0, problem.devices, seed=SEED, fleet=problem.fleet
+    )
     records = []
-    for _ in range(work.rounds):
+    for _ in range(workload.rounds):
         records.append(simulation.advance())
-        diary.end_round(records[-1].loss)
+        log.end_round(records[-1].loss)
     return {
-        "outside_share": outside_share(simulation),
+        "outside_fraction": outside_fraction(simulation),
         "uploads": sum(record.uploads for record in records),
     }
 
 
-def outside_share(simulation):
+def outside_fraction(simulation):
     """Share of a round, on the threads that compute gradients, in which they compute none."""
-    plain_gradient, busy = ModuleOracle.gradient, []
+    plain_gradient, gradient_times = ModuleOracle.gradient, []
 
     def timed_gradient(oracle, theta):
         start = time.perf_counter()
-        answer = plain_gradient(oracle, theta)
-        busy.append((threading.get_ident(), time.perf_counter() - start))
-        return answer
+        result = plain_gradient(oracle, theta)
+        gradient_times.append((threading.get_ident(), time.perf_counter() - start))
+        return result
 
-    shares = []
+    fractions = []
     ModuleOracle.gradient = timed_gradient
-    for _ in range(WATCHED_ROUNDS):
-        busy.clear()
+    for _ in range(TIMED_ROUNDS):
+        gradient_times.clear()
         start = time.perf_counter()
         simulation.advance()
         seconds = time.perf_counter() - start
-        threads = {thread for thread, _ in busy}
-        shares.append(1 - sum(spent for _, spent in busy) / (len(threads) * seconds))
+        threads = {thread for thread, _ in gradient_times}
+        fractions.append(1 - sum(spent for _, spent in gradient_times) / (len(threads) * seconds))
     ModuleOracle.gradient = plain_gradient
-    return statistics.median(shares)
+    return statistics.median(fractions)

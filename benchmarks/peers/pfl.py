@@ -17,42 +17,42 @@ from pfl.metrics import Metrics
 from pfl.model.pytorch import PyTorchModel
 from torch.nn.functional import cross_entropy
 
-from peers.work import ALPHA
+from peers.workload import ALPHA
 
 
-class NotedLoss(torch.nn.Module):
+class RecordedLossModel(torch.nn.Module):
     """A model with the methods that pfl asks for."""
 
     def __init__(self, inner):
         super().__init__()
         self.inner = inner
-        self.noted = []
+        self.losses = []
 
     def loss(self, x, y):
         loss = cross_entropy(self.inner(x), y)
-        self.noted.append(loss.detach().clone())  # pfl scales the loss in place
+        self.losses.append(loss.detach().clone())  # pfl scales the loss in place
         return loss
 
     def metrics(self, x, y):
         return {}
 
 
-class Unjudged(PyTorchModel):
+class ModelWithoutEvaluation(PyTorchModel):
     """Skips the evaluation before and after training that pfl makes in its first round."""
 
-    def evaluate(self, *given):
+    def evaluate(self, *args):
         return Metrics()
 
 
-class WriteDiary(TrainingProcessCallback):
-    """Ends the diary's round when pfl ends its own."""
+class LogRounds(TrainingProcessCallback):
+    """Ends the log's round when pfl ends its own."""
 
-    def __init__(self, module, diary):
-        self.module, self.diary = module, diary
+    def __init__(self, module, log):
+        self.module, self.log = module, log
 
     def after_central_iteration(self, aggregate_metrics, model, *, central_iteration):
-        self.diary.end_round(sum(self.module.noted) / len(self.module.noted))
-        self.module.noted.clear()
+        self.log.end_round(sum(self.module.losses) / len(self.module.losses))
+        self.module.losses.clear()
         return False, Metrics()
 
 
@@ -62,19 +62,19 @@ def federated(shards):
     return FederatedDataset(users.__getitem__, MinimizeReuseUserSampler(range(len(users))))
 
 
-def run(work, diary):
-    module, data = NotedLoss(work.model()), federated(work.shards())
+def run(workload, log):
+    module, data = RecordedLossModel(workload.model()), federated(workload.shards())
     central = torch.optim.SGD(module.parameters(), lr=1.0)
     FederatedAveraging().run(
         NNAlgorithmParams(
-            central_num_iterations=work.rounds,
-            evaluation_frequency=work.rounds,
-            train_cohort_size=work.devices,
+            central_num_iterations=workload.rounds,
+            evaluation_frequency=workload.rounds,
+            train_cohort_size=workload.devices,
             val_cohort_size=None,
         ),
         SimulatedBackend(training_data=data, val_data=data),
-        Unjudged(module, torch.optim.SGD, central),
+        ModelWithoutEvaluation(module, torch.optim.SGD, central),
         NNTrainHyperParams(local_num_epochs=1, local_learning_rate=ALPHA, local_batch_size=None),
-        callbacks=[WriteDiary(module, diary)],
+        callbacks=[LogRounds(module, log)],
         send_metrics_to_platform=False,
     )

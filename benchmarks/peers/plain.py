@@ -3,13 +3,13 @@
 import torch
 from torch.nn.functional import cross_entropy
 
-from peers.work import ALPHA
+from peers.workload import ALPHA
 
 
-def run(work, diary):
-    model, shards = work.model(), work.shards()
+def run(workload, log):
+    model, shards = workload.model(), workload.shards()
     optimizer = torch.optim.SGD(model.parameters(), lr=ALPHA)
-    for _ in range(work.rounds):
+    for _ in range(workload.rounds):
         optimizer.zero_grad()
         total = torch.zeros(())
         for x, y in shards:
@@ -17,4 +17,4 @@ def run(work, diary):
             loss.backward()  # gradients of all devices add up
             total += loss.detach()
         optimizer.step()
-        diary.end_round(total)
+        log.end_round(total)

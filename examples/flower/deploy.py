@@ -25,7 +25,9 @@ def main(settings: list[str]) -> None:
         config.setdefault("folder", str(Path(folder) / "run"))
         print(f"starting a SuperLink and {DEVICES} SuperNodes on 127.0.0.1", flush=True)
         with federation(DEVICES, Path(folder) / "federation") as running:
-            running.run(HERE, config, SECONDS, show=lambda text: print(text, end="", flush=True))
+            running.run(
+                HERE, config, SECONDS, on_output=lambda text: print(text, end="", flush=True)
+            )
         print("stopped the SuperLink and the SuperNodes")
         records = read_records(Path(str(config["folder"])))
     if not records:
@@ -50,13 +52,13 @@ def summary(records: list[Record]) -> str:
     sent = sum(record.uplink_bytes for record in records)
     uploads, skips = (sum(getattr(r, kind) for r in records) for kind in ("uploads", "skips"))
     coordinates = sum(weights.numel() for weights in make_model().parameters())
-    whole = len(pack(Packet(0, Dense(torch.zeros(coordinates))))) * DEVICES * len(records)
+    dense = len(pack(Packet(0, Dense(torch.zeros(coordinates))))) * DEVICES * len(records)
     return (
         f"{len(records)} rounds, {DEVICES} devices, {coordinates:,} coordinates, accuracy "
         f"{records[-1].metrics['accuracy']:.2f}\n"
         f"  devices sent   {sent:>9,} bytes: {uploads} uploads, {skips} skips\n"
-        f"  uncompressed   {whole:>9,} bytes: as in FedAvg, every device, every round, float32\n"
-        f"  that is {whole / sent:.1f} times less; what Flower puts around a frame is in neither"
+        f"  uncompressed   {dense:>9,} bytes: as in FedAvg, every device, every round, float32\n"
+        f"  that is {dense / sent:.1f} times less; what Flower puts around a frame is in neither"
     )
 
 

@@ -34,12 +34,12 @@ server = ServerApp()
 
 @server.main()
 def main(grid: Grid, context: Context) -> None:
-    whole = aquila.problem(make_model(), [DATA.train], DATA.test)
+    problem = aquila.problem(make_model(), [DATA.train], DATA.test)
     aquila.flower.strategy(
         make_method(context),
-        whole.theta0,
+        problem.theta0,
         devices=DEVICES,
         rounds=int(context.run_config["rounds"]),
         checkpoint_folder=str(context.run_config["folder"]) or None,
-        evaluate=lambda theta: {"accuracy": whole.evaluate(theta)["test_accuracy"]},
+        evaluate=lambda theta: {"accuracy": problem.evaluate(theta)["test_accuracy"]},
     ).start(grid)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from aquila.core.packet import WireError as WireError
     from aquila.methods import METHODS as METHODS
     from aquila.methods import create as create
-    from aquila.runtime.finite import NonFiniteError as NonFiniteError
+    from aquila.runtime.nan_guard import NonFiniteError as NonFiniteError
     from aquila.sim.link import Link as Link
     from aquila.sim.loop import Simulation as Simulation
     from aquila.sim.module import Problem as Problem
@@ -33,7 +33,7 @@ _HOMES = {
     "Fleet": "aquila.core.fleet",
     "Method": "aquila.core.method",
     "WireError": "aquila.core.packet",
-    "NonFiniteError": "aquila.runtime.finite",
+    "NonFiniteError": "aquila.runtime.nan_guard",
     "Link": "aquila.sim.link",
     "Simulation": "aquila.sim.loop",
     "Problem": "aquila.sim.module",

@@ -10,12 +10,12 @@ from functools import partial
 import pytest
 import torch
 
-from aquila.cli.spec import parse_spec
+from aquila.cli.method_spec import parse_method_spec
 from aquila.core.packet import Packet
 from aquila.core.quantize import midrise
 from aquila.core.wire import pack
 from aquila.methods import METHODS
-from terminal import mistake, output
+from helpers.command_line import error_line, output
 
 
 def test_help_does_not_wait_for_torch():
@@ -89,7 +89,7 @@ def test_compare_goes_on_when_a_method_diverges(tmp_path):
 def test_compare_looks_at_all_folders_before_it_trains(tmp_path):
     output("compare", "-m", "laq", "--rounds", "2", "--out", str(tmp_path))
     both = ("compare", "-m", "qsgd", "-m", "laq", "--rounds", "2", "--out", str(tmp_path))
-    assert "already holds a run" in mistake(*both)
+    assert "already holds a run" in error_line(*both)
     assert not (tmp_path / "qsgd").exists()
 
 
@@ -100,7 +100,7 @@ def test_a_resumed_run_counts_what_was_sent_before(tmp_path):
     resumed = output("run", "-m", "qsgd", "--rounds", "8", *out, "--resume").splitlines()
     last = [[line for line in text if "round 8/8" in line] for text in (whole, resumed)]
     assert last[0] == last[1]
-    assert "already holds 8 rounds" in mistake(
+    assert "already holds 8 rounds" in error_line(
         "run", "-m", "qsgd", "--rounds", "4", *out, "--resume"
     )
     output("run", "-m", "laq", "--rounds", "2", *out, "--overwrite")
@@ -131,17 +131,19 @@ def test_a_share_of_the_devices_and_a_limit_on_memory_may_be_asked_for(tmp_path)
     )  # fmt: skip
     lines = (tmp_path / "records.jsonl").read_text().splitlines()
     assert [len(json.loads(line)["uplink"]) for line in lines] == [3, 3]
-    assert "participation must be a number > 0 and <= 1, not '0'" in mistake(
+    assert "participation must be a number > 0 and <= 1, not '0'" in error_line(
         "run", "--participation", "0"
     )
 
 
 def test_differences_of_models_may_be_asked_for(tmp_path):
-    output("run", "--rounds", "3", "--downlink", "0.5", "--out", str(tmp_path))
+    output("run", "--rounds", "3", "--downlink-error", "0.5", "--out", str(tmp_path))
     lines = (tmp_path / "records.jsonl").read_text().splitlines()
     first, *others = [json.loads(line)["downlink_bytes"] for line in lines]
     assert max(others) < 0.2 * first
-    assert "downlink must be a number from 0 to 0.99, not '1'" in mistake("run", "--downlink", "1")
+    assert "downlink_error must be a number from 0 to 0.99, not '1'" in error_line(
+        "run", "--downlink-error", "1"
+    )
 
 
 def test_ctrl_c_leaves_a_run_that_goes_on(tmp_path):
@@ -168,7 +170,7 @@ def test_ctrl_c_leaves_a_run_that_goes_on(tmp_path):
 def test_compare_keeps_old_runs_unless_told(tmp_path):
     arguments = ("compare", "-m", "fedsgd", "--rounds", "2", "--out", str(tmp_path))
     output(*arguments)
-    said = mistake(*arguments)
+    said = error_line(*arguments)
     assert all(option in said for option in ("--resume", "--overwrite", "--out"))
     output(*arguments, "--overwrite")
     output(*arguments, "--resume")
@@ -179,15 +181,15 @@ def test_a_refused_command_leaves_the_folder_as_it_was(tmp_path):
     output(*first)
     before = (tmp_path / "run.json").read_text(), (tmp_path / "split.json").read_text()
     other = (*first, "--split", "iid", "--seed", "4")
-    assert "already holds a run" in mistake(*other)
-    assert "of another run" in mistake(*other, "--resume")
+    assert "already holds a run" in error_line(*other)
+    assert "of another run" in error_line(*other, "--resume")
     assert before == ((tmp_path / "run.json").read_text(), (tmp_path / "split.json").read_text())
 
 
 def test_options_reach_the_run(tmp_path):
     text = output(
         "run", "--rounds", "4", "--work", "epochs", "--batch-size", "16", "--epochs", "2",
-        "--loss-rate", "0.5", "--devices", "5", "--seed", "3", "--out", str(tmp_path),
+        "--uplink-loss", "0.5", "--devices", "5", "--seed", "3", "--out", str(tmp_path),
     )  # fmt: skip
     assert "5 devices" in text
     records = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]
@@ -222,7 +224,7 @@ def test_experiments_come_from_files(tmp_path):
 def test_mistakes_in_files_are_named(tmp_path, content, problem):
     file = tmp_path / "mine.toml"
     file.write_text(content)
-    assert problem in mistake("run", str(file))
+    assert problem in error_line("run", str(file))
 
 
 def test_frame_prints_what_a_frame_holds(tmp_path):
@@ -241,47 +243,47 @@ def test_frame_of_a_skip(tmp_path):
 
 
 def test_mistakes_get_one_clear_sentence(tmp_path):
-    assert "did you mean 'aquila'" in mistake("run", "-m", "aqila")
-    assert "did you mean 'aquila_lots'" in mistake("run", "-m", "AQUILA_LOTS")
-    assert "name it with --out" in mistake("run", "--resume")
-    assert "loss_rate must be a number from 0 to 0.99" in mistake("run", "--loss-rate", "1")
-    assert "no parameter 'bitz'; did you mean 'bits'" in mistake("run", "-m", "laq:bitz=3")
-    assert "bits must be a whole number from 2 to 31, not '99'" in mistake(
+    assert "did you mean 'aquila'" in error_line("run", "-m", "aqila")
+    assert "did you mean 'aquila_dither'" in error_line("run", "-m", "AQUILA_DITHER")
+    assert "name it with --out" in error_line("run", "--resume")
+    assert "uplink_loss must be a number from 0 to 0.99" in error_line("run", "--uplink-loss", "1")
+    assert "no parameter 'bitz'; did you mean 'bits'" in error_line("run", "-m", "laq:bitz=3")
+    assert "bits must be a whole number from 2 to 31, not '99'" in error_line(
         "run", "-m", "laq:bits=99"
     )
-    assert "level_rule must be one of paper, tight" in mistake(
+    assert "level_rule must be one of paper, tight" in error_line(
         "run", "-m", "aquila:level_rule=best"
     )
-    assert "not of the form parameter=value" in mistake("run", "-m", "laq:bits")
-    assert "do not share out" in mistake("run", "--devices", "7")
-    assert "no method 'x'" in mistake("methods", "x")
-    assert "no method 'x'" in mistake("compare", "-m", "x")
-    assert "laq is given twice" in mistake("compare", "-m", "laq", "-m", "laq")
-    assert "rounds must be a whole number >= 1, not '0'" in mistake("run", "--rounds", "0")
-    assert "on_nan must be one of stop, skip" in mistake("run", "--on-nan", "pray")
-    assert "no data set 'digit'; did you mean 'digits'" in mistake("run", "--data", "digit")
-    assert "no model 'mpl'; did you mean 'mlp'" in mistake("run", "--model", "mpl")
-    assert "laq is no experiment file; methods go after --method" in mistake("run", "laq")
-    assert "widths must be numbers" in mistake("run", "--widths", "wide")
-    assert "there is no experiment file no.toml" in mistake("run", "no.toml")
-    assert "cnn needs images, but digits holds vectors of 64" in mistake("run", "--model", "cnn")
-    assert "transformer needs texts" in mistake("run", "--model", "transformer")
-    assert "augment needs images" in mistake("run", "--augment", "true")
+    assert "not of the form parameter=value" in error_line("run", "-m", "laq:bits")
+    assert "do not share out" in error_line("run", "--devices", "7")
+    assert "no method 'x'" in error_line("methods", "x")
+    assert "no method 'x'" in error_line("compare", "-m", "x")
+    assert "laq is given twice" in error_line("compare", "-m", "laq", "-m", "laq")
+    assert "rounds must be a whole number >= 1, not '0'" in error_line("run", "--rounds", "0")
+    assert "on_nan must be one of stop, skip" in error_line("run", "--on-nan", "pray")
+    assert "no data set 'digit'; did you mean 'digits'" in error_line("run", "--data", "digit")
+    assert "no model 'mpl'; did you mean 'mlp'" in error_line("run", "--model", "mpl")
+    assert "laq is no experiment file; methods go after --method" in error_line("run", "laq")
+    assert "widths must be numbers" in error_line("run", "--widths", "wide")
+    assert "there is no experiment file no.toml" in error_line("run", "no.toml")
+    assert "cnn needs images, but digits holds vectors of 64" in error_line("run", "--model", "cnn")
+    assert "transformer needs texts" in error_line("run", "--model", "transformer")
+    assert "augment needs images" in error_line("run", "--augment", "true")
     text = ("run", "--data", "synthetic_wikitext2", "--split", "iid")
-    assert "mlp needs numbers, but synthetic_wikitext2 holds texts" in mistake(*text)
-    assert "rounds must be a whole number" in mistake("run", "--rounds", "5-")
-    assert "from 1e-09 to 1e+09" in mistake("run", "--alpha", "1e300")
+    assert "mlp needs numbers, but synthetic_wikitext2 holds texts" in error_line(*text)
+    assert "rounds must be a whole number" in error_line("run", "--rounds", "5-")
+    assert "from 1e-09 to 1e+09" in error_line("run", "--alpha", "1e300")
     (tmp_path / "file").write_text("")
-    assert "is a file, not a folder" in mistake("run", "--out", str(tmp_path / "file"))
-    assert "does not exist" in mistake("frame", str(tmp_path / "none"))
+    assert "is a file, not a folder" in error_line("run", "--out", str(tmp_path / "file"))
+    assert "does not exist" in error_line("frame", str(tmp_path / "none"))
     garbage = tmp_path / "garbage"
     garbage.write_bytes(b"hello" * 20)
-    assert "not a frame" in mistake("frame", str(garbage))
-    assert "device 0, round" in mistake("run", "-m", "fedsgd:alpha=1e9", "--rounds", "9")
+    assert "not a frame" in error_line("frame", str(garbage))
+    assert "device 0, round" in error_line("run", "-m", "fedsgd:alpha=1e9", "--rounds", "9")
 
 
 def test_specs():
-    spec = parse_spec("laq: bits=5, xi=0.1")
+    spec = parse_method_spec("laq: bits=5, xi=0.1")
     assert (spec.name, spec.parameters) == ("laq", {"bits": "5", "xi": "0.1"})
     assert spec.label == "laq bits=5 xi=0.1"
-    assert parse_spec("fedsgd").label == "fedsgd"
+    assert parse_method_spec("fedsgd").label == "fedsgd"

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from aquila.tasks import store
+from aquila.tasks import data_store
 from aquila.tasks.sources import SOURCES, Download, Source
-from official import isolate, write_cifar10, write_wikitext2
-from terminal import mistake, output
+from helpers.command_line import error_line, output
+from helpers.dataset_files import isolate_data_folders, write_cifar10, write_wikitext2
 
 CONTENT = b"a small data set"
 CHECKSUM = "md5:" + hashlib.md5(CONTENT).hexdigest()
@@ -19,7 +19,7 @@ CHECKSUM = "md5:" + hashlib.md5(CONTENT).hexdigest()
 @pytest.fixture(autouse=True)
 def named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """The folder that $AQUILA_DATA names, in a world that holds nothing else."""
-    return isolate(monkeypatch, tmp_path)
+    return isolate_data_folders(monkeypatch, tmp_path)
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
         path.write_bytes(CONTENT)
         progress(len(CONTENT), len(CONTENT))  # type: ignore[operator]
 
-    monkeypatch.setattr(store, "download", download)
+    monkeypatch.setattr(data_store, "download", download)
 
 
 def row(text: str, name: str) -> str:
@@ -59,13 +59,13 @@ def test_the_table_tells_what_is_here_and_what_is_right(tiny: None, named: Path)
 
 
 def test_verify(tiny: None, named: Path) -> None:
-    assert "is not here: run `aquila data fetch tiny`" in mistake("data", "verify", "tiny")
+    assert "is not here: run `aquila data fetch tiny`" in error_line("data", "verify", "tiny")
     (named / "tiny").mkdir(parents=True)
     (named / "tiny" / "file").write_bytes(CONTENT)
     assert output("data", "verify", "tiny") == f"Tiny in {named / 'tiny'} is as published\n"
     (named / "tiny" / "file").write_bytes(b"damaged")
-    assert "is not as published: file" in mistake("data", "verify", "tiny")
-    assert "did you mean 'cifar100'" in mistake("data", "verify", "cifar1000")
+    assert "is not as published: file" in error_line("data", "verify", "tiny")
+    assert "did you mean 'cifar100'" in error_line("data", "verify", "cifar1000")
 
 
 def test_fetch_tells_where_the_data_went(tiny: None, named: Path, tmp_path: Path) -> None:
@@ -84,8 +84,8 @@ def test_fetch_without_a_network_gives_one_sentence(
     def download(*_: object) -> None:
         raise ConnectionError("http://nowhere cannot be reached: no network")
 
-    monkeypatch.setattr(store, "download", download)
-    assert "no network; or get the file elsewhere" in mistake("data", "fetch", "tiny")
+    monkeypatch.setattr(data_store, "download", download)
+    assert "no network; or get the file elsewhere" in error_line("data", "fetch", "tiny")
 
 
 def test_split_draws_and_tells_the_sizes(tmp_path: Path, named: Path) -> None:
@@ -110,11 +110,11 @@ def test_the_seed_decides_the_split(tmp_path: Path) -> None:
 
 
 def test_mistakes_get_one_clear_sentence(named: Path) -> None:
-    assert "did you mean 'digits'" in mistake("data", "split", "digit", "iid")
-    assert "did you mean 'iid'" in mistake("data", "split", "digits", "idd")
-    assert "is not of the form classes:COUNT" in mistake("data", "split", "digits", "classes")
-    assert "1437 samples cannot be shared out to 0 devices" in mistake(
+    assert "did you mean 'digits'" in error_line("data", "split", "digit", "iid")
+    assert "did you mean 'iid'" in error_line("data", "split", "digits", "idd")
+    assert "is not of the form classes:COUNT" in error_line("data", "split", "digits", "classes")
+    assert "1437 samples cannot be shared out to 0 devices" in error_line(
         "data", "split", "digits", "iid", "--devices", "0"
     )
-    assert "CIFAR-10 is not here" in mistake("data", "split", "cifar10", "iid")
-    assert "no data set 'x' to fetch" in mistake("data", "fetch", "x")
+    assert "CIFAR-10 is not here" in error_line("data", "split", "cifar10", "iid")
+    assert "no data set 'x' to fetch" in error_line("data", "fetch", "x")

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from terminal import call, mistake, output
+from helpers.command_line import error_line, invoke, output
 
 BLOCKED = """
 import sys
@@ -28,7 +28,7 @@ def need_extra() -> None:
     pytest.importorskip("cryptography", reason="not installed: pip install 'aquila-fl[flower]'")
 
 
-@pytest.mark.parametrize("command", ["init", "renew", "rekey", "gate"])
+@pytest.mark.parametrize("command", ["init", "renew", "rekey", "proxy"])
 def test_help_needs_no_extra(command):
     assert without_extra("deploy", command, "--help").returncode == 0
 
@@ -56,7 +56,7 @@ def test_init_tells_what_to_type_next(tmp_path):
 
 def test_insecure_must_be_typed_and_is_warned_of(tmp_path):
     need_extra()
-    result = call("deploy", "init", str(tmp_path / "fed"), "--devices", "1", "--insecure")
+    result = invoke("deploy", "init", str(tmp_path / "fed"), "--devices", "1", "--insecure")
     assert result.exit_code == 0
     assert "Warning: insecure: nothing is encrypted" in result.stderr
     assert "register" not in result.stdout
@@ -71,16 +71,16 @@ def test_insecure_must_be_typed_and_is_warned_of(tmp_path):
     ],
 )
 def test_mistakes_write_nothing(tmp_path, arguments, said):
-    assert said in mistake("deploy", "init", str(tmp_path / "fed"), *arguments)
+    assert said in error_line("deploy", "init", str(tmp_path / "fed"), *arguments)
     assert not (tmp_path / "fed").exists()
 
 
 def test_a_folder_in_use(tmp_path):
     need_extra()
     (tmp_path / "notes").write_text("mine")
-    said = mistake("deploy", "init", str(tmp_path), "--devices", "1")
+    said = error_line("deploy", "init", str(tmp_path), "--devices", "1")
     assert "is not empty" in said
-    assert "notes" in mistake("deploy", "init", str(tmp_path), "--devices", "1", "--overwrite")
+    assert "notes" in error_line("deploy", "init", str(tmp_path), "--devices", "1", "--overwrite")
     assert (tmp_path / "notes").read_text() == "mine"
 
 
@@ -92,14 +92,16 @@ def test_renew_and_rekey(tmp_path):
     assert "device-0 holds a new key" in output("deploy", "rekey", folder, "0")
     assert "device-1 holds a new device" in output("deploy", "rekey", folder, "1")
     assert "register.sh keys/device-1.pub" in output("deploy", "rekey", folder, "1")
-    assert "not 9" in mistake("deploy", "rekey", folder, "9")
+    assert "not 9" in error_line("deploy", "rekey", folder, "9")
 
 
 def test_renewing_nothing(tmp_path):
     need_extra()
-    assert "holds no federation" in mistake("deploy", "renew", str(tmp_path / "none"))
+    assert "holds no federation" in error_line("deploy", "renew", str(tmp_path / "none"))
 
 
-def test_the_gate_wants_certificates():
-    said = mistake("deploy", "gate", "--listen", "127.0.0.1", "--port", "1", "--to", "127.0.0.1:2")
+def test_the_proxy_needs_certificates():
+    said = error_line(
+        "deploy", "proxy", "--listen", "127.0.0.1", "--port", "1", "--superlink", "127.0.0.1:2"
+    )
     assert "needs --ssl-ca-certfile, --ssl-certfile and --ssl-keyfile" in said

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from made_records import made_record, made_run
-from terminal import call, mistake, output
+from helpers.command_line import error_line, invoke, output
+from helpers.fake_records import fake_record, write_fake_run
 
 RESULTS = str(Path(__file__).parent.parent.parent / "results")
 
@@ -18,7 +18,7 @@ def test_tables_are_printed_with_what_was_run(number, rows):
 
 @pytest.mark.parametrize("form", ["--csv", "--markdown"])
 def test_other_forms(tmp_path, form):
-    made_run(tmp_path / "run", "aquila", [made_record(n) for n in range(200)])
+    write_fake_run(tmp_path / "run", "aquila", [fake_record(n) for n in range(200)])
     text = output("table", "2", "--results", str(tmp_path), form)
     assert text.endswith("\n")
     assert "aquila" in text
@@ -32,7 +32,7 @@ def test_help_says_by_what_a_run_belongs_to_a_row():
 
 
 def test_mistakes_get_one_clear_sentence(tmp_path):
-    assert "there is no folder" in mistake("table", "2", "--results", str(tmp_path / "none"))
-    assert "'4' is not one of '2', '3'" in call("table", "4").output
-    assert "there is no folder" in mistake("figures", str(tmp_path / "none"))
-    assert "there is no run in" in mistake("figures", str(tmp_path))
+    assert "there is no folder" in error_line("table", "2", "--results", str(tmp_path / "none"))
+    assert "'4' is not one of '2', '3'" in invoke("table", "4").output
+    assert "there is no folder" in error_line("figures", str(tmp_path / "none"))
+    assert "there is no run in" in error_line("figures", str(tmp_path))

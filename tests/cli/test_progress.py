@@ -16,8 +16,8 @@ import time
 import pytest
 from rich.console import Console
 
-from aquila.cli.progress import Watch
-from made_records import made_record
+from aquila.cli.progress import ProgressDisplay
+from helpers.fake_records import fake_record
 
 COLUMNS = 80
 HIDE, SHOW = b"\x1b[?25l", b"\x1b[?25h"
@@ -26,12 +26,12 @@ COLOR = re.compile(rb"\x1b\[[0-9;]*3[0-7]m")
 
 def watched(width: int = 120, **options: object) -> str:
     text = io.StringIO()
-    watch = Watch(Console(file=text, width=width, **options), rounds=8, label_width=6)
+    display = ProgressDisplay(Console(file=text, width=width, **options), rounds=8, label_width=6)
     for label in ("laq", "aquila"):
-        with watch.run(label) as (_, show):
-            for round in range(8):
-                show(made_record(round))
-    watch.say("aquila", "done [at last]")
+        with display.show_run(label) as (_, show):
+            for round_number in range(8):
+                show(fake_record(round_number))
+    display.print_message("aquila", "done [at last]")
     return text.getvalue()
 
 
@@ -69,11 +69,13 @@ def test_no_color_is_respected(monkeypatch):
 
 def test_a_run_that_fails_gives_the_cursor_back():
     text = io.StringIO()
-    watch = Watch(Console(file=text, force_terminal=True, width=80), rounds=8, label_width=3)
+    display = ProgressDisplay(
+        Console(file=text, force_terminal=True, width=80), rounds=8, label_width=3
+    )
 
     def interrupted() -> None:
-        with watch.run("laq") as (_, show):
-            show(made_record(0))
+        with display.show_run("laq") as (_, show):
+            show(fake_record(0))
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

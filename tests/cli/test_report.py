@@ -7,8 +7,8 @@ import pytest
 
 from aquila.cli.reproduce import command_lines
 from aquila.sim.setting import Setting
-from recorded import write_comparison, write_run
-from terminal import mistake, output
+from helpers.command_line import error_line, output
+from helpers.run_folders import write_comparison, write_run
 
 
 def test_a_page_is_written_into_the_first_folder(tmp_path):
@@ -37,12 +37,12 @@ def test_a_page_of_several_folders_goes_where_it_should(tmp_path):
 def test_a_folder_of_no_use_is_answered_in_one_sentence(tmp_path, content, sentence):
     if content is not None:
         (tmp_path / "records.jsonl").write_bytes(content)
-    assert sentence in mistake("report", str(tmp_path))
+    assert sentence in error_line("report", str(tmp_path))
 
 
 def test_no_folder_is_a_mistake(tmp_path):
-    assert "DIR" in mistake("report")
-    assert "is not a folder" in mistake("report", str(tmp_path / "nowhere"))
+    assert "DIR" in error_line("report")
+    assert "is not a folder" in error_line("report", str(tmp_path / "nowhere"))
 
 
 def test_compare_ends_with_a_report_of_its_own_runs(tmp_path):
@@ -71,11 +71,13 @@ def test_the_command_lines_make_the_same_runs(tmp_path):
 
 
 def test_parameters_that_an_experiment_gave_are_on_the_command_line():
-    setting = Setting(alpha=0.1, fuse=True).to_dict()
+    setting = Setting(alpha=0.1, compile_model=True).to_dict()
     given = {"alpha": 0.1, "beta": 0.5, "b_min": 1, "level_rule": "paper", "work": "gradient"}
     facts = {"method": "aquila", "parameters": given, **setting}
     line, last = command_lines([facts])
-    assert line == "aquila run -m aquila:beta=0.5 --alpha 0.1 --fuse true --out runs/again/1"
+    assert (
+        line == "aquila run -m aquila:beta=0.5 --alpha 0.1 --compile-model true --out runs/again/1"
+    )
     assert last == "aquila report runs/again"
 
 

@@ -8,13 +8,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import reader
 from aquila.core.innovation import aquila_level, measure
 from aquila.core.packet import Codes, Packet, code_dtype
-from aquila.core.quantize import dither, levels_of_width, midrise
+from aquila.core.quantize import levels_for_bits, midrise, stochastic_round
 from aquila.core.random import Key
 from aquila.core.wire import pack, packed_size
 from aquila.native import coder
+from helpers import frame_reader
 
 WIDTHS = range(1, 33)
 MILLION = 1_000_000
@@ -42,8 +42,8 @@ def assert_survives(codes, bits):
 
 
 def read_by_second_reader(body, count, bits):
-    source = reader.Source(body)
-    codes, segments = reader.read_segments(source, count, bits)
+    source = frame_reader.Source(body)
+    codes, segments = frame_reader.read_segments(source, count, bits)
     assert source.place == 8 * len(body)
     return codes, segments
 
@@ -154,7 +154,7 @@ def test_every_mode_is_chosen_for_narrow_and_for_wide_codes():
             _, segments = read_by_second_reader(encoded(codes, bits), len(codes), bits)
             chosen |= {(bits, mode) for mode, _ in segments}
     narrow = {(8, mode) for mode in range(5)}
-    assert chosen == narrow | {(12, mode) for mode in range(5) if mode != reader.DIRECT}
+    assert chosen == narrow | {(12, mode) for mode in range(5) if mode != frame_reader.DIRECT}
 
 
 @pytest.mark.parametrize("bits", [9, 12, 15])
@@ -218,7 +218,7 @@ def zero_level(v, k):
 QUANTIZERS = {
     "aquila": aquila,
     "aquila, b_min 2": lambda v: aquila(v, 2),
-    "qsgd 6 bits": lambda v: dither(v, levels_of_width(6), Key((1,))),
+    "qsgd 6 bits": lambda v: stochastic_round(v, levels_for_bits(6), Key((1,))),
     "laq 6 bits": lambda v: midrise(v, 6),
     **{f"zero level, {k} rms": lambda v, k=k: zero_level(v, k) for k in (1, 2, 4, 6)},
 }
@@ -267,7 +267,7 @@ def test_symbols_take_as_many_bytes_as_with_a_reference_coder(scale):
     reference = constriction.stream.stack.AnsCoder()
     reference.encode_reverse(codes.astype(np.int32), model)
     body = coder.encode(codes, 6)
-    assert body[0] == reader.DIRECT
+    assert body[0] == frame_reader.DIRECT
     assert len(body) <= 1.01 * 4 * len(reference.get_compressed()) + 64
 
 

@@ -16,11 +16,11 @@ SLICES = (
 )
 
 
-def small_fleet(last=3, device="cpu"):
-    return Fleet(DIMENSION, [0, 1, 1, 2, 0, last], SLICES, device)
+def small_fleet(last=3, torch_device="cpu"):
+    return Fleet(DIMENSION, [0, 1, 1, 2, 0, last], SLICES, torch_device)
 
 
-def vectors_of(fleet, devices, dtype=torch.float32):
+def random_vectors(fleet, devices, dtype=torch.float32):
     generator = torch.Generator().manual_seed(5)
     return {
         device: torch.randn(fleet.dimension_of(device), generator=generator, dtype=dtype)
@@ -28,21 +28,21 @@ def vectors_of(fleet, devices, dtype=torch.float32):
     }
 
 
-def held_by(fleet, device):
-    held = fleet.slices[fleet.groups[device]]
-    return list(range(fleet.dimension)) if held is None else held.tolist()
+def coordinates_of(fleet, device):
+    indices = fleet.slices[fleet.groups[device]]
+    return list(range(fleet.dimension)) if indices is None else indices.tolist()
 
 
 def slow_mean(fleet, vectors, weights):
     result = []
     for coordinate in range(fleet.dimension):
         total = weight = 0.0
-        for device, share in weights.items():
-            held = held_by(fleet, device)
-            if coordinate in held:
-                weight += share
+        for device, part in weights.items():
+            indices = coordinates_of(fleet, device)
+            if coordinate in indices:
+                weight += part
                 if device in vectors:
-                    total += share * float(vectors[device][held.index(coordinate)])
+                    total += part * float(vectors[device][indices.index(coordinate)])
         result.append(total / weight if weight else 0.0)
     return np.array(result)
 
@@ -62,17 +62,17 @@ def fleet(request):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("present", [[0, 1, 2, 3, 4, 5], [1, 3, 4], [2], []])
-def test_share_divides_by_all_holders(fleet, present, dtype):
-    vectors = vectors_of(fleet, present, dtype)
+def test_mean_over_holders_divides_by_all_holders(fleet, present, dtype):
+    vectors = random_vectors(fleet, present, dtype)
     expected = slow_mean(fleet, vectors, dict.fromkeys(fleet.devices, 1.0))
-    share = fleet.share(vectors.items())
-    assert share.dtype == torch.float64
-    np.testing.assert_allclose(share.numpy(), expected, rtol=1e-12, atol=1e-15)
+    mean = fleet.mean_over_holders(vectors.items())
+    assert mean.dtype == torch.float64
+    np.testing.assert_allclose(mean.numpy(), expected, rtol=1e-12, atol=1e-15)
 
 
 @pytest.mark.parametrize("present", [[0, 1, 2, 3, 4, 5], [1, 3, 4], [2], []])
 def test_mean_divides_by_the_weight_of_holders_asked(fleet, present):
-    vectors = vectors_of(fleet, present, torch.float64)
+    vectors = random_vectors(fleet, present, torch.float64)
     weights = {0: 0.5, 1: 2.0, 2: 3.0, 3: 0.25, 4: 7.0} | dict.fromkeys(present, 1.5)
     expected = slow_mean(fleet, vectors, weights)
     mean = fleet.mean(vectors.items(), weights)
@@ -87,8 +87,8 @@ def test_a_weight_without_a_vector_counts_as_zero():
 
 def test_coordinates_that_nobody_holds_average_to_zero():
     fleet = FLEETS["coordinates nobody holds"]
-    vectors = vectors_of(fleet, fleet.devices)
-    assert fleet.share(vectors.items())[5:].tolist() == [0.0, 0.0]
+    vectors = random_vectors(fleet, fleet.devices)
+    assert fleet.mean_over_holders(vectors.items())[5:].tolist() == [0.0, 0.0]
     assert fleet.mean(vectors.items(), dict.fromkeys(fleet.devices, 2.0))[5:].tolist() == [0, 0]
 
 
@@ -104,14 +104,14 @@ def test_a_vector_needs_a_weight():
 def test_small_terms_are_not_lost_beside_large_ones():
     fleet = Fleet.uniform(1, 3)
     vectors = [torch.tensor([x]) for x in (1e8, 1.0, -1e8)]
-    assert fleet.share(enumerate(vectors)).item() == pytest.approx(1 / 3, rel=1e-12)
+    assert fleet.mean_over_holders(enumerate(vectors)).item() == pytest.approx(1 / 3, rel=1e-12)
 
 
 def test_summing_changes_no_vector():
     fleet = small_fleet()
-    vectors = vectors_of(fleet, fleet.devices)
+    vectors = random_vectors(fleet, fleet.devices)
     before = {device: vector.clone() for device, vector in vectors.items()}
-    fleet.share(vectors.items())
+    fleet.mean_over_holders(vectors.items())
     fleet.mean(vectors.items(), dict.fromkeys(fleet.devices, 2.0))
     assert all(torch.equal(vectors[device], before[device]) for device in fleet.devices)
 
@@ -139,38 +139,40 @@ def test_dimensions_and_devices():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 def test_averages_on_a_gpu_are_those_on_the_cpu():
     fleet = small_fleet()
-    vectors = vectors_of(fleet, fleet.devices)
-    there = small_fleet(device="cuda")
-    on_gpu = there.share((device, vector.cuda()) for device, vector in vectors.items())
+    vectors = random_vectors(fleet, fleet.devices)
+    there = small_fleet(torch_device="cuda")
+    on_gpu = there.mean_over_holders((device, vector.cuda()) for device, vector in vectors.items())
     assert on_gpu.is_cuda
-    assert torch.equal(on_gpu.cpu(), fleet.share(vectors.items()))
+    assert torch.equal(on_gpu.cpu(), fleet.mean_over_holders(vectors.items()))
 
 
 def test_which_coordinates_some_devices_hold():
     fleet = small_fleet()
     for chosen in ([], [1], [1, 3], list(fleet.devices)):
-        held = fleet.held_by(chosen).expand(DIMENSION).tolist()
-        assert held == [any(i in held_by(fleet, m) for m in chosen) for i in range(DIMENSION)]
+        mask = fleet.coordinate_mask(chosen).expand(DIMENSION).tolist()
+        assert mask == [
+            any(i in coordinates_of(fleet, m) for m in chosen) for i in range(DIMENSION)
+        ]
 
 
-def test_fewest_holders_are_counted_where_anyone_holds():
-    assert Fleet.uniform(3, 7).fewest_holders == 7
+def test_min_holders_are_counted_where_anyone_holds():
+    assert Fleet.uniform(3, 7).min_holders == 7
     some = Fleet(4, [0, 0, 1], [torch.tensor([0, 1]), torch.tensor([0, 1, 2])])
-    assert some.fewest_holders == 1
-    assert some.taking_part(0.5).participation == 0.5
+    assert some.min_holders == 1
+    assert some.with_participation(0.5).participation == 0.5
     assert some.participation == 1
 
 
 @pytest.mark.parametrize("present", [[0, 1, 2, 3, 4, 5], [1, 3, 4], [2]])
 def test_what_a_mean_leaves_of_the_variance_of_one_device(fleet, present):
     """That of a device whose coordinates vary by one each, on average over them."""
-    left = fleet.variance_left(present)
+    left = fleet.variance_factors(present)
     for device in present:
-        held = held_by(fleet, device)
-        holders = [sum(i in held_by(fleet, m) for m in present) for i in held]
+        indices = coordinates_of(fleet, device)
+        holders = [sum(i in coordinates_of(fleet, m) for m in present) for i in indices]
         expected = np.mean([1 / n**2 for n in holders])
         assert left[fleet.groups[device]] == pytest.approx(expected, rel=1e-12)
 
 
 def test_a_group_that_is_not_there_does_not_spoil_the_others():
-    assert small_fleet().variance_left([2, 3]) == pytest.approx((1, 1, 1, 1))
+    assert small_fleet().variance_factors([2, 3]) == pytest.approx((1, 1, 1, 1))

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-import reader
 from aquila.core.packet import Codes
 from aquila.core.wire import pack, unpack
+from helpers import frame_reader
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 DOCS = Path(__file__).parents[2] / "docs" / "wire-format.md"
@@ -17,21 +17,25 @@ MAKE = runpy.run_path(str(GOLDEN / "make.py"))
 FRAMES = MAKE["descriptions"]()
 CODED = [name for name in FRAMES if name.startswith("coded")]
 SEGMENTS = {
-    "coded_by_hand": [(reader.SPARSE, 200)],
-    "coded_one_value": [(reader.SPARSE, 1000)],
-    "coded_sparse_wide": [(reader.SPARSE, 2432)],
-    "coded_direct": [(reader.DIRECT, 240)],
-    "coded_direct_four_states": [(reader.DIRECT, 1123)],
-    "coded_in_buckets": [(reader.DIRECT, 400)],
-    "coded_folded": [(reader.FOLDED, 5120)],
-    "coded_folded_wide": [(reader.FOLDED, 206)],
-    "coded_folded_four_states": [(reader.FOLDED, 542)],
-    "coded_signed": [(reader.SIGNED, 1508)],
-    "coded_signed_wide": [(reader.SIGNED, 39918)],
-    "coded_layers": [(reader.PACKED, 8192), (reader.DIRECT, 8192), (reader.SPARSE, 12002)],
+    "coded_by_hand": [(frame_reader.SPARSE, 200)],
+    "coded_one_value": [(frame_reader.SPARSE, 1000)],
+    "coded_sparse_wide": [(frame_reader.SPARSE, 2432)],
+    "coded_direct": [(frame_reader.DIRECT, 240)],
+    "coded_direct_four_states": [(frame_reader.DIRECT, 1123)],
+    "coded_in_buckets": [(frame_reader.DIRECT, 400)],
+    "coded_folded": [(frame_reader.ZIGZAG, 5120)],
+    "coded_folded_wide": [(frame_reader.ZIGZAG, 206)],
+    "coded_folded_four_states": [(frame_reader.ZIGZAG, 542)],
+    "coded_signed": [(frame_reader.SIGNED, 1508)],
+    "coded_signed_wide": [(frame_reader.SIGNED, 39918)],
+    "coded_layers": [
+        (frame_reader.PACKED, 8192),
+        (frame_reader.DIRECT, 8192),
+        (frame_reader.SPARSE, 12002),
+    ],
 }
 
-WORKED = ["codes_6_bits", "coded_by_hand", "drawn_by_hand"]
+WORKED = ["codes_6_bits", "coded_by_hand", "dithered_by_hand"]
 
 
 @pytest.fixture(params=FRAMES)
@@ -65,7 +69,7 @@ def test_a_frame_reads_as_described(name):
         return
     dtype = getattr(torch, expected["float"])
     if isinstance(vector, Codes):
-        for field in ("bits", "bucket", "lots"):
+        for field in ("bits", "bucket", "dither_seed"):
             assert getattr(vector, field) == expected[field], field
         assert vector.codes.tolist() == expected["codes"]
         assert_same_bits(vector.low, expected["low"], dtype)
@@ -82,12 +86,12 @@ def test_what_is_described_is_written_as_that_frame(name):
 
 
 def test_a_second_reader_reads_it_as_described(name):
-    described, got = FRAMES[name], reader.read(frame_of(name))
+    described, got = FRAMES[name], frame_reader.read(frame_of(name))
     for field in ("round", "ack", "answers", "refused", "fresh", "scalars"):
         assert getattr(got, field) == described[field], field
     vector = described["vector"] or {}
     assert got.double is (vector.get("float") == "float64")
-    for field in vector.keys() & {"bits", "bucket", "codes", "lots"}:
+    for field in vector.keys() & {"bits", "bucket", "codes", "dither_seed"}:
         assert getattr(got, field) == vector[field], field
     dtype = torch.float64 if got.double else torch.float32
     decoded = vector.get("decoded", vector.get("values", []))
@@ -101,7 +105,7 @@ def test_a_second_reader_reads_it_as_described(name):
 
 @pytest.mark.parametrize("name", CODED)
 def test_coded_frames_have_the_modes_that_they_stand_for(name):
-    assert reader.read(frame_of(name)).segments == SEGMENTS[name]
+    assert frame_reader.read(frame_of(name)).segments == SEGMENTS[name]
 
 
 def test_every_mode_has_a_golden_frame():
@@ -109,14 +113,14 @@ def test_every_mode_has_a_golden_frame():
 
 
 @pytest.mark.parametrize(
-    ("name", "listed"), [("drawn_by_hand", 0), ("drawn", 0), ("drawn_rare", 2)]
+    ("name", "listed"), [("dithered_by_hand", 0), ("dithered", 0), ("dithered_rare", 2)]
 )
-def test_drawn_frames_list_the_winners_that_they_stand_for(name, listed):
-    frame, got = frame_of(name), reader.read(frame_of(name))
-    assert got.kind == reader.DRAWN
+def test_dithered_frames_list_the_sent_coordinates_that_they_stand_for(name, listed):
+    frame, got = frame_of(name), frame_reader.read(frame_of(name))
+    assert got.kind == frame_reader.DITHERED
     scalars = sum(9 + len(scalar) for scalar in got.scalars)
-    seed_at = reader.HEADER.size + scalars + (8 if got.double else 4)
-    assert frame[seed_at : seed_at + 4] == got.lots.to_bytes(4, "little")
+    seed_at = frame_reader.HEADER.size + scalars + (8 if got.double else 4)
+    assert frame[seed_at : seed_at + 4] == got.dither_seed.to_bytes(4, "little")
     assert frame[seed_at + 5] == listed
 
 

@@ -53,8 +53,8 @@ def bytes_of(tensor):
 def assert_same_quantized(one, other):
     assert one.codes.dtype == other.codes.dtype
     assert bytes_of(one.codes) == bytes_of(other.codes)
-    assert bytes_of(one.moved) == bytes_of(other.moved)
-    assert (one.sent, one.error) == (other.sent, other.error)
+    assert bytes_of(one.new_memory) == bytes_of(other.new_memory)
+    assert (one.sent_squared, one.error_squared) == (other.sent_squared, other.error_squared)
 
 
 # the makes agree to the bit
@@ -134,13 +134,13 @@ def one_by_one(gradient, memory, bits):
 @STABLE
 @given(pairs(), st.integers(1, 31))
 def test_a_step_is_definition_2_coordinate_by_coordinate(pair, bits):
-    step = measure(*pair).midrise(bits)
-    assume(step is not None)
+    candidate = measure(*pair).midrise(bits)
+    assume(candidate is not None)
     codes, moved, sent, error = one_by_one(*pair, bits)
-    assert step.upload.codes.tolist() == codes
-    assert bytes_of(step.memory) == moved.tobytes()
-    assert step.sent == pytest.approx(sent, rel=1e-14, abs=1e-300)
-    assert step.error == pytest.approx(error, rel=1e-14, abs=1e-300)
+    assert candidate.upload.codes.tolist() == codes
+    assert bytes_of(candidate.memory) == moved.tobytes()
+    assert candidate.sent_squared == pytest.approx(sent, rel=1e-14, abs=1e-300)
+    assert candidate.error_squared == pytest.approx(error, rel=1e-14, abs=1e-300)
 
 
 @STABLE
@@ -148,29 +148,34 @@ def test_a_step_is_definition_2_coordinate_by_coordinate(pair, bits):
 def test_a_step_is_what_quantizing_the_difference_gives(pair, bits):
     gradient, memory = pair
     v = gradient - memory
-    step, codes = measure(gradient, memory).midrise(bits), midrise(v, bits)
-    assert (step is None) == (codes is None)
+    candidate, codes = measure(gradient, memory).midrise(bits), midrise(v, bits)
+    assert (candidate is None) == (codes is None)
     assume(codes is not None)
     dq = codes.decode()
-    assert bytes_of(step.upload.codes) == bytes_of(codes.codes)
-    assert bytes_of(step.upload.decode()) == bytes_of(dq)
-    assert bytes_of(step.memory) == bytes_of(memory + dq)
-    assert (step.sent, step.error) == (squared_norm(dq), squared_norm(v - dq))
+    assert bytes_of(candidate.upload.codes) == bytes_of(codes.codes)
+    assert bytes_of(candidate.upload.decode()) == bytes_of(dq)
+    assert bytes_of(candidate.memory) == bytes_of(memory + dq)
+    assert (candidate.sent_squared, candidate.error_squared) == (
+        squared_norm(dq),
+        squared_norm(v - dq),
+    )
 
 
 @REALS
 @pytest.mark.parametrize("bits", BITS)
 def test_codes_come_in_the_smallest_type(bits, dtype):
-    step = of(normal(1000, dtype=dtype)).midrise(bits)
-    assert step.upload.codes.dtype == code_dtype(bits)
-    assert step.upload.low.dtype == step.upload.step.dtype == step.memory.dtype == dtype
-    codes = step.upload.codes.long()
+    candidate = of(normal(1000, dtype=dtype)).midrise(bits)
+    assert candidate.upload.codes.dtype == code_dtype(bits)
+    assert (
+        candidate.upload.low.dtype == candidate.upload.step.dtype == candidate.memory.dtype == dtype
+    )
+    codes = candidate.upload.codes.long()
     assert 0 <= int(codes.min()) <= int(codes.max()) < 2**bits
 
 
 def test_an_innovation_is_known_by_its_size():
     innovation = measure(torch.tensor([1.0, -2.0, 4.0]), torch.tensor([1.0, 1.0, 0.0]))
-    assert (innovation.largest, innovation.squared, innovation.dimension) == (4.0, 25.0, 3)
+    assert (innovation.max_abs, innovation.squared_norm, innovation.dimension) == (4.0, 25.0, 3)
 
 
 def test_quantizing_leaves_gradient_and_memory_alone():
@@ -185,7 +190,7 @@ def test_quantizing_leaves_gradient_and_memory_alone():
 def test_nothing_new_has_no_step(numbers):
     vector = torch.tensor(numbers)
     innovation = measure(vector, vector.clone())
-    assert innovation.squared == 0
+    assert innovation.squared_norm == 0
     assert innovation.midrise(4) is None
     assert innovation.midrise_or_dense(32) is None
 
@@ -198,11 +203,11 @@ def test_from_32_bits_on_the_innovation_itself_is_sent():
     gradient, memory = normal(50, 1), normal(50, 2)
     innovation = measure(gradient, memory)
     assert isinstance(innovation.midrise_or_dense(31).upload, Codes)
-    step = innovation.midrise_or_dense(32)
-    assert isinstance(step.upload, Dense)
-    assert torch.equal(step.upload.decode(), gradient - memory)
-    assert torch.equal(step.memory, memory + (gradient - memory))
-    assert (step.sent, step.error) == (innovation.squared, 0.0)
+    candidate = innovation.midrise_or_dense(32)
+    assert isinstance(candidate.upload, Dense)
+    assert torch.equal(candidate.upload.decode(), gradient - memory)
+    assert torch.equal(candidate.memory, memory + (gradient - memory))
+    assert (candidate.sent_squared, candidate.error_squared) == (innovation.squared_norm, 0.0)
 
 
 def test_strided_vectors_are_quantized_alike():
@@ -213,7 +218,10 @@ def test_strided_vectors_are_quantized_alike():
     whole = measure(gradient.contiguous(), memory.contiguous()).midrise(5)
     assert torch.equal(strided.upload.codes, whole.upload.codes)
     assert torch.equal(strided.memory, whole.memory)
-    assert (strided.sent, strided.error) == (whole.sent, whole.error)
+    assert (strided.sent_squared, strided.error_squared) == (
+        whole.sent_squared,
+        whole.error_squared,
+    )
 
 
 # numbers that are none
@@ -230,8 +238,8 @@ def test_nan_is_not_hidden(place, dtype):
         grid = range_grid(math.nan, 4, dtype)
         quantized = passes.quantize(v, zeros, grid)
         assert not quantized.codes.any()
-        assert quantized.moved.isnan().all()
-        assert math.isnan(quantized.sent)
+        assert quantized.new_memory.isnan().all()
+        assert math.isnan(quantized.sent_squared)
     with pytest.raises(ValueError, match="must be finite"):
         aquila_level(of(v))
 
@@ -241,11 +249,11 @@ def test_infinities_have_codes_all_the_same(dtype):
     v = normal(3000, dtype=dtype)
     v[7], v[8], v[9] = math.inf, -math.inf, math.nan
     zeros = torch.zeros_like(v)
-    assert of(v[:9]).largest == math.inf
+    assert of(v[:9]).max_abs == math.inf
     finite = range_grid(1.0, 31, dtype)
     mine, plains = cpu.quantize(v, zeros, finite), plain.quantize(v, zeros, finite)
     assert torch.equal(mine.codes, plains.codes)
-    assert mine.codes[7:10].tolist() == [int(finite.last), 0, 0]
+    assert mine.codes[7:10].tolist() == [int(finite.max_code), 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -312,7 +320,7 @@ def test_the_level_is_between_1_and_that_of_a_single_spike(dimension, dtype):
 def test_the_level_rises_exactly_at_powers_of_two(level):
     def at(ratio):
         one = torch.ones(1)
-        return aquila_level(Innovation(one, one, largest=ratio, squared=1.0))
+        return aquila_level(Innovation(one, one, max_abs=ratio, squared_norm=1.0))
 
     assert at(2.0**level - 1) == level
     assert at(2.0**level - 1 - 2.0**-20) == max(level - 1, 1)

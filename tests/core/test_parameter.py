@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import pytest
 
-from aquila.core.parameter import Bounds, check_arguments, nearest, parameters
+from aquila.core.parameter import Bounds, check_arguments, parameters, spelling_hint
 
 
 def factory(
@@ -131,5 +131,5 @@ def test_an_unknown_name_lists_all():
 
 
 def test_nothing_near_suggests_nothing():
-    assert "did you mean" not in nearest("zzz", ["alpha", "beta"])
-    assert "did you mean 'alpha'?" in nearest("alpa", ["alpha", "beta"])
+    assert "did you mean" not in spelling_hint("zzz", ["alpha", "beta"])
+    assert "did you mean 'alpha'?" in spelling_hint("alpa", ["alpha", "beta"])

@@ -8,20 +8,20 @@ from hypothesis import strategies as st
 
 from aquila.core.packet import Codes, Dense
 from aquila.core.quantize import (
-    dither,
-    levels_of_width,
-    lottery,
+    bits_for_levels,
+    levels_for_bits,
     midrise,
     midrise_or_dense,
     sparse,
-    width_of_levels,
+    stochastic_round,
+    stochastic_sparse,
 )
 from aquila.core.random import Key
 
 EPS64 = np.finfo(np.float64).eps
 EPS32 = float(np.finfo(np.float32).eps)
 WIDTHS = st.integers(1, 32)
-SHARES = st.floats(0.001, 0.7)
+DENSITIES = st.floats(0.001, 0.7)
 STABLE = settings(deadline=None, derandomize=True, max_examples=300)
 
 
@@ -119,10 +119,10 @@ def test_from_32_bits_on_the_vector_itself_is_sent():
 @pytest.mark.parametrize("norm", ["max", "l2"])
 @pytest.mark.parametrize("bucket", [0, 7, 512])
 @pytest.mark.parametrize("levels", [1, 7])
-def test_dither_is_unbiased(levels, bucket, norm, dtype):
+def test_stochastic_round_is_unbiased(levels, bucket, norm, dtype):
     tile, copies = normal(30, seed=4, dtype=dtype), 10_000
     v = tile.repeat(copies)
-    codes = dither(v, levels, Key((1, 2)), norm, bucket)
+    codes = stochastic_round(v, levels, Key((1, 2)), norm, bucket)
     mean = codes.decode().double().reshape(copies, -1).mean(0)
     # a coordinate rounded up with probability p has variance p (1 - p) step^2
     step = codes.step.double().repeat_interleave(codes.bucket)[: len(v)]
@@ -135,13 +135,13 @@ def test_dither_is_unbiased(levels, bucket, norm, dtype):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("norm", ["max", "l2"])
 @pytest.mark.parametrize("bits", range(2, 33))
-def test_dithered_codes_are_in_range_and_less_than_a_step_off(bits, norm, dtype):
+def test_stochastically_rounded_codes_are_in_range_and_less_than_a_step_off(bits, norm, dtype):
     v = normal(100, seed=bits, dtype=dtype)
     v = torch.cat((v, -v))  # the largest coordinate, with either sign
-    codes = dither(v, levels_of_width(bits), Key((bits,)), norm)
+    codes = stochastic_round(v, levels_for_bits(bits), Key((bits,)), norm)
     assert codes.bits == bits
     assert int(codes.codes.min()) >= 0
-    assert int(codes.codes.max()) <= 2 * levels_of_width(bits)
+    assert int(codes.codes.max()) <= 2 * levels_for_bits(bits)
     error = (codes.decode().double() - v.double()).abs().max()
     assert error <= codes.step.double() + 4 * torch.finfo(dtype).eps * v.norm().double()
 
@@ -150,7 +150,7 @@ def test_dithered_codes_are_in_range_and_less_than_a_step_off(bits, norm, dtype)
 @pytest.mark.parametrize("bucket", [0, 3, 4])
 def test_the_grid_of_a_bucket_is_its_own_norm_over_levels(bucket, norm):
     v = torch.tensor([3.0, -4.0, 0.0, 1.0, 0.5, 0.25, 8.0, 0.0, -6.0, 2.0])
-    codes = dither(v, 5, Key((1,)), norm, bucket)
+    codes = stochastic_round(v, 5, Key((1,)), norm, bucket)
     parts = v.split(bucket or len(v))
     sizes = [float(part.abs().max() if norm == "max" else part.norm()) for part in parts]
     np.testing.assert_allclose(codes.step.numpy(), np.array(sizes) / 5, rtol=1e-6)
@@ -160,60 +160,60 @@ def test_the_grid_of_a_bucket_is_its_own_norm_over_levels(bucket, norm):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("bits", [2, 6, 8, 24, 26, 32])
 @pytest.mark.parametrize("bucket", [0, 3])
-def test_dithered_zeros_stay_exactly_zero(bucket, bits, dtype):
+def test_stochastically_rounded_zeros_stay_exactly_zero(bucket, bits, dtype):
     v = normal(50, dtype=dtype) / 3
     v[::4] = 0
     v[3:6] = 0  # a bucket of nothing else
-    decoded = dither(v, levels_of_width(bits), Key((1,)), "l2", bucket).decode()
+    decoded = stochastic_round(v, levels_for_bits(bits), Key((1,)), "l2", bucket).decode()
     assert (decoded[v == 0] == 0).all()
 
 
-def test_dithering_moves_no_coordinate_across_zero():
+def test_stochastic_rounding_moves_no_coordinate_across_zero():
     v = normal(1000)
-    assert (dither(v, 3, Key((1,))).decode() * v >= 0).all()
+    assert (stochastic_round(v, 3, Key((1,))).decode() * v >= 0).all()
 
 
-def test_dithering_is_repeated_by_its_key():
+def test_stochastic_rounding_is_repeated_by_its_key():
     v = normal(1000)
-    first, again = dither(v, 3, Key((1, 2))), dither(v, 3, Key((1, 2)))
-    other = dither(v, 3, Key((1, 3)))
+    first, again = stochastic_round(v, 3, Key((1, 2))), stochastic_round(v, 3, Key((1, 2)))
+    other = stochastic_round(v, 3, Key((1, 3)))
     assert torch.equal(first.codes, again.codes)
     assert not torch.equal(first.codes, other.codes)
 
 
 def test_a_bucket_longer_than_the_vector_changes_nothing():
     v = normal(20)
-    whole, longer = dither(v, 3, Key((1,))), dither(v, 3, Key((1,)), bucket=64)
+    whole, longer = stochastic_round(v, 3, Key((1,))), stochastic_round(v, 3, Key((1,)), bucket=64)
     assert longer.bucket == whole.bucket == 20
     assert torch.equal(whole.decode(), longer.decode())
 
 
 @pytest.mark.parametrize("bucket", [0, 3])
-def test_dithering_the_zero_vector_gives_nothing(bucket):
-    assert dither(torch.zeros(10), 3, Key((1,)), bucket=bucket) is None
+def test_stochastic_rounding_the_zero_vector_gives_nothing(bucket):
+    assert stochastic_round(torch.zeros(10), 3, Key((1,)), bucket=bucket) is None
 
 
 def test_levels_and_widths():
-    assert levels_of_width(6) == 31
-    assert [width_of_levels(n) for n in (1, 2, 3, 4, 7, 8, 31, 32)] == [2, 3, 3, 4, 4, 5, 6, 7]
+    assert levels_for_bits(6) == 31
+    assert [bits_for_levels(n) for n in (1, 2, 3, 4, 7, 8, 31, 32)] == [2, 3, 3, 4, 4, 5, 6, 7]
     for bits in range(2, 33):
-        levels = levels_of_width(bits)
-        assert width_of_levels(levels) == bits
+        levels = levels_for_bits(bits)
+        assert bits_for_levels(levels) == bits
         assert 2 ** (bits - 1) < 2 * levels + 1 <= 2**bits
 
 
-def threshold_of(v, share):
+def threshold_of(v, density):
     """Return the k-th largest magnitude, k being a share of the coordinates, at least one."""
-    return float(np.sort(np.abs(v))[-max(1, round(share * len(v)))])
+    return float(np.sort(np.abs(v))[-max(1, round(density * len(v)))])
 
 
 @STABLE
-@given(vectors(1e3, 32), SHARES)
-def test_sparse_codes_are_the_coordinates_that_stand_out(numbers, share):
+@given(vectors(1e3, 32), DENSITIES)
+def test_sparse_codes_are_the_coordinates_that_stand_out(numbers, density):
     v = np.array(numbers)
-    threshold = threshold_of(v, share)
+    threshold = threshold_of(v, density)
     assume(threshold > 1e-4 * np.abs(v).max() > 0)
-    decoded = sparse(torch.from_numpy(v), share).decode().numpy()
+    decoded = sparse(torch.from_numpy(v), density).decode().numpy()
     assert ((decoded != 0) == (np.abs(v) >= threshold)).all()
     assert (decoded * v >= 0).all()
     # psi = floor(|v| / step + 0.4): from 0.6 below to 0.4 above, in steps
@@ -224,12 +224,13 @@ def test_sparse_codes_are_the_coordinates_that_stand_out(numbers, share):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @STABLE
-@given(numbers=vectors(2.0**60, 32), share=SHARES)
-def test_sparse_contracts_whatever_the_vector(dtype, numbers, share):
+@given(numbers=vectors(2.0**60, 32), density=DENSITIES)
+def test_sparse_contracts_whatever_the_vector(dtype, numbers, density):
     v = torch.tensor(numbers, dtype=dtype)
     assume(float(v.abs().max()) > 1e-15)
-    left = (v - sparse(v, share).decode()).double().square().sum()
-    assert left <= (1 - 5 / 9 * share) * v.double().square().sum() * (1 + 1e-4)
+    left = (v - sparse(v, density).decode()).double().square().sum()
+    sent = max(1, round(density * len(v))) / len(v)
+    assert left <= (1 - 5 / 9 * sent) * v.double().square().sum() * (1 + 1e-4)
 
 
 def test_the_contraction_of_the_sparse_quantizer_cannot_be_stated_better():
@@ -248,10 +249,10 @@ def test_sparse_by_hand():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_sparse_sends_the_share_it_is_given(dtype):
+def test_sparse_sends_the_density_it_is_given(dtype):
     v = normal(100_000, dtype=dtype)
-    for share in (1e-5, 0.001, 0.01, 0.3):
-        assert int((sparse(v, share).decode() != 0).sum()) == round(share * len(v))
+    for density in (1e-5, 0.001, 0.01, 0.3):
+        assert int((sparse(v, density).decode() != 0).sum()) == round(density * len(v))
 
 
 def test_equal_magnitudes_are_sent_together():
@@ -273,7 +274,7 @@ def test_the_zero_vector_has_no_sparse_codes(zero):
     assert sparse(torch.tensor(zero), 0.1) is None
 
 
-def lots_for(v, seed=0):
+def dither_for(v, seed=0):
     return Key((seed,)).uniform(v)
 
 
@@ -283,12 +284,12 @@ def rms(v):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @STABLE
-@given(numbers=vectors(2.0**60, 32), share=SHARES, seed=st.integers(0, 9))
-def test_a_lottery_rounds_to_one_of_the_two_nearest(dtype, numbers, share, seed):
+@given(numbers=vectors(2.0**60, 32), density=DENSITIES, seed=st.integers(0, 9))
+def test_stochastic_sparse_rounds_to_one_of_the_two_nearest(dtype, numbers, density, seed):
     v = torch.tensor(numbers, dtype=dtype)
     assume(float(v.abs().max()) > 1e-15)
-    step = rms(v) / share
-    codes = lottery(v, share, lots_for(v, seed))
+    step = rms(v) / density
+    codes = stochastic_sparse(v, density, dither_for(v, seed))
     assert codes is None or float(codes.step) == pytest.approx(step, rel=1e-6)
     decoded = torch.zeros_like(v) if codes is None else codes.decode()
     assert (decoded * v >= 0).all()
@@ -296,72 +297,72 @@ def test_a_lottery_rounds_to_one_of_the_two_nearest(dtype, numbers, share, seed)
 
 
 @STABLE
-@given(vectors(1e3, 32), SHARES)
-def test_a_lottery_is_right_on_average_and_varies_no_more_than_promised(numbers, share):
+@given(vectors(1e3, 32), DENSITIES)
+def test_stochastic_sparse_is_right_on_average_and_varies_no_more_than_promised(numbers, density):
     """Over lots at equal distances, which stand for all of them."""
     v = torch.tensor(numbers, dtype=torch.float64)
     assume(float(v.abs().max()) > 1e-3)
-    lots = (torch.arange(200, dtype=torch.float64) + 0.5) / 200
+    dither = (torch.arange(200, dtype=torch.float64) + 0.5) / 200
     all_at_once = v.repeat(200)
-    codes = lottery(all_at_once, share, lots.repeat_interleave(len(v)))
+    codes = stochastic_sparse(all_at_once, density, dither.repeat_interleave(len(v)))
     decoded = torch.zeros_like(all_at_once) if codes is None else codes.decode()
     uploads = decoded.reshape(200, len(v))
-    step = rms(v) / share
+    step = rms(v) / density
     assert float((uploads.mean(0) - v).abs().max()) <= 5.1e-3 * step
     variance = float(((uploads - v) ** 2).mean(0).sum())
     promised = step * float(v.abs().sum())
-    assert promised <= float(v @ v) / share * (1 + 1e-12)
+    assert promised <= float(v @ v) / density * (1 + 1e-12)
     assert variance <= promised + 5.1e-3 * step**2 * len(v)
-    assert float((uploads != 0).double().mean(0).sum()) <= share * len(v) * 1.01 + 5e-3 * len(v)
+    assert float((uploads != 0).double().mean(0).sum()) <= density * len(v) * 1.01 + 5e-3 * len(v)
 
 
-def test_a_lottery_by_hand():
+def test_stochastic_sparse_by_hand():
     v = torch.tensor([1.0, -1.0, 5.0, 3.0], dtype=torch.float64)  # the step is 3 / 0.75 = 4
-    codes = lottery(v, 0.75, torch.tensor([0.7, 0.8, 0.8, 0.2], dtype=torch.float64))
+    codes = stochastic_sparse(v, 0.75, torch.tensor([0.7, 0.8, 0.8, 0.2], dtype=torch.float64))
     np.testing.assert_allclose(codes.decode().numpy(), [0, -4, 8, 0])
     assert codes.bits == 3
     assert codes.codes.tolist() == [3, 2, 5, 3]
 
 
 @pytest.mark.parametrize("huge", [1e37, float("inf"), float("nan")])
-def test_a_lottery_of_steps_beyond_the_type_has_no_codes(huge):
-    assert lottery(torch.full((9,), huge), 0.004, torch.full((9,), 0.99)) is None
+def test_stochastic_sparse_of_steps_beyond_the_type_has_no_codes(huge):
+    assert stochastic_sparse(torch.full((9,), huge), 0.004, torch.full((9,), 0.99)) is None
 
 
-def test_a_lottery_does_not_depend_on_the_number_of_threads():
+def test_stochastic_sparse_does_not_depend_on_the_number_of_threads():
     v, threads = normal(300_001, dtype=torch.float64), torch.get_num_threads()
     steps = set()
     try:
         for count in (1, 2, 3, 7):
             torch.set_num_threads(count)
-            steps.add(float(lottery(v, 0.01, lots_for(v)).step))
+            steps.add(float(stochastic_sparse(v, 0.01, dither_for(v)).step))
     finally:
         torch.set_num_threads(threads)
     assert len(steps) == 1
 
 
-def test_a_lottery_without_a_winner_has_no_codes():
-    assert lottery(torch.tensor([1.0, -2.0]), 0.1, torch.zeros(2)) is None
+def test_stochastic_sparse_without_a_sent_coordinate_has_no_codes():
+    assert stochastic_sparse(torch.tensor([1.0, -2.0]), 0.1, torch.zeros(2)) is None
     for zero in ([0.0], [0.0, -0.0], []):
-        assert lottery(torch.tensor(zero), 0.1, torch.full((len(zero),), 0.99)) is None
+        assert stochastic_sparse(torch.tensor(zero), 0.1, torch.full((len(zero),), 0.99)) is None
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_lottery_sends_its_share_where_all_are_alike_and_less_elsewhere(dtype):
+def test_stochastic_sparse_sends_its_density_where_all_are_alike_and_less_elsewhere(dtype):
     """Of normal coordinates √(2/π) = 0.8 of it."""
     v = normal(100_000, dtype=dtype)
-    for share in (0.001, 0.01, 0.3):
-        for told, part in ((v.sign(), 1.0), (v, 0.8)):
-            winners = int((lottery(told, share, lots_for(v)).decode() != 0).sum())
-            deviation = (share * part * len(v)) ** 0.5
-            assert winners == pytest.approx(share * part * len(v), abs=4 * deviation)
+    for density in (0.001, 0.01, 0.3):
+        for vector, part in ((v.sign(), 1.0), (v, 0.8)):
+            sent = int((stochastic_sparse(vector, density, dither_for(v)).decode() != 0).sum())
+            deviation = (density * part * len(v)) ** 0.5
+            assert sent == pytest.approx(density * part * len(v), abs=4 * deviation)
 
 
 def test_one_coordinate_that_holds_everything_takes_all_the_steps():
     """Those are share √d = 50, to within one."""
     v = torch.full((10_000,), 1e-9)
     v[7] = 1e9
-    codes = lottery(v, 0.5, lots_for(v))
+    codes = stochastic_sparse(v, 0.5, dither_for(v))
     assert float(codes.step) == pytest.approx(1e9 / 50)
     assert codes.decode()[7] == pytest.approx(1e9, rel=1 / 50)
     assert int((codes.decode() != 0).sum()) == 1

@@ -57,10 +57,10 @@ def test_uniform_numbers_fill_0_to_1(dtype):
 
 
 def test_coins_fall_as_often_as_asked():
-    heads = sum(Key((1, i)).coin(0.3) for i in range(2000))
+    heads = sum(Key((1, i)).bernoulli(0.3) for i in range(2000))
     assert abs(heads - 600) < 5 * (2000 * 0.3 * 0.7) ** 0.5
-    assert not any(Key((1, i)).coin(0.0) for i in range(100))
-    assert all(Key((1, i)).coin(1.0) for i in range(100))
+    assert not any(Key((1, i)).bernoulli(0.0) for i in range(100))
+    assert all(Key((1, i)).bernoulli(1.0) for i in range(100))
 
 
 @pytest.mark.parametrize("count", [0, 1, 4, 10])

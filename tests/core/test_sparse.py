@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from aquila.core.packet import code_dtype
 from aquila.core.passes import cpu, passes_for, plain
 from aquila.core.passes.grid import SparseGrid
-from aquila.core.quantize import sparse, width_of_levels
+from aquila.core.quantize import bits_for_levels, sparse
 from aquila.native import sparse as native
 
 STABLE = settings(deadline=None, derandomize=True, max_examples=500)
 REALS = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 SIZES = [1, 2, 3, 1023, 1024, 1025, 2048, 200_003]
-SHARES = [1e-6, 0.01, 0.3, 0.5, 0.7, 1.0]
+DENSITIES = [1e-6, 0.01, 0.3, 0.5, 0.7, 1.0]
 
 
 def normal(dimension, seed=0, dtype=torch.float32):
@@ -80,10 +80,10 @@ def adversarial(dtype):
 VECTORS = pytest.mark.parametrize("name", adversarial(torch.float32))
 
 
-def in_torch_operations(v, share):
+def in_torch_operations(v, density):
     """The quantizer as it is written down, with every magnitude stored and the largest found."""
     sizes = v.abs()
-    least = float(sizes.sort(descending=True).values[max(1, round(share * len(v))) - 1])
+    least = float(sizes.sort(descending=True).values[max(1, round(density * len(v))) - 1])
     threshold = max(least, 0.6 * float(sizes.max()) / 32767)
     step = v.new_full((1,), threshold / 0.6)
     if not bool(step > 0):
@@ -94,13 +94,13 @@ def in_torch_operations(v, share):
     return top, (magnitude * v.sign() + top).long(), step
 
 
-def assert_is_the_quantizer(v, share):
-    codes, expected = sparse(v, share), in_torch_operations(v, share)
+def assert_is_the_quantizer(v, density):
+    codes, expected = sparse(v, density), in_torch_operations(v, density)
     assert (codes is None) == (expected is None)
     if codes is None:
         return
     top, values, step = expected
-    assert codes.bits == width_of_levels(top)
+    assert codes.bits == bits_for_levels(top)
     assert codes.codes.dtype == code_dtype(codes.bits)
     assert torch.equal(codes.codes.long(), values)
     assert torch.equal(codes.step, step)
@@ -160,24 +160,24 @@ def test_infinity_is_above_all_other_numbers(dtype):
 
 
 @STABLE
-@given(vectors(), st.sampled_from(SHARES))
-def test_sparse_has_the_bits_of_torch_operations(v, share):
-    assert_is_the_quantizer(v, share)
+@given(vectors(), st.sampled_from(DENSITIES))
+def test_sparse_has_the_bits_of_torch_operations(v, density):
+    assert_is_the_quantizer(v, density)
 
 
 @REALS
 @pytest.mark.parametrize("size", SIZES)
 def test_sparse_has_the_bits_of_torch_operations_at_any_length(size, dtype):
-    for share in SHARES:
-        assert_is_the_quantizer(normal(size, dtype=dtype), share)
-        assert_is_the_quantizer(normal(size, dtype=dtype) ** 9, share)
+    for density in DENSITIES:
+        assert_is_the_quantizer(normal(size, dtype=dtype), density)
+        assert_is_the_quantizer(normal(size, dtype=dtype) ** 9, density)
 
 
 @REALS
 @VECTORS
 def test_sparse_has_the_bits_of_torch_operations_for_odd_vectors(name, dtype):
-    for share in SHARES:
-        assert_is_the_quantizer(adversarial(dtype)[name], share)
+    for density in DENSITIES:
+        assert_is_the_quantizer(adversarial(dtype)[name], density)
 
 
 @REALS
@@ -214,8 +214,8 @@ def test_a_gpu_gives_the_sparse_codes_of_the_cpu(size, dtype):
 @VECTORS
 def test_a_gpu_gives_the_sparse_codes_of_the_cpu_for_odd_vectors(name, dtype):
     v = adversarial(dtype)[name]
-    for share in SHARES:
-        here, there = sparse(v, share), sparse(v.cuda(), share)
+    for density in DENSITIES:
+        here, there = sparse(v, density), sparse(v.cuda(), density)
         assert (here is None) == (there is None)
         assert here is None or torch.equal(here.codes, there.codes.cpu())
 

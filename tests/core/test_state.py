@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from aquila.core.state import from_arrays, to_arrays, vectors_of, with_vectors
+from aquila.core.state import from_arrays, map_tensors, tensors_of, to_arrays
 
 
 @dataclass(frozen=True)
-class Nothing:
+class NoState:
     pass
 
 
@@ -30,7 +30,7 @@ class Outer:
     drift: float = 0.0
     table: tuple = ()
     cube: tuple = ()
-    nothing: Nothing = field(default_factory=Nothing)
+    nothing: NoState = field(default_factory=NoState)
 
 
 FULL = Outer(
@@ -86,8 +86,8 @@ def test_tuples_of_tuples_come_back_as_such(table, tmp_path):
 
 
 def test_a_state_of_nothing_is_no_arrays():
-    assert to_arrays(Nothing()) == {}
-    assert from_arrays(Nothing(), {}) == Nothing()
+    assert to_arrays(NoState()) == {}
+    assert from_arrays(NoState(), {}) == NoState()
 
 
 def test_arrays_are_named_by_the_path_of_their_fields():
@@ -104,12 +104,12 @@ def test_the_loaded_state_shares_no_memory_with_the_arrays():
 
 
 def test_vectors_are_found_and_replaced_wherever_they_are():
-    found = list(vectors_of(FULL))
+    found = list(tensors_of(FULL))
     assert all(a is b for a, b in zip(found, (FULL.theta, FULL.inner.q, FULL.counts), strict=True))
-    emptied = with_vectors(FULL, torch.zeros_like)
-    assert not any(vector.any() for vector in vectors_of(emptied))
+    emptied = map_tensors(FULL, torch.zeros_like)
+    assert not any(vector.any() for vector in tensors_of(emptied))
     back = iter(found)
-    assert_same(with_vectors(emptied, lambda vector: next(back)), FULL)
+    assert_same(map_tensors(emptied, lambda vector: next(back)), FULL)
 
 
 def test_a_missing_field_is_named():

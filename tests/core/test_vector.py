@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from aquila.core.vector import error_ratio, max_norm, relative_size, squared_norm
+from aquila.core.vector import error_ratio, max_norm, relative_norm, squared_norm
 
 
 def test_squared_norm_by_hand():
@@ -83,9 +83,9 @@ def test_error_ratio_of_the_zero_vector_is_0():
     assert error_ratio(torch.zeros(2), torch.zeros(2)) == 0
 
 
-def test_relative_size_is_a_ratio_of_norms():
-    assert relative_size(1.0, 4.0) == 0.5
-    assert relative_size(0.0, 0.0) == 0
+def test_relative_norm_is_a_ratio_of_norms():
+    assert relative_norm(1.0, 4.0) == 0.5
+    assert relative_norm(0.0, 0.0) == 0
 
 
 def test_results_are_plain_floats():

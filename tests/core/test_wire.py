@@ -10,7 +10,7 @@ import torch
 
 from aquila.core.envelope import Flag, Frame, Kind, parse, seal
 from aquila.core.packet import Codes, Dense, Packet, WireError, code_dtype
-from aquila.core.quantize import dither, levels_of_width
+from aquila.core.quantize import levels_for_bits, stochastic_round
 from aquila.core.random import Key
 from aquila.core.wire import pack, unpack
 
@@ -35,7 +35,7 @@ def random_codes(dimension, bits, dtype=torch.float32, bucket=None):
     return Codes(codes, bits, low, step, bucket)
 
 
-def lots(seed, count):
+def dither(seed, count):
     """Return the lots of a seed, in [0, 1), from the words that docs/wire-format.md describes."""
 
     def mix(x):
@@ -47,22 +47,22 @@ def lots(seed, count):
     return mix(mix(np.arange(count, dtype=np.uint32) ^ mix(seed)) + seed) / 2**32
 
 
-def drawn_codes(dimension, bits, dtype=torch.float32, seed=5, share=0.02):
-    """Return codes that lots have drawn, of which about a share are not zero."""
+def dithered_codes(dimension, bits, dtype=torch.float32, seed=5, density=0.02):
+    """Return codes that lots have dithered, of which about a share are not zero."""
     rng = np.random.default_rng((dimension, bits))
     v = rng.laplace(size=dimension)
     v[rng.integers(dimension)] *= 100  # one that wins many steps, where they fit
-    step, centre = np.abs(v).sum() / (share * dimension), 2 ** (bits - 1) - 1
-    won = np.sign(v) * np.floor(np.abs(v) / step + lots(seed, dimension))
+    step, centre = np.abs(v).sum() / (density * dimension), 2 ** (bits - 1) - 1
+    won = np.sign(v) * np.floor(np.abs(v) / step + dither(seed, dimension))
     codes = torch.from_numpy(won.clip(-centre, centre + 1) + centre).to(code_dtype(bits))
     step = torch.tensor([step], dtype=dtype)
     low = -(step * torch.tensor(centre, dtype=dtype))
-    return Codes(codes, bits, low, step, dimension, lots=seed)
+    return Codes(codes, bits, low, step, dimension, dither_seed=seed)
 
 
 def assert_same_codes(left, right):
     assert (left.bits, left.codes.dtype) == (right.bits, right.codes.dtype)
-    assert left.lots == right.lots
+    assert left.dither_seed == right.dither_seed
     for one, other in (
         (left.codes, right.codes),
         (left.low, right.low),
@@ -125,7 +125,7 @@ def test_an_upload_on_one_grid_costs_at_most_64_bytes_beside_its_codes(bits, dty
 def test_qsgd_at_6_bits_counts_6_bits_a_coordinate_and_pays_at_most_that():
     dimension = 1001
     v = torch.randn(dimension, generator=torch.Generator().manual_seed(1))
-    codes = dither(v, levels_of_width(6), Key((1,)))
+    codes = stochastic_round(v, levels_for_bits(6), Key((1,)))
     frame = parse(pack(Packet(0, codes)))
     assert frame.paper_bits == 6 * dimension
     assert frame.body_bytes <= 2 * 4 + math.ceil(6 * dimension / 8)
@@ -150,11 +150,11 @@ def test_codes_that_fill_their_width_are_sent_at_fixed_width():
 
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("bits", WIDTHS[1:])
-def test_drawn_codes_survive_with_the_seed_of_their_lots(bits, dtype):
+def test_dithered_codes_survive_with_the_seed_of_their_dither(bits, dtype):
     for dimension, seed in ((1, 0), (37, 2**32 - 1), (3000, 5)):
-        sent = drawn_codes(dimension, bits, dtype, seed)
+        sent = dithered_codes(dimension, bits, dtype, seed)
         frame = pack(Packet(3, sent))
-        assert parse(frame).kind is Kind.DRAWN
+        assert parse(frame).kind is Kind.DITHERED
         assert (parse(frame).paper_bits, parse(frame).bucket) == (dimension * bits, 0)
         got = unpack(frame).vector
         assert_same_codes(got, sent)
@@ -162,23 +162,24 @@ def test_drawn_codes_survive_with_the_seed_of_their_lots(bits, dtype):
         assert pack(unpack(frame)) == frame
 
 
-def test_any_codes_about_zero_can_be_sent_as_drawn():
+def test_any_codes_about_zero_can_be_sent_as_dithered():
     """Lots that did not draw the codes cost bytes, and nothing else."""
-    sent = drawn_codes(5000, 4, share=1)
+    sent = dithered_codes(5000, 4, density=1)
     alike = (torch.full_like(sent.codes, code) for code in (0, 7, 15))
     for codes in (sent.codes.flip(0), *alike):
         other = replace(sent, codes=codes)
         assert_same_codes(unpack(pack(Packet(3, other))).vector, other)
 
 
-@pytest.mark.parametrize("share", [0.004, 0.05])
-def test_lots_that_drew_the_codes_save_bytes(share):
-    sent = drawn_codes(20_000, 3, share=share)
-    with_lots, without, with_others = (
-        len(pack(Packet(3, replace(sent, lots=seed)))) for seed in (sent.lots, None, 6)
+@pytest.mark.parametrize("density", [0.004, 0.05])
+def test_dither_that_drew_the_codes_saves_bytes(density):
+    sent = dithered_codes(20_000, 3, density=density)
+    with_dither, without, with_others = (
+        len(pack(Packet(3, replace(sent, dither_seed=seed))))
+        for seed in (sent.dither_seed, None, 6)
     )
-    assert with_lots < 0.7 * without
-    assert with_lots < 0.7 * with_others
+    assert with_dither < 0.7 * without
+    assert with_dither < 0.7 * with_others
 
 
 @pytest.mark.parametrize(
@@ -188,13 +189,13 @@ def test_lots_that_drew_the_codes_save_bytes(share):
         ({"low": torch.zeros(2), "step": torch.ones(2), "bucket": 2}, "one grid"),
         ({"low": torch.tensor([-1.0])}, "zero"),
         ({"low": torch.tensor([-1.5000001])}, "zero"),
-        ({"lots": -1}, "32 bits"),
-        ({"lots": 2**32}, "32 bits"),
+        ({"dither_seed": -1}, "32 bits"),
+        ({"dither_seed": 2**32}, "32 bits"),
         ({"codes": torch.tensor([0, 1, 8, 3])}, "do not fit"),
         ({"step": torch.tensor([math.nan])}, "grid of the codes"),
     ],
 )
-def test_drawn_codes_have_a_seed_and_one_grid_about_zero(change, reason):
+def test_dithered_codes_have_a_seed_and_one_grid_about_zero(change, reason):
     sound = Codes(torch.tensor([0, 1, 1, 0]), 3, torch.tensor([-1.5]), torch.tensor([0.5]), 4, 1)
     assert_same_codes(
         unpack(pack(Packet(1, sound))).vector, replace(sound, codes=sound.codes.byte())
@@ -315,7 +316,7 @@ def test_numbers_that_do_not_fit_the_header_are_not_sent(packet):
         pack(packet)
 
 
-@pytest.mark.parametrize("vector", [Dense(torch.ones(5)), random_codes(5, 3), drawn_codes(5, 3)])
+@pytest.mark.parametrize("vector", [Dense(torch.ones(5)), random_codes(5, 3), dithered_codes(5, 3)])
 def test_the_expected_dimension_is_demanded(vector):
     frame = pack(Packet(1, vector))
     assert unpack(frame, 5).vector.dimension == 5
@@ -366,8 +367,8 @@ def test_a_frame_decodes_to_the_same_bits_on_cpu_and_gpu(bits, bucket, dtype, al
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_drawn_codes_decode_to_the_same_bits_on_cpu_and_gpu(dtype):
-    frame = pack(Packet(1, drawn_codes(10_007, 3, dtype)))
+def test_dithered_codes_decode_to_the_same_bits_on_cpu_and_gpu(dtype):
+    frame = pack(Packet(1, dithered_codes(10_007, 3, dtype)))
     on_gpu = unpack(frame, device="cuda").vector
     assert raw(on_gpu.decode().cpu()) == raw(unpack(frame).vector.decode())
     assert pack(Packet(1, on_gpu)) == frame

@@ -12,7 +12,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from aquila.deploy.certificates import issue_server, make_authority, make_key_pair
+from aquila.deploy.certificates import issue_server_certificate, make_authority, make_key_pair
 
 
 @pytest.fixture(scope="module")
@@ -48,34 +48,34 @@ def handshake(tmp_path, certificate, trusted, name):
 
 @pytest.mark.parametrize("name", ["127.0.0.1", "localhost", "fd00::7"])
 def test_the_server_is_believed_under_its_names(tmp_path, authority, name):
-    certificate = issue_server(authority, ("127.0.0.1", "localhost", "fd00::7"))
+    certificate = issue_server_certificate(authority, ("127.0.0.1", "localhost", "fd00::7"))
     handshake(tmp_path, certificate, authority, name)
 
 
 def test_it_is_not_believed_under_another_name(tmp_path, authority):
-    certificate = issue_server(authority, ("fl.example.org",))
+    certificate = issue_server_certificate(authority, ("fl.example.org",))
     with pytest.raises(ssl.SSLCertVerificationError, match="not valid for 'localhost'"):
         handshake(tmp_path, certificate, authority, "localhost")
 
 
 def test_it_is_not_believed_by_those_who_trust_another_authority(tmp_path, authority):
-    certificate = issue_server(authority, ("localhost",))
+    certificate = issue_server_certificate(authority, ("localhost",))
     with pytest.raises(ssl.SSLCertVerificationError):
         handshake(tmp_path, certificate, make_authority(), "localhost")
 
 
 def test_a_server_cannot_issue_certificates(tmp_path, authority):
-    false_authority = issue_server(authority, ("localhost",))
-    certificate = issue_server(false_authority, ("fl.example.org",))
+    false_authority = issue_server_certificate(authority, ("localhost",))
+    certificate = issue_server_certificate(false_authority, ("fl.example.org",))
     with pytest.raises(ssl.SSLCertVerificationError):
         handshake(tmp_path, certificate, authority, "fl.example.org")
 
 
 def test_how_long_they_last(authority):
     today = datetime.datetime.now(datetime.UTC).date()
-    server = issue_server(authority, ("localhost",))
-    assert 390 < (server.until - today).days < 400
-    assert 3640 < (authority.until - today).days < 3660
+    server = issue_server_certificate(authority, ("localhost",))
+    assert 390 < (server.expires_on - today).days < 400
+    assert 3640 < (authority.expires_on - today).days < 3660
     began = x509.load_pem_x509_certificate(server.certificate).not_valid_before_utc
     assert began.date() < today  # a device's clock may be late
 

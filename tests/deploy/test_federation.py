@@ -8,9 +8,9 @@ import tomllib
 import pytest
 
 pytest.importorskip("cryptography", reason="not installed: pip install 'aquila-fl[flower]'")
-from aquila.deploy.federation import create, renew, renew_device
+from aquila.deploy.federation import create, rekey_device, renew
 from aquila.deploy.plan import Plan, load_plan
-from aquila.deploy.texts import INSECURE
+from aquila.deploy.templates import INSECURE
 
 SERVER = {
     "ca.crt", "server.crt", "server.key", "environment", "start.sh", "register.sh",
@@ -142,17 +142,17 @@ def test_a_new_certificate_leaves_devices_as_they_are(folder):
 
 def test_a_new_key_for_a_device(folder):
     before = contents(folder)
-    assert not renew_device(folder, 1)
+    assert not rekey_device(folder, 1)
     changed = {name for name, content in contents(folder).items() if content != before[name]}
     assert changed == {"device-1/device.key", "server/keys/device-1.pub"}
 
 
 def test_a_new_device(folder):
-    assert renew_device(folder, 2)
+    assert rekey_device(folder, 2)
     assert set(contents(folder / "device-2")) == DEVICE
     assert load_plan(folder).devices == 3
     with pytest.raises(ValueError, match="device must be from 0 to 2, or 3 for a new one, not 5"):
-        renew_device(folder, 5)
+        rekey_device(folder, 5)
 
 
 def test_an_insecure_federation_has_nothing_to_renew(tmp_path):
@@ -160,4 +160,4 @@ def test_an_insecure_federation_has_nothing_to_renew(tmp_path):
     with pytest.raises(ValueError, match="insecure and has no certificate"):
         renew(tmp_path)
     with pytest.raises(ValueError, match="insecure and its devices have no keys"):
-        renew_device(tmp_path, 0)
+        rekey_device(tmp_path, 0)

@@ -2,12 +2,12 @@
 
 import pytest
 
-from aquila.deploy.plan import MOST_DEVICES, PLAN, Plan, load_plan, plan_bytes
+from aquila.deploy.plan import MAX_DEVICES, PLAN_FILE, Plan, load_plan, plan_bytes
 
 
 @pytest.mark.parametrize("host", ["fl.example.org", "server", "10.0.0.7", "fd00::7", "a-b.c3"])
 def test_hosts_that_are_fine(host):
-    assert host in Plan(1, (host,)).certified
+    assert host in Plan(1, (host,)).certificate_hosts
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ def test_what_is_no_host(host):
         Plan(1, (host,))
 
 
-@pytest.mark.parametrize("devices", [-1, 0, MOST_DEVICES + 1])
+@pytest.mark.parametrize("devices", [-1, 0, MAX_DEVICES + 1])
 def test_number_of_devices(devices):
     with pytest.raises(ValueError, match=f"devices must be from 1 to 10000, not {devices}"):
         Plan(devices)
@@ -33,7 +33,7 @@ def test_ports(port):
 
 
 def test_no_two_parts_share_a_port():
-    plan = Plan(MOST_DEVICES, port=55533)
+    plan = Plan(MAX_DEVICES, port=55533)
     ports = [plan.port, plan.superlink_port, *map(plan.runtime_port, range(plan.devices))]
     assert len(set(ports)) == len(ports)
     assert max(ports) < 2**16
@@ -55,13 +55,13 @@ def test_where_the_server_is(hosts, listen, server):
 
 def test_a_plan_comes_back_from_its_file(tmp_path):
     plan = Plan(3, ("fl.example.org",), 9443, insecure=True)
-    (tmp_path / PLAN).write_bytes(plan_bytes(plan))
+    (tmp_path / PLAN_FILE).write_bytes(plan_bytes(plan))
     assert load_plan(tmp_path) == plan
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"hosts": ["a"], "devices": 0}', '{"x": 1}'])
 def test_a_file_that_is_no_plan(tmp_path, content):
-    (tmp_path / PLAN).write_text(content)
+    (tmp_path / PLAN_FILE).write_text(content)
     with pytest.raises(ValueError, match="does not describe a federation"):
         load_plan(tmp_path)
 

@@ -16,8 +16,14 @@ import httpx
 import aquila
 from aquila.deploy.federation import create
 from aquila.deploy.plan import Plan
-from aquila.flower.loopback import FederationError, Process, start, strays, wait_until
-from terminal import output
+from aquila.flower.loopback import (
+    FederationError,
+    Process,
+    leftover_processes,
+    start_process,
+    wait_until,
+)
+from helpers.command_line import output
 
 pytestmark = pytest.mark.deployment
 
@@ -50,7 +56,7 @@ def environment(tmp_path):
     return {**os.environ, "PATH": os.pathsep.join(path), "PYTHONPATH": source}
 
 
-class Party:
+class ProcessGroup:
     """Processes that are stopped at the end, with all they have started."""
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
@@ -59,7 +65,9 @@ class Party:
         self.started: list[Process] = []
 
     def start(self, name: str, *command: object) -> Process:
-        process = start(name, [str(word) for word in command], self.folder, self.environment)
+        process = start_process(
+            name, [str(word) for word in command], self.folder, self.environment
+        )
         self.started.append(process)
         return process
 
@@ -69,36 +77,40 @@ class Party:
             process.stop()
         homes = [str(path) for path in self.folder.rglob("state/flwr")]
         end = time.monotonic() + 20
-        while (left := [n for home in homes for n in strays(home)]) and time.monotonic() < end:
+        while (
+            left := [n for home in homes for n in leftover_processes(home)]
+        ) and time.monotonic() < end:
             time.sleep(0.1)
         return left
 
 
 @pytest.fixture
-def party(tmp_path, environment):
-    made = Party(tmp_path, environment)
-    yield made
-    assert not made.stop()
+def processes(tmp_path, environment):
+    group = ProcessGroup(tmp_path, environment)
+    yield group
+    assert not group.stop()
 
 
-def said(process: Process, word: str) -> None:
+def wait_for_output(process: Process, word: str) -> None:
     """Wait until a process has said a word."""
     wait_until(lambda: word in process.log.read_text(errors="replace"), process, SECONDS)
 
 
-def trust(folder: Path) -> ssl.SSLContext:
+def tls_context(folder: Path) -> ssl.SSLContext:
     """Return a client's trust in the authority of a federation, and in no other."""
     return ssl.create_default_context(cafile=folder / "server" / "ca.crt")
 
 
-def serve(party: Party, folder: Path, port: int, tls: bool) -> None:
+def serve(processes: ProcessGroup, folder: Path, port: int, tls: bool) -> None:
     """Start the server of a federation, and wait until devices can come."""
-    server = party.start("server", folder / "server" / "start.sh")
+    server = processes.start("server", folder / "server" / "start.sh")
     address = f"http{'s' if tls else ''}://127.0.0.1:{port}/v1/fleet/pull-messages"
 
     def answers() -> bool:
         try:
-            return httpx.post(address, verify=trust(folder) if tls else True).status_code not in (
+            return httpx.post(
+                address, verify=tls_context(folder) if tls else True
+            ).status_code not in (
                 403,
                 502,
             )
@@ -108,22 +120,22 @@ def serve(party: Party, folder: Path, port: int, tls: bool) -> None:
     wait_until(answers, server, SECONDS)
 
 
-def test_registered_devices_get_in_and_nobody_else(tmp_path, party):
+def test_registered_devices_get_in_and_nobody_else(tmp_path, processes):
     folder, port = tmp_path / "fed", free_ports(5)
     output("deploy", "init", str(folder), "--devices", "3", "--port", str(port))
-    serve(party, folder, port, tls=True)
+    serve(processes, folder, port, tls=True)
     register = [folder / "server" / "register.sh", "keys/device-0.pub"]
-    subprocess.run(register, env=party.environment, check=True, timeout=SECONDS)
+    subprocess.run(register, env=processes.environment, check=True, timeout=SECONDS)
 
-    welcome = party.start("welcome", folder / "device-0" / "start.sh")
-    stranger = party.start("stranger", folder / "device-1" / "start.sh")  # never registered
+    registered = processes.start("registered", folder / "device-0" / "start.sh")
+    unregistered = processes.start("unregistered", folder / "device-1" / "start.sh")
     script = folder / "device-2" / "start.sh"
     options = "--root-certificates ca.crt --auth-supernode-private-key device.key"
     script.write_text(script.read_text().replace(options, "--insecure"))
-    unencrypted = party.start("unencrypted", script, "--max-retries", 1)
+    unencrypted = processes.start("unencrypted", script, "--max-retries", 1)
 
-    said(welcome, ACTIVATED)
-    for refused in (stranger, unencrypted):
+    wait_for_output(registered, ACTIVATED)
+    for refused in (unregistered, unencrypted):
         with pytest.raises(FederationError, match="ended by itself"):
             wait_until(lambda: False, refused, SECONDS)
         text = refused.log.read_text()
@@ -131,16 +143,16 @@ def test_registered_devices_get_in_and_nobody_else(tmp_path, party):
         assert ACTIVATED not in text
         assert refused.handle.returncode == 1
     assert "Starting insecure channel" in unencrypted.log.read_text()
-    assert "[code: 2004]" in stranger.log.read_text()
-    assert not welcome.ended
+    assert "[code: 2004]" in unregistered.log.read_text()
+    assert not registered.ended
 
     control = f"https://127.0.0.1:{port}/v1/control/register-node"
-    assert httpx.post(control, verify=trust(folder)).status_code == 403
+    assert httpx.post(control, verify=tls_context(folder)).status_code == 403
 
 
-def test_an_insecure_federation_starts_too(tmp_path, party):
+def test_an_insecure_federation_starts_too(tmp_path, processes):
     folder, port = tmp_path / "fed", free_ports(3)
     create(folder, Plan(1, port=port, insecure=True))
-    serve(party, folder, port, tls=False)
-    said(party.start("device", folder / "device-0" / "start.sh"), ACTIVATED)
+    serve(processes, folder, port, tls=False)
+    wait_for_output(processes.start("device", folder / "device-0" / "start.sh"), ACTIVATED)
     assert httpx.post(f"http://127.0.0.1:{port}/v1/control/register-node").status_code == 403

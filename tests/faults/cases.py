@@ -6,144 +6,144 @@ from collections.abc import Callable
 import torch
 
 import aquila
-from faults.scene import METHOD, PROBLEM, theta0
-from faults.spoiling import SAID
-from faults.stage import Script, Stage, nothing
+from faults.bad_frames import EXPECTED_MESSAGES
+from faults.faulty_federation import FaultyFederation, Script, no_faults
+from faults.setup import METHOD, PROBLEM, theta0
 
 SECONDS = 420.0
 
 
-def node_killed(stage: Stage) -> str:
+def node_killed(federation: FaultyFederation) -> str:
     """A SuperNode is killed in its turn and started again, with the state on its disk."""
 
     def script() -> Script:
-        yield stage.closed(1)
-        stage.tell("hold", 1)
-        yield stage.working(1)
-        stage.kill_node(1)
-        stage.untell("hold", 1)
-        stage.running.start_node(1)
+        yield federation.rounds_closed(1)
+        federation.set_fault("hold", 1)
+        yield federation.turn_started(1)
+        federation.kill_node(1)
+        federation.clear_fault("hold", 1)
+        federation.running.start_node(1)
 
-    printed = stage.play(script(), SECONDS, rounds=9, deadline=30)
-    stage.check(9)
-    assert stage.records()[-1].lost == 0, "the device did not come back"
+    printed = federation.run(script(), SECONDS, rounds=9, deadline=30)
+    federation.check(9)
+    assert federation.records()[-1].lost == 0, "the device did not come back"
     return line(printed, "round 1: device 1: no reply")
 
 
-def state_lost(stage: Stage) -> str:
+def state_lost(federation: FaultyFederation) -> str:
     """A SuperNode is stopped and started again on an empty disk."""
 
     def script() -> Script:
-        yield stage.closed(2)
-        stage.running.node(1).stop()
-        stage.lose_state(1)
-        stage.running.start_node(1)
+        yield federation.rounds_closed(2)
+        federation.running.node(1).stop()
+        federation.delete_state(1)
+        federation.running.start_node(1)
 
-    printed = stage.play(script(), SECONDS, rounds=6)
-    stage.check(6)
-    assert stage.records()[-1].lost == 0
-    log = stage.running.node(1).log.read_text()
+    printed = federation.run(script(), SECONDS, rounds=6)
+    federation.check(6)
+    assert federation.records()[-1].lost == 0
+    log = federation.running.node(1).log.read_text()
     line(printed, "6 of 6 done")
     return line(log, "from its initial state: the server acknowledges its reply to round")
 
 
-def app_killed(stage: Stage) -> str:
+def app_killed(federation: FaultyFederation) -> str:
     """The process that a device computes in is killed; Flower starts it again."""
 
     def script() -> Script:
-        yield stage.closed(1)
-        stage.tell("hold", 2)
-        yield stage.working(2)
-        stage.kill_app(2)
-        stage.untell("hold", 2)
+        yield federation.rounds_closed(1)
+        federation.set_fault("hold", 2)
+        yield federation.turn_started(2)
+        federation.kill_app(2)
+        federation.clear_fault("hold", 2)
 
-    printed = stage.play(script(), SECONDS, rounds=4)
-    stage.check(4)
+    printed = federation.run(script(), SECONDS, rounds=4)
+    federation.check(4)
     return line(printed, "round 1: ")
 
 
-def server_killed(stage: Stage) -> str:
+def server_killed(federation: FaultyFederation) -> str:
     """The SuperLink and its run are killed in a round; a new run goes on from the folder."""
 
     def script() -> Script:
-        yield stage.closed(2)
-        stage.tell("hold", 0)
-        yield stage.working(0)
-        stage.kill_server()
-        stage.untell("hold", 0)
+        yield federation.rounds_closed(2)
+        federation.set_fault("hold", 0)
+        yield federation.turn_started(0)
+        federation.kill_server()
+        federation.clear_fault("hold", 0)
 
-    stage.play(script(), SECONDS, rounds=5)
-    assert len(stage.records()) == 2
-    stage.running.start_superlink()
-    printed = stage.play(nothing(), SECONDS, rounds=5)
-    stage.check(5)
+    federation.run(script(), SECONDS, rounds=5)
+    assert len(federation.records()) == 2
+    federation.running.start_superlink()
+    printed = federation.run(no_faults(), SECONDS, rounds=5)
+    federation.check(5)
     undisturbed = aquila.simulate(METHOD, theta0(), PROBLEM.devices, 5)
-    assert torch.equal(stage.theta(), undisturbed.theta)
-    assert [r.notes.get("attempts", 1) for r in stage.records()] == [1, 1, 2, 1, 1]
+    assert torch.equal(federation.theta(), undisturbed.theta)
+    assert [r.notes.get("attempts", 1) for r in federation.records()] == [1, 1, 2, 1, 1]
     return line(printed, "round 2 was begun before")
 
 
-def replies_dropped(stage: Stage) -> str:
+def replies_dropped(federation: FaultyFederation) -> str:
     """A fifth of the replies never arrive."""
-    printed = stage.play(nothing(), SECONDS, rounds=8, deadline=25, drop_every=5)
-    stage.check(8)
+    printed = federation.run(no_faults(), SECONDS, rounds=8, deadline=25, drop_every=5)
+    federation.check(8)
     dropped = printed.count("was dropped")
     assert dropped >= 4
-    assert sum(record.lost for record in stage.records()) >= dropped
+    assert sum(record.lost for record in federation.records()) >= dropped
     return line(printed, "no reply of device", ": no reply: ")
 
 
-def liar(stage: Stage) -> str:
+def bad_frames(federation: FaultyFederation) -> str:
     """One device sends garbage, frames that lie, and old frames."""
-    stage.tell("spoil", 1, "\n".join(["replay", *SAID]))
-    rounds = len(SAID) + 2
-    printed = stage.play(nothing(), SECONDS, rounds=rounds)
-    stage.check(rounds)
-    for said in SAID.values():
+    federation.set_fault("bad-frame", 1, "\n".join(["replay", *EXPECTED_MESSAGES]))
+    rounds = len(EXPECTED_MESSAGES) + 2
+    printed = federation.run(no_faults(), SECONDS, rounds=rounds)
+    federation.check(rounds)
+    for said in EXPECTED_MESSAGES.values():
         line(printed, said)
-    assert [record.lost for record in stage.records()] == [0, *[1] * len(SAID), 0]
-    return line(printed, SAID["huge"])
+    assert [record.lost for record in federation.records()] == [0, *[1] * len(EXPECTED_MESSAGES), 0]
+    return line(printed, EXPECTED_MESSAGES["huge"])
 
 
-def nan(stage: Stage) -> str:
+def nan(federation: FaultyFederation) -> str:
     """The gradient of one device is not a number in some rounds."""
 
     def script() -> Script:
-        yield stage.closed(1)
-        stage.tell("nan", 0)
-        yield stage.closed(3)
-        stage.untell("nan", 0)
+        yield federation.rounds_closed(1)
+        federation.set_fault("nan", 0)
+        yield federation.rounds_closed(3)
+        federation.clear_fault("nan", 0)
 
-    printed = stage.play(script(), SECONDS, rounds=5)
-    stage.check(5)
-    assert sum(record.lost for record in stage.records()) in (1, 2, 3)
+    printed = federation.run(script(), SECONDS, rounds=5)
+    federation.check(5)
+    assert sum(record.lost for record in federation.records()) in (1, 2, 3)
     return line(printed, "coordinates of the gradient are NaN")
 
 
-def slow(stage: Stage) -> str:
+def slow(federation: FaultyFederation) -> str:
     """One device is far slower than the others; its memory is reused, its late reply refused."""
 
     def script() -> Script:
-        yield stage.closed(1)
-        stage.tell("hold", 2)
-        yield stage.working(2)
-        yield stage.closed(3)
-        stage.untell("hold", 2)
+        yield federation.rounds_closed(1)
+        federation.set_fault("hold", 2)
+        yield federation.turn_started(2)
+        yield federation.rounds_closed(3)
+        federation.clear_fault("hold", 2)
 
-    printed = stage.play(script(), SECONDS, rounds=7, deadline=30)
-    stage.check(7)
-    assert stage.records()[2].lost == 1
-    assert stage.records()[-1].lost == 0
+    printed = federation.run(script(), SECONDS, rounds=7, deadline=30)
+    federation.check(7)
+    assert federation.records()[2].lost == 1
+    assert federation.records()[-1].lost == 0
     return line(printed, "round 1: device 2: no reply", "no reply of device 2")
 
 
-CASES: dict[str, Callable[[Stage], str]] = {
+CASES: dict[str, Callable[[FaultyFederation], str]] = {
     "node-killed": node_killed,
     "state-lost": state_lost,
     "app-killed": app_killed,
     "server-killed": server_killed,
     "replies-dropped": replies_dropped,
-    "liar": liar,
+    "bad-frames": bad_frames,
     "nan": nan,
     "slow": slow,
 }

@@ -32,10 +32,10 @@ def assert_consistent(
     for number in range(devices):
         device = DeviceSession(method, number, as_shard(lambda theta: (0.0, theta)), theta0, 0)
         load_device(states / name / f"device-{number}.state", device)
-        device.settle(server.acks[number])
+        device.apply_ack(server.acks[number])
         memories.append(device.state.q.double())
     mean = torch.stack(memories).mean(0)
     largest = max(float(q.abs().max()) for q in memories)
     assert largest > 0
-    damped = getattr(server.state, "inner", server.state)  # AQUILA-Lots keeps more beside it
+    damped = getattr(server.state, "inner", server.state)  # AQUILA-Dither keeps more beside it
     torch.testing.assert_close(damped.q_bar, mean, rtol=0, atol=ROUNDING * largest)

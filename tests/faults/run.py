@@ -1,7 +1,7 @@
 """Break a real federation on loopback in every way of cases.py, one after the other.
 
-python tests/faults/run.py [--only NAME ...] [--keep FOLDER]
-FAULTS_METHOD=aquila_lots python tests/faults/run.py    # a memory that moves by a part of an upload
+python tests/faults/run.py [--only NAME ...] [--output FOLDER]
+FAULTS_METHOD=aquila_dither python tests/faults/run.py  # a memory that moves by a part of an upload
 
 Each case takes one to four minutes, starts its own SuperLink and SuperNodes, and stops them all.
 """
@@ -16,26 +16,26 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from faults.cases import CASES
-from faults.stage import stage
+from faults.faulty_federation import faulty_federation
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES), metavar="NAME")
-    parser.add_argument("--keep", type=Path, help="keep logs and states in this new folder")
+    parser.add_argument("--output", type=Path, help="keep logs and states in this new folder")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
-        folder = options.keep or Path(temporary)
-        passed = [tried(name, folder / name) for name in options.only]
+        folder = options.output or Path(temporary)
+        passed = [run_case(name, folder / name) for name in options.only]
     return 0 if all(passed) else 1
 
 
-def tried(name: str, folder: Path) -> bool:
-    """Play a case; say how it went and the one line that the run said about it."""
+def run_case(name: str, folder: Path) -> bool:
+    """Run a case; print how it went and the one line that the run said about it."""
     began = time.monotonic()
     try:
-        with stage(folder) as made:
-            said = CASES[name](made)
+        with faulty_federation(folder) as federation:
+            said = CASES[name](federation)
     except Exception:
         traceback.print_exc()
         said = ""

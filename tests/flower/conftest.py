@@ -13,7 +13,7 @@ with warnings.catch_warnings(), suppress(ModuleNotFoundError):
     import flwr.serverapp  # noqa: F401
 sys.path.insert(0, str(Path(__file__).parent))
 
-QUIET = {
+OFFLINE_SETTINGS = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
@@ -26,9 +26,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(autouse=True)
-def quiet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Call nobody outside, and keep states of devices out of the user's folder."""
-    for name, value in {**QUIET, "XDG_STATE_HOME": str(tmp_path / "state")}.items():
+    for name, value in {**OFFLINE_SETTINGS, "XDG_STATE_HOME": str(tmp_path / "state")}.items():
         monkeypatch.setenv(name, value)
 
 

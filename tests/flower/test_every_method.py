@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="not installed: pip install 'aquila-fl[flower]'")
 import torch
-from grids import local_grid
+from local_grid import local_grid
 
 import aquila
 import aquila.flower
@@ -16,8 +16,8 @@ import aquila.flower.transport
 import aquila.sim.loop
 from aquila.core.wire import pack
 from aquila.flower.transport import frame_of
-from aquila.runtime.limit import Limit
-from problems import SOUND, ridge
+from aquila.runtime.norm_limit import NormLimit
+from helpers.problems import CONVERGENT_PARAMETERS, ridge
 
 PROBLEM = ridge(devices=3, dimension=30)
 ALPHA = 0.5 / PROBLEM.smoothness()
@@ -82,19 +82,19 @@ def test_same_frames_as_the_simulator(name, monkeypatch):
 @every_method
 def test_a_run_goes_on_from_its_folder(name, tmp_path):
     method = aquila.create(name, alpha=ALPHA)
-    whole, _ = undisturbed(name)
+    uninterrupted, _ = undisturbed(name)
     folder = {"checkpoint_folder": tmp_path / "run", "evaluate": size}
     on_flower(method, theta0(), rounds=3, **folder)
     resumed, _ = on_flower(method, theta0(), **folder)
-    assert torch.equal(resumed.theta, whole.theta)
-    assert resumed.records == whole.records
+    assert torch.equal(resumed.theta, uninterrupted.theta)
+    assert resumed.records == uninterrupted.records
     assert len(resumed.overheads) == ROUNDS - 3
 
 
 @every_method
 def test_a_device_may_forget_everything(name, tmp_path):
     """A new disk in the middle of the run: what was sent before is not counted twice."""
-    method = aquila.create(name, alpha=ALPHA, **SOUND.get(name, {}))
+    method = aquila.create(name, alpha=ALPHA, **CONVERGENT_PARAMETERS.get(name, {}))
     grid = local_grid(aquila.flower.client_app(method, make_device), 3)
 
     def forget(record):
@@ -115,7 +115,7 @@ def test_a_device_may_forget_everything(name, tmp_path):
 def test_large_frames_travel_as_arrays(monkeypatch):
     method = aquila.create("aquila", alpha=ALPHA)
     small, _ = on_flower(method, theta0())
-    monkeypatch.setattr(aquila.flower.transport, "SMALL", 0)
+    monkeypatch.setattr(aquila.flower.transport, "MAX_INLINE_BYTES", 0)
     large, grid = on_flower(method, theta0())
     assert "f" in grid.sent[-1].content
     assert "f" in grid.answered[-1].content
@@ -153,11 +153,11 @@ def test_a_share_of_the_devices():
 @every_method
 def test_differences_of_models(name, tmp_path):
     method = aquila.create(name, alpha=ALPHA)
-    wanted = aquila.simulate(method, theta0(), PROBLEM.devices, ROUNDS, SEED, downlink=0.5)
-    got, _ = on_flower(method, theta0(), downlink=0.5)
+    wanted = aquila.simulate(method, theta0(), PROBLEM.devices, ROUNDS, SEED, downlink_error=0.5)
+    got, _ = on_flower(method, theta0(), downlink_error=0.5)
     assert torch.equal(got.theta, wanted.theta)
     assert got.records == wanted.records
-    folder = {"checkpoint_folder": tmp_path / "run", "downlink": 0.5}
+    folder = {"checkpoint_folder": tmp_path / "run", "downlink_error": 0.5}
     on_flower(method, theta0(), rounds=3, **folder)
     resumed, _ = on_flower(method, theta0(), **folder)
     assert torch.equal(resumed.theta, wanted.theta)
@@ -174,7 +174,7 @@ def test_a_device_without_the_model_sits_out_a_round(tmp_path):
                 method, make_device, state_folder=tmp_path / "new"
             )
 
-    options = {"devices": 3, "rounds": 6, "downlink": 0.5, "on_record": forget}
+    options = {"devices": 3, "rounds": 6, "downlink_error": 0.5, "on_record": forget}
     result = aquila.flower.strategy(method, theta0(), **options).start(grid)
     assert [record.refused for record in result.records] == [0, 0, 0, 1, 0, 0]
 
@@ -190,11 +190,11 @@ def test_no_method_is_named_in_the_adapter():
 
 def test_uploads_above_a_limit_count_as_lost():
     method = aquila.create("aquila", alpha=ALPHA)
-    limited, _ = on_flower(method, theta0(), limit=Limit(1e-12))
+    limited, _ = on_flower(method, theta0(), limit=NormLimit(1e-12))
     assert [(record.uploads, record.lost) for record in limited.records] == [(0, 3)] * ROUNDS
     assert torch.equal(limited.theta, theta0())
 
 
 def test_a_limit_that_a_method_cannot_keep_is_refused_at_once():
     with pytest.raises(ValueError, match="cannot be clipped"):
-        on_flower(aquila.create("aquila", alpha=ALPHA), theta0(), limit=Limit(1.0, "clip"))
+        on_flower(aquila.create("aquila", alpha=ALPHA), theta0(), limit=NormLimit(1.0, "clip"))

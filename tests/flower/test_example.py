@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="not installed: pip install 'aquila-fl[flower]'")
 import torch
-from grids import LocalGrid, Node
+from local_grid import LocalGrid, Node
 
 import aquila
 import aquila.sim.loop
@@ -41,17 +41,17 @@ def simulated(app, monkeypatch):
 
     monkeypatch.setattr(aquila.sim.loop, "pack", recording)
     context = SimpleNamespace(run_config=CONFIG)
-    whole = aquila.problem(app.make_model(), [app.DATA.train], app.DATA.test)
+    problem = aquila.problem(app.make_model(), [app.DATA.train], app.DATA.test)
     run = aquila.simulate(
         app.make_method(context),
-        whole.theta0,
+        problem.theta0,
         [app.make_device(device, context) for device in range(app.DEVICES)],
         ROUNDS,
-        evaluate=lambda theta: {"accuracy": whole.evaluate(theta)["test_accuracy"]},
+        evaluate=lambda theta: {"accuracy": problem.evaluate(theta)["test_accuracy"]},
         workers=1,
     )
     by_device = {device: frames[device :: app.DEVICES] for device in range(app.DEVICES)}
-    return run, by_device, app.make_method(context), whole.theta0
+    return run, by_device, app.make_method(context), problem.theta0
 
 
 def test_the_example(tmp_path, monkeypatch):

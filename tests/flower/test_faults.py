@@ -7,12 +7,12 @@ import pytest
 pytest.importorskip("flwr", reason="not installed: pip install 'aquila-fl[flower]'")
 import torch
 from flwr.app import ConfigRecord, Error, Message, RecordDict
-from grids import Node, local_grid
+from local_grid import Node, local_grid
 
 import aquila
 import aquila.flower
 from aquila.flower.transport import content_of, frame_of
-from problems import ridge
+from helpers.problems import ridge
 
 PROBLEM = ridge(devices=3, dimension=30)
 METHOD = aquila.create("aquila", alpha=0.5 / PROBLEM.smoothness(), b_min=2)
@@ -38,7 +38,7 @@ def without_device_0(rounds=6):
     simulation = aquila.Simulation(METHOD, torch.zeros(30), PROBLEM.devices)
     simulation.link = type("Deaf", (), {
         "order_arrives": lambda self, key: True,
-        "reply_arrives": lambda self, key: key.words[2] != 0,
+        "reply_arrives": lambda self, key: key.path[2] != 0,
     })()  # fmt: skip
     for _ in range(rounds):
         simulation.advance()
@@ -46,7 +46,7 @@ def without_device_0(rounds=6):
 
 
 def in_turns(change):
-    """Apply a fate to the answers to orders, not to hellos."""
+    """Apply a change to the answers to orders, not to hellos."""
     return lambda reply: change(reply) if reply.metadata.message_type == "train.aquila" else reply
 
 
@@ -60,7 +60,7 @@ UNSOUND = {
     "cut short": (lambda r: with_frame(r, frame_of(r.content, "f")[:-1]), "damaged"),
     "oversize": (lambda reply: with_frame(reply, bytes(10**6)), "frame of 1000000 bytes"),
     "empty": (lambda reply: with_frame(reply, b""), "cut short"),
-    "no record": (lambda r: Message(RecordDict(), reply_to=r), "without the record of words"),
+    "no record": (lambda r: Message(RecordDict(), reply_to=r), "without the config record"),
     "other type": (
         lambda r: Message(RecordDict({"a": ConfigRecord({"f": "text"})}), reply_to=r),
         "without the bytes 'f'",
@@ -86,11 +86,11 @@ def redirected(change):
     return in_turns(changed)
 
 
-@pytest.mark.parametrize("fate", UNSOUND)
-def test_an_unsound_reply_counts_as_lost(fate, log):
-    change, said = UNSOUND[fate]
+@pytest.mark.parametrize("kind", UNSOUND)
+def test_an_unsound_reply_counts_as_lost(kind, log):
+    change, said = UNSOUND[kind]
     grid = grid_of()
-    grid.nodes[FIRST].fate = redirected(change)
+    grid.nodes[FIRST].alter_reply = redirected(change)
     result = run(grid)
     assert torch.equal(result.theta, without_device_0())
     assert [record.lost for record in result.records] == [1] * 6
@@ -107,7 +107,7 @@ def test_a_replayed_reply_is_refused(log):
         return with_frame(reply, earlier[0])
 
     grid = grid_of()
-    grid.nodes[FIRST].fate = in_turns(replay)
+    grid.nodes[FIRST].alter_reply = in_turns(replay)
     result = run(grid)
     assert [record.lost for record in result.records] == [0, 1, 1, 1, 1, 1]
     assert "reply to round 0 in round 1" in log.text
@@ -166,7 +166,7 @@ def test_the_model_moves_though_nobody_replies():
     def mute(record):
         models.append(record.metrics["first"])
         for node in grid.nodes.values():
-            node.fate = in_turns(lambda reply: None)
+            node.alter_reply = in_turns(lambda reply: None)
 
     result = run(grid, 3, evaluate=lambda theta: {"first": float(theta[0])}, on_record=mute)
     assert [record.lost for record in result.records] == [0, 3, 3]
@@ -180,7 +180,7 @@ def test_a_late_device_takes_part_when_it_comes():
     def come(record):
         grid.nodes[LAST].present = record.round >= 1
 
-    result = run(grid, 5, least_devices=2, on_record=come)
+    result = run(grid, 5, min_devices=2, on_record=come)
     assert [record.lost for record in result.records] == [1, 1, 0, 0, 0]
 
 
@@ -215,7 +215,7 @@ def test_a_run_whose_devices_are_all_gone_says_so():
         ({"rounds": -1}, "rounds must be at least 0, not -1"),
         ({"seed": -1}, "seed must be from 0"),
         ({"deadline_seconds": 0}, "must be above 0"),
-        ({"least_devices": 4}, "least_devices must be from 1 to 3, not 4"),
+        ({"min_devices": 4}, "min_devices must be from 1 to 3, not 4"),
         ({"fleet": aquila.Fleet.uniform(30, 4)}, "a fleet of 4 devices"),
     ],
 )
@@ -239,8 +239,8 @@ def test_a_folder_of_another_run_is_refused(tmp_path):
 
 
 def test_a_run_with_other_slices_is_refused(tmp_path):
-    def start(held):
-        fleet = aquila.Fleet(30, [0, 1, 1], [None, held])
+    def start(coordinates):
+        fleet = aquila.Fleet(30, [0, 1, 1], [None, coordinates])
         run(grid_of(), 0, checkpoint_folder=tmp_path, fleet=fleet)
 
     start(torch.arange(10))

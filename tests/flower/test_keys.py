@@ -7,13 +7,13 @@ import torch
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
-from grids import LocalGrid, Node
+from local_grid import LocalGrid, Node
 
 import aquila
 import aquila.flower
 from aquila.deploy.certificates import make_key_pair
 from aquila.flower.keys import read_keys
-from aquila.flower.roster import Roster
+from aquila.flower.registry import DeviceRegistry
 
 METHOD = aquila.create("aquila")
 APP = aquila.flower.client_app(METHOD, lambda device, context: None)
@@ -50,9 +50,9 @@ def test_only_the_owner_of_a_key_is_its_device(folder, log):
     grid = KeyedGrid(
         {n: Node(APP, {"partition-id": d}) for n, d in {5: 1, 6: 2, 7: 1, 8: 0}.items()}, owner
     )
-    roster = Roster(3, {"method": repr(METHOD)}, keys)
+    registry = DeviceRegistry(3, {"method": repr(METHOD)}, keys)
     for _ in range(2):
-        assert roster.update(grid) == {2: 6, 1: 7}
+        assert registry.update(grid) == {2: 6, 1: 7}
     assert [record.getMessage() for record in log.records] == [
         "node 5 says it is device 1, but its key is not that device's",
         "node 8 says it is device 0, but its key is not that device's",
@@ -61,7 +61,7 @@ def test_only_the_owner_of_a_key_is_its_device(folder, log):
 
 def test_without_keys_anybody_may_take_a_free_number():
     grid = KeyedGrid({5: Node(APP, {"partition-id": 1})}, {5: b""})
-    assert Roster(3, {"method": repr(METHOD)}).update(grid) == {1: 5}
+    assert DeviceRegistry(3, {"method": repr(METHOD)}).update(grid) == {1: 5}
 
 
 def strategy(folder):

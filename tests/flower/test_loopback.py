@@ -12,62 +12,64 @@ import pytest
 pytest.importorskip("flwr", reason="not installed: pip install 'aquila-fl[flower]'")
 import aquila
 from aquila.flower.loopback import (
-    MARK,
+    FEDERATION_VARIABLE,
     Federation,
     FederationError,
     federation,
-    start,
-    strays,
+    leftover_processes,
+    start_process,
     wait_until,
 )
 
 
-def gone(name: str) -> bool:
+def has_ended(name: str) -> bool:
     """Whether nothing of that name is running, a moment after it was killed."""
     end = time.monotonic() + 10
-    while strays(name) and time.monotonic() < end:
+    while leftover_processes(name) and time.monotonic() < end:
         time.sleep(0.05)
-    return not strays(name)
+    return not leftover_processes(name)
 
 
 def test_a_process_that_ends_by_itself_is_quoted(tmp_path):
-    process = start("part", [sys.executable, "-c", "print('out of disk')"], tmp_path, os.environ)
+    process = start_process(
+        "part", [sys.executable, "-c", "print('out of disk')"], tmp_path, os.environ
+    )
     with pytest.raises(FederationError, match="part ended by itself:\nout of disk"):
         wait_until(lambda: False, process, 60)
 
 
 def test_a_process_that_takes_too_long_is_stopped(tmp_path):
-    env = {**os.environ, MARK: tmp_path.name}
-    process = start("part", ["sh", "-c", "sleep 600 & sleep 600"], tmp_path, env)
+    env = {**os.environ, FEDERATION_VARIABLE: tmp_path.name}
+    process = start_process("part", ["sh", "-c", "sleep 600 & sleep 600"], tmp_path, env)
     with pytest.raises(FederationError, match="part was not ready after 1 s"):
         wait_until(lambda: False, process, 1)
     process.stop()
     assert process.ended
-    assert gone(tmp_path.name)
+    assert has_ended(tmp_path.name)
 
 
-def test_strays_are_found_by_their_name(tmp_path):
-    env = {**os.environ, MARK: tmp_path.name}
-    process = start("part", ["sleep", "600"], tmp_path, env)
+def test_leftover_processes_are_found_by_their_name(tmp_path):
+    env = {**os.environ, FEDERATION_VARIABLE: tmp_path.name}
+    process = start_process("part", ["sleep", "600"], tmp_path, env)
     try:
-        wait_until(lambda: strays(tmp_path.name) == [process.handle.pid], process, 10)
+        wait_until(lambda: leftover_processes(tmp_path.name) == [process.handle.pid], process, 10)
     finally:
         process.stop()
-    assert gone(tmp_path.name)
+    assert has_ended(tmp_path.name)
 
 
 HOLDER = """
 import sys, time
 from pathlib import Path
 import aquila.flower.loopback
-from aquila.flower.loopback import MARK, Federation, federation, start
+from aquila.flower.loopback import FEDERATION_VARIABLE, Federation, federation, start_process
 aquila.flower.loopback.STOP_SECONDS = 1.5
 def stubborn(self):
     command = ["sh", "-c", "trap '' TERM; sleep 600 & sleep 600"]
-    self.parts["superlink"] = start("superlink", command, self.folder, self.environment)
+    self.processes["superlink"] = start_process("superlink", command, self.folder, self.environment)
 Federation.start_superlink = stubborn
 with federation(0, Path(sys.argv[1])) as running:
-    print(running.environment[MARK], flush=True)
+    print(running.environment[FEDERATION_VARIABLE], flush=True)
     time.sleep(60)
 """
 
@@ -79,12 +81,12 @@ def test_nothing_is_left_running_when_the_program_is_asked_to_end(tmp_path):
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as holder:
         assert holder.stdout is not None
         name = holder.stdout.readline().strip()
-        assert strays(name)
+        assert leftover_processes(name)
         holder.send_signal(signal.SIGTERM)
         time.sleep(0.5)
         holder.send_signal(signal.SIGTERM)  # who is impatient does not stop the stopping
         assert holder.wait(40) == 128 + signal.SIGTERM
-    assert gone(name)
+    assert has_ended(name)
 
 
 @pytest.mark.deployment
@@ -93,14 +95,14 @@ def test_nothing_is_left_running_when_the_user_interrupts(tmp_path):
 
     def interrupted():
         with federation(1, tmp_path) as running:
-            names.append(running.environment[MARK])
-            assert strays(names[0])
+            names.append(running.environment[FEDERATION_VARIABLE])
+            assert leftover_processes(names[0])
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(5)
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
-    assert not strays(names[0])
+    assert not leftover_processes(names[0])
 
 
 def test_signals_are_answered_as_before_afterwards(tmp_path, monkeypatch):

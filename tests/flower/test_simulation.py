@@ -8,7 +8,7 @@ from flwr.serverapp import ServerApp
 
 import aquila
 import aquila.flower
-from problems import ridge
+from helpers.problems import ridge
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'flwr[simulation]'")
 

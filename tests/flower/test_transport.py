@@ -4,28 +4,28 @@ import pytest
 
 pytest.importorskip("flwr", reason="not installed: pip install 'aquila-fl[flower]'")
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
-from grids import LocalGrid
+from local_grid import LocalGrid
 
 from aquila.core.packet import WireError
 from aquila.flower.transport import (
-    SMALL,
+    MAX_INLINE_BYTES,
+    config_value,
     content_of,
     frame_of,
-    longest_frame,
+    max_frame_bytes,
     one_line,
     overhead_of,
-    word,
 )
 
 
-@pytest.mark.parametrize("size", [0, 1, SMALL, SMALL + 1, 6_000_000])
+@pytest.mark.parametrize("size", [0, 1, MAX_INLINE_BYTES, MAX_INLINE_BYTES + 1, 6_000_000])
 def test_a_frame_arrives_as_it_was_sent(size):
     frame = bytes(range(251)) * (size // 251) + bytes(size % 251)
-    content = content_of({"seed": 7}, {"f": frame, "w": b"words"})
+    content = content_of({"seed": 7}, {"f": frame, "c": b"control"})
     assert frame_of(content, "f", size) == frame
-    assert frame_of(content, "w") == b"words"
-    assert word(content, "seed", int) == 7
-    assert ("f" in content) == (size > SMALL)
+    assert frame_of(content, "c") == b"control"
+    assert config_value(content, "seed", int) == 7
+    assert ("f" in content) == (size > MAX_INLINE_BYTES)
 
 
 def objects(part) -> list[bytes]:
@@ -54,12 +54,12 @@ def test_a_large_message_is_six_objects():
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (RecordDict(), "without the record of words"),
-        (RecordDict({"a": ArrayRecord()}), "without the record of words"),
+        (RecordDict(), "without the config record"),
+        (RecordDict({"a": ArrayRecord()}), "without the config record"),
         (RecordDict({"a": ConfigRecord()}), "without the bytes 'f'"),
         (RecordDict({"a": ConfigRecord({"f": 3})}), "without the bytes 'f'"),
         (content_of({}, {"f": bytes(11)}), "frame of 11 bytes where at most 10 can be"),
-        (content_of({}, {"f": bytes(SMALL + 1)}), "where at most 10 can be"),
+        (content_of({}, {"f": bytes(MAX_INLINE_BYTES + 1)}), "where at most 10 can be"),
     ],
 )
 def test_unsound_contents_are_refused(content, said):
@@ -74,8 +74,8 @@ def test_what_an_array_claims_of_itself_does_not_matter():
 
 
 def test_every_frame_fits_its_bound():
-    assert longest_frame(0) > 25 + 255 * 42 + 4
-    assert longest_frame(1000) - longest_frame(0) >= 1000 * (8 + 8 + 4)
+    assert max_frame_bytes(0) > 25 + 255 * 42 + 4
+    assert max_frame_bytes(1000) - max_frame_bytes(0) >= 1000 * (8 + 8 + 4)
 
 
 def test_texts_of_others_become_one_bounded_line():

@@ -25,7 +25,7 @@ def descriptions() -> dict[str, dict]:
     for name, description in described.items():
         described[name] = description = {"answers": 0, "fresh": False, **description}
         vector = description["vector"] or {}
-        vector.setdefault("lots", None)
+        vector.setdefault("dither_seed", None)
         for field in vector.keys() & {"codes", "decoded"}:
             vector[field] = list(_written_out(vector[field]))
     return described
@@ -60,7 +60,7 @@ def _vector(d: dict | None) -> Dense | Codes | None:
         torch.tensor(d["low"], dtype=dtype),
         torch.tensor(d["step"], dtype=dtype),
         d["bucket"],
-        d["lots"],
+        d["dither_seed"],
     )
 
 

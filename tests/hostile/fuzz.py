@@ -16,16 +16,15 @@ import torch
 
 sys.path.append(str(Path(__file__).parents[1]))
 
-from mutants import mutants
-
-import reader
 from aquila.core import wire
 from aquila.core.packet import Codes, Dense, WireError
 from aquila.core.wire import pack, unpack
+from helpers import frame_reader
+from helpers.frame_mutations import mutated_frames
 
-KINDS = ["empty", "dense", "fixed", "coded", "drawn", "unknown"]
+KINDS = ["empty", "dense", "fixed", "coded", "dithered", "unknown"]
 LIMIT = 2**20  # coordinates without being asked, so that memory measures lies and not honest size
-MOST_MEMORY = 300  # megabytes beyond what was there before
+MAX_MEMORY_MB = 300  # megabytes beyond what was there before
 REPORT_EVERY = 25_000
 
 
@@ -45,10 +44,10 @@ def content(packet):
         return around, scalars, values.dtype, values.numpy().tobytes()
     tensors = vector.codes, vector.low, vector.step, values
     parts = [(tensor.dtype, tensor.numpy().tobytes()) for tensor in tensors]
-    return around, scalars, vector.bits, vector.bucket, vector.lots, parts
+    return around, scalars, vector.bits, vector.bucket, vector.dither_seed, parts
 
 
-def read_or_refused(frame, dimension=None):
+def read_or_none(frame, dimension=None):
     """Return the packet of a frame, or None if it is refused; both must be done rightly."""
     try:
         packet = unpack(frame, dimension)
@@ -60,8 +59,8 @@ def read_or_refused(frame, dimension=None):
 
 def assert_second_reader_agrees(frame, dimension, packet):
     try:
-        second = reader.read(frame, dimension)
-    except reader.FrameError:
+        second = frame_reader.read(frame, dimension)
+    except frame_reader.FrameError:
         second = None
     assert (second is None) == (packet is None), "only one of two readers refuses"
     if second is None:
@@ -74,7 +73,7 @@ def assert_second_reader_agrees(frame, dimension, packet):
     letters = f"<{len(values)}d"
     assert struct.pack(letters, *second.values) == struct.pack(letters, *values)
     if isinstance(vector, Codes):
-        for field in ("bits", "bucket", "lots"):
+        for field in ("bits", "bucket", "dither_seed"):
             assert getattr(second, field) == getattr(vector, field), field
         assert second.codes == vector.codes.tolist()
         grids = [*vector.low.tolist(), *vector.step.tolist()]
@@ -84,8 +83,8 @@ def assert_second_reader_agrees(frame, dimension, packet):
 
 def examine(frame, dimension, second):
     """Read a frame with and without the dimension that is expected; return its kind and outcome."""
-    unasked = read_or_refused(frame)
-    asked = read_or_refused(frame, dimension)
+    unasked = read_or_none(frame)
+    asked = read_or_none(frame, dimension)
     if second:
         assert_second_reader_agrees(frame, None, unasked)
         assert_second_reader_agrees(frame, dimension, asked)
@@ -102,15 +101,15 @@ def peak_megabytes():
 
 
 def set_limit():
-    wire.UNASKED_LIMIT = reader.LIMIT = LIMIT
+    wire.UNCHECKED_DIMENSION_LIMIT = frame_reader.LIMIT = LIMIT
 
 
-def fuzz(seed, count, second_every, report=lambda done, outcomes: None):
+def fuzz(seed, count, second_reader_every, report=lambda done, outcomes: None):
     """Examine frames; return how often which kind had which outcome, or raise with the frame."""
     outcomes = Counter()
-    for number, (frame, dimension) in enumerate(mutants(seed, count)):
+    for number, (frame, dimension) in enumerate(mutated_frames(seed, count)):
         try:
-            outcomes[examine(frame, dimension, second=number % second_every == 0)] += 1
+            outcomes[examine(frame, dimension, second=number % second_reader_every == 0)] += 1
         except Exception as problem:
             problem.frame = frame
             raise
@@ -134,11 +133,11 @@ def main():
     options.add_argument("--second", type=int, default=10, help="second reader: 1 frame in so many")
     options.add_argument("--out", type=Path, default=Path("fuzz-failure.frame"))
     options.add_argument("--read", type=Path, help="examine the frame in this file")
-    given = options.parse_args()
+    args = options.parse_args()
     set_limit()
     torch.set_num_threads(1)
-    if given.read:
-        frame = given.read.read_bytes()
+    if args.read:
+        frame = args.read.read_bytes()
         print(*examine(frame, int.from_bytes(frame[20:24], "little"), second=True))
         return
     before, started = peak_megabytes(), time.perf_counter()
@@ -148,16 +147,16 @@ def main():
         print(f"{done} frames, {rate:.0f} a second: {summary(outcomes)}", flush=True)
 
     try:
-        outcomes = fuzz(given.seed, given.frames, given.second, report)
+        outcomes = fuzz(args.seed, args.frames, args.second, report)
     except Exception as problem:
-        given.out.write_bytes(problem.frame)
-        print(f"{type(problem).__name__}: {problem}\nthe frame is in {given.out}")
+        args.out.write_bytes(problem.frame)
+        print(f"{type(problem).__name__}: {problem}\nthe frame is in {args.out}")
         sys.exit(1)
-    if given.frames % REPORT_EVERY:
-        report(given.frames, outcomes)
-    grown = peak_megabytes() - before
-    print(f"memory grew by {grown:.0f} MB at most")
-    sys.exit(grown > MOST_MEMORY)
+    if args.frames % REPORT_EVERY:
+        report(args.frames, outcomes)
+    growth = peak_megabytes() - before
+    print(f"memory grew by {growth:.0f} MB at most")
+    sys.exit(growth > MAX_MEMORY_MB)
 
 
 if __name__ == "__main__":

@@ -4,50 +4,49 @@ import math
 import random
 from dataclasses import replace
 
-import forge
 import pytest
 import torch
-from forge import (
+from fuzz import assert_second_reader_agrees, content
+
+from aquila.core import wire
+from aquila.core.packet import Codes, Dense, Packet, WireError
+from aquila.core.wire import pack, unpack
+from helpers import frame_builder, frame_reader
+from helpers.frame_builder import (
     CODED,
     DENSE,
     DIRECT,
+    DITHERED,
     DOUBLE,
-    DRAWN,
     EMPTY,
     FIXED,
-    FOLDED,
     PACKED,
     REFUSED,
     SIGNED,
     SPARSE,
-    Forged,
+    ZIGZAG,
+    RawFrame,
     doubles,
     floats,
     numbers,
     scalar,
-    sealed,
     segment,
     stream,
     table,
     varint,
+    with_crc,
 )  # fmt: skip
-from fuzz import assert_second_reader_agrees, content
-from mutants import any_distances
-
-import reader
-from aquila.core import wire
-from aquila.core.packet import Codes, Dense, Packet, WireError
-from aquila.core.wire import pack, unpack
+from helpers.frame_mutations import any_distances
 
 HUGE = 2**32 - 1
 GRID = floats(-1.0, 0.5)
 
 
-SKIP = Forged()
-WORDS = Forged(count=1, scalars=scalar(b"drift", 0.5))
-DENSE_FRAME = Forged(kind=DENSE, bits=32, dimension=2, body=floats(1.5, -2.0))
-DENSE_DOUBLE = Forged(kind=DENSE, flags=DOUBLE, bits=64, dimension=2, body=doubles(1.5, -2.0))
-FIXED_FRAME = Forged(kind=FIXED, bits=3, dimension=5, body=floats(-1.0, 0.5) + b"\x88\x46")
+SKIP = RawFrame()
+WORDS = RawFrame(count=1, scalars=scalar(b"drift", 0.5))
+DENSE_FRAME = RawFrame(kind=DENSE, bits=32, dimension=2, body=floats(1.5, -2.0))
+DENSE_DOUBLE = RawFrame(kind=DENSE, flags=DOUBLE, bits=64, dimension=2, body=doubles(1.5, -2.0))
+FIXED_FRAME = RawFrame(kind=FIXED, bits=3, dimension=5, body=floats(-1.0, 0.5) + b"\x88\x46")
 FIXED_DOUBLE = replace(FIXED_FRAME, flags=DOUBLE, body=doubles(-1.0, 0.5) + b"\x88\x46")
 BUCKETS = replace(FIXED_FRAME, bucket=2, body=floats(-1, -2, -3, 0.5, 0, 1) + b"\x88\x46")
 
@@ -70,14 +69,14 @@ LIES = {
     "empty read as dense": replace(SKIP, kind=DENSE),
     "empty read as fixed": replace(SKIP, kind=FIXED),
     "empty read as coded": replace(SKIP, kind=CODED),
-    "empty read as drawn": replace(SKIP, kind=DRAWN),
+    "empty read as dithered": replace(SKIP, kind=DITHERED),
     "dense read as empty": replace(DENSE_FRAME, kind=EMPTY),
     "dense read as fixed": replace(DENSE_FRAME, kind=FIXED),
     "dense read as coded": replace(DENSE_FRAME, kind=CODED),
-    "dense read as drawn": replace(DENSE_FRAME, kind=DRAWN),
+    "dense read as dithered": replace(DENSE_FRAME, kind=DITHERED),
     "fixed read as dense": replace(FIXED_FRAME, kind=DENSE),
     "fixed read as coded": replace(FIXED_FRAME, kind=CODED),
-    "fixed read as drawn": replace(FIXED_FRAME, kind=DRAWN),
+    "fixed read as dithered": replace(FIXED_FRAME, kind=DITHERED),
     "flag 8": replace(SKIP, flags=8),
     "flag 128": replace(FIXED_FRAME, flags=128),
     "empty but double": replace(SKIP, flags=DOUBLE),
@@ -165,7 +164,7 @@ LIES |= {
 
 
 def coded(*segments, dimension=5, bits=3, grid=GRID, **header):
-    return Forged(
+    return RawFrame(
         kind=CODED, bits=bits, dimension=dimension, body=grid + b"".join(segments), **header
     )
 
@@ -181,41 +180,54 @@ FOUR = stream(MANY)
 ONE = stream([0, 1, 2, 1, 1])
 LONG = stream([i * i % 7 for i in range(200)])  # with words
 SIGNS = [0, 1, 1, 0, 1]
-SPARSE_FRAME = coded(forge.sparse(5, 3, [1, 0], [0, 6]))
-SIGNED_FRAME = coded(forge.signed(SIGNS, 3, [4], [2]))
-FOLDED_WIDE = coded(forge.folded(2048, [0, 1, 17, 4095, 300]), bits=12)
+SPARSE_FRAME = coded(frame_builder.sparse_segment(5, 3, [1, 0], [0, 6]))
+SIGNED_FRAME = coded(frame_builder.signed_segment(SIGNS, 3, [4], [2]))
+ZIGZAG_WIDE = coded(frame_builder.zigzag_segment(2048, [0, 1, 17, 4095, 300]), bits=12)
 CODED_SOUND = {
     "packed": coded(segment(PACKED, 5, b"\x88\x46")),
-    "direct": coded(forge.direct([0, 7, 3, 3, 3])),
-    "direct, four states": coded(forge.direct(MANY), dimension=300),
+    "direct": coded(frame_builder.direct_segment([0, 7, 3, 3, 3])),
+    "direct, four states": coded(frame_builder.direct_segment(MANY), dimension=300),
     "direct, with words": coded(segment(DIRECT, 200, LONG.bytes()), dimension=200),
-    "direct, 8 bits": coded(forge.direct([0, 255, 3, 3, 3]), bits=8),
-    "folded": coded(forge.folded(7, [0, 1, 2, 7, 6])),
-    "folded wide": FOLDED_WIDE,
-    "folded, 32 bits": coded(forge.folded(HUGE, [0, 1, HUGE, HUGE - 1, 2**31]), bits=32),
-    "sparse": SPARSE_FRAME,
-    "sparse, no exceptions": coded(forge.sparse(5, 3)),
-    "sparse, exceptions alone": coded(forge.sparse(5, 3, [0] * 5, [0, 1, 2, 6, 0])),
-    "sparse, four states": coded(forge.sparse(999, 3, [0] * 600, [5] * 600), dimension=999),
-    "sparse, 32 bits": coded(forge.sparse(5, HUGE, [4], [HUGE - 1]), bits=32),
-    "signed": SIGNED_FRAME,
-    "signed, no exceptions": coded(forge.signed(SIGNS, 0)),
-    "signed, one bit": coded(forge.signed(SIGNS, 1), bits=1),
-    "signed, 32 bits": coded(forge.signed(SIGNS, 5, [1, 2], [2**31 - 2, 0]), bits=32),
-    "every mode": coded(
-        *(forge.in_mode(mode, [1, 2, 1, 1, 7], 3, 1) for mode in range(5)), dimension=25
+    "direct, 8 bits": coded(frame_builder.direct_segment([0, 255, 3, 3, 3]), bits=8),
+    "folded": coded(frame_builder.zigzag_segment(7, [0, 1, 2, 7, 6])),
+    "folded wide": ZIGZAG_WIDE,
+    "folded, 32 bits": coded(
+        frame_builder.zigzag_segment(HUGE, [0, 1, HUGE, HUGE - 1, 2**31]), bits=32
     ),
-    "segments of one code": coded(*[forge.sparse(1, code) for code in range(5)]),
+    "sparse": SPARSE_FRAME,
+    "sparse, no exceptions": coded(frame_builder.sparse_segment(5, 3)),
+    "sparse, exceptions alone": coded(frame_builder.sparse_segment(5, 3, [0] * 5, [0, 1, 2, 6, 0])),
+    "sparse, four states": coded(
+        frame_builder.sparse_segment(999, 3, [0] * 600, [5] * 600), dimension=999
+    ),
+    "sparse, 32 bits": coded(frame_builder.sparse_segment(5, HUGE, [4], [HUGE - 1]), bits=32),
+    "signed": SIGNED_FRAME,
+    "signed, no exceptions": coded(frame_builder.signed_segment(SIGNS, 0)),
+    "signed, one bit": coded(frame_builder.signed_segment(SIGNS, 1), bits=1),
+    "signed, 32 bits": coded(
+        frame_builder.signed_segment(SIGNS, 5, [1, 2], [2**31 - 2, 0]), bits=32
+    ),
+    "every mode": coded(
+        *(frame_builder.segment_in_mode(mode, [1, 2, 1, 1, 7], 3, 1) for mode in range(5)),
+        dimension=25,
+    ),
+    "segments of one code": coded(*[frame_builder.sparse_segment(1, code) for code in range(5)]),
     "shares for symbols beyond the bits": coded(
         segment(DIRECT, 5, stream([0, 1, 0, 0, 1], [2000, 1000, *[0] * 250, 1096]).bytes())
     ),
     "shares for numbers beyond 32 bits": coded(
-        segment(FOLDED, 5, b"\x03" + stream([0] * 5, [4000, *[0] * 199, 96]).bytes())
+        segment(ZIGZAG, 5, b"\x03" + stream([0] * 5, [4000, *[0] * 199, 96]).bytes())
     ),
     "float64": coded(
-        forge.sparse(5, 3), grid=doubles(-1.0, 0.5), flags=DOUBLE, count=1, scalars=scalar(b"loss")
+        frame_builder.sparse_segment(5, 3),
+        grid=doubles(-1.0, 0.5),
+        flags=DOUBLE,
+        count=1,
+        scalars=scalar(b"loss"),
     ),
-    "coded in buckets": coded(forge.sparse(5, 3), grid=floats(-1, -2, -3, 0.5, 0, 1), bucket=2),
+    "coded in buckets": coded(
+        frame_builder.sparse_segment(5, 3), grid=floats(-1, -2, -3, 0.5, 0, 1), bucket=2
+    ),
 }
 CODED_LIES = {
     # header and grids
@@ -232,8 +244,10 @@ CODED_LIES = {
     "coded, one fewer": replace(SPARSE_FRAME, dimension=4),
     "coded, one more": replace(SPARSE_FRAME, dimension=6),
     "coded, huge": replace(SPARSE_FRAME, dimension=HUGE),
-    "coded, huge and true": coded(forge.sparse(HUGE, 3), dimension=HUGE),
-    "coded, just above the limit": coded(forge.sparse(2**28 + 1, 3), dimension=2**28 + 1),
+    "coded, huge and true": coded(frame_builder.sparse_segment(HUGE, 3), dimension=HUGE),
+    "coded, just above the limit": coded(
+        frame_builder.sparse_segment(2**28 + 1, 3), dimension=2**28 + 1
+    ),
     "coded, huge in buckets": replace(SPARSE_FRAME, dimension=HUGE, bucket=1),
     "coded, bucket of the whole": replace(SPARSE_FRAME, bucket=5),
     "coded, bucket too long": replace(SPARSE_FRAME, bucket=HUGE),
@@ -242,18 +256,26 @@ CODED_LIES = {
     "coded read as fixed": replace(SPARSE_FRAME, kind=FIXED),
     "coded read as dense": replace(SPARSE_FRAME, kind=DENSE),
     "coded read as empty": replace(SPARSE_FRAME, kind=EMPTY),
-    "coded, negative step": coded(forge.sparse(5, 3), grid=floats(-1.0, -0.5)),
-    "coded, top overflows": coded(forge.sparse(5, 3), grid=floats(0.0, 1e38)),
+    "coded, negative step": coded(frame_builder.sparse_segment(5, 3), grid=floats(-1.0, -0.5)),
+    "coded, top overflows": coded(frame_builder.sparse_segment(5, 3), grid=floats(0.0, 1e38)),
     # segments
-    "bytes after the last segment": coded(forge.sparse(5, 3), b"\x00"),
-    "a segment too many": coded(forge.sparse(5, 3), forge.sparse(1, 3)),
+    "bytes after the last segment": coded(frame_builder.sparse_segment(5, 3), b"\x00"),
+    "a segment too many": coded(
+        frame_builder.sparse_segment(5, 3), frame_builder.sparse_segment(1, 3)
+    ),
     "mode 5": coded(segment(5, 5, b"\x03\x00")),
     "mode 255": coded(segment(255, 5, b"\x03\x00")),
-    "segment of no codes": coded(forge.sparse(0, 3), forge.sparse(5, 3)),
-    "segment of too many codes": coded(forge.sparse(6, 3)),
-    "segment of 2^32 - 1 codes": coded(forge.sparse(HUGE, 3)),
-    "segments of too many codes": coded(forge.sparse(3, 3), forge.sparse(3, 3)),
-    "segments of too few codes": coded(forge.sparse(2, 3), forge.sparse(2, 3)),
+    "segment of no codes": coded(
+        frame_builder.sparse_segment(0, 3), frame_builder.sparse_segment(5, 3)
+    ),
+    "segment of too many codes": coded(frame_builder.sparse_segment(6, 3)),
+    "segment of 2^32 - 1 codes": coded(frame_builder.sparse_segment(HUGE, 3)),
+    "segments of too many codes": coded(
+        frame_builder.sparse_segment(3, 3), frame_builder.sparse_segment(3, 3)
+    ),
+    "segments of too few codes": coded(
+        frame_builder.sparse_segment(2, 3), frame_builder.sparse_segment(2, 3)
+    ),
     # whole numbers
     "length longer than needed": coded(b"\x03\x85\x00\x03\x00"),
     "length much longer than needed": coded(b"\x03\x85\x80\x80\x80\x00\x03\x00"),
@@ -302,7 +324,7 @@ CODED_LIES = {
         segment(DIRECT, 1, replace(stream([0]), states=[0], words=[2**15]).bytes()), dimension=1
     ),
     "state 2^31 that ends as it must": coded(
-        segment(DIRECT, 2, forge.Stream([16, 4080], [2**31], []).bytes()), dimension=2
+        segment(DIRECT, 2, frame_builder.Stream([16, 4080], [2**31], []).bytes()), dimension=2
     ),
     "states in another order": lie_about("states", FOUR.states[::-1], codes=MANY),
     "one state where four must be": lie_about("states", FOUR.states[:1], codes=MANY),
@@ -318,157 +340,171 @@ CODED_LIES = {
     "packed, spare bit": coded(segment(PACKED, 5, b"\x88\xc6")),
     "packed, cut": coded(segment(PACKED, 5, b"\x88")),
     "packed, too long": coded(segment(PACKED, 5, b"\x88\x46\x00")),
-    "direct, code beyond its bits": coded(forge.direct([0, 8, 3, 3, 3])),
-    "direct, code far beyond its bits": coded(forge.direct([0, 255, 3, 3, 3])),
-    "direct, one bit": coded(forge.direct([0, 2, 1, 1, 1]), bits=1),
-    "direct, 9 bits": coded(forge.direct([0, 7, 3, 3, 3]), bits=9),
-    "direct, 32 bits": coded(forge.direct([0, 7, 3, 3, 3]), bits=32),
-    "folded, centre beyond its bits": coded(forge.folded(8, [0, 1, 2, 3, 4])),
-    "folded, fold beyond its bits": coded(forge.folded(3, [0, 1, 2, 3, 8])),
-    "folded, fold far beyond its bits": coded(forge.folded(3, [0, 1, 2, 3, HUGE])),
-    "folded, fold of 13 bits": coded(forge.folded(3, [0, 1, 2, 3, 4096]), bits=12),
-    "folded, symbol 128": coded(segment(FOLDED, 5, b"\x03" + stream([0, 128, 0, 0, 0]).bytes())),
-    "folded, symbol 255": coded(segment(FOLDED, 5, b"\x03" + stream([0, 255, 0, 0, 0]).bytes())),
+    "direct, code beyond its bits": coded(frame_builder.direct_segment([0, 8, 3, 3, 3])),
+    "direct, code far beyond its bits": coded(frame_builder.direct_segment([0, 255, 3, 3, 3])),
+    "direct, one bit": coded(frame_builder.direct_segment([0, 2, 1, 1, 1]), bits=1),
+    "direct, 9 bits": coded(frame_builder.direct_segment([0, 7, 3, 3, 3]), bits=9),
+    "direct, 32 bits": coded(frame_builder.direct_segment([0, 7, 3, 3, 3]), bits=32),
+    "folded, centre beyond its bits": coded(frame_builder.zigzag_segment(8, [0, 1, 2, 3, 4])),
+    "folded, fold beyond its bits": coded(frame_builder.zigzag_segment(3, [0, 1, 2, 3, 8])),
+    "folded, fold far beyond its bits": coded(frame_builder.zigzag_segment(3, [0, 1, 2, 3, HUGE])),
+    "folded, fold of 13 bits": coded(frame_builder.zigzag_segment(3, [0, 1, 2, 3, 4096]), bits=12),
+    "folded, symbol 128": coded(segment(ZIGZAG, 5, b"\x03" + stream([0, 128, 0, 0, 0]).bytes())),
+    "folded, symbol 255": coded(segment(ZIGZAG, 5, b"\x03" + stream([0, 255, 0, 0, 0]).bytes())),
     "folded, symbol 128 of 32 bits": coded(
-        segment(FOLDED, 5, b"\x03" + stream([0, 128, 0, 0, 0]).bytes()), bits=32
+        segment(ZIGZAG, 5, b"\x03" + stream([0, 128, 0, 0, 0]).bytes()), bits=32
     ),
     "folded, open bits are missing": coded(
-        segment(FOLDED, 5, b"\x03" + stream([0, 16, 0, 0, 0]).bytes()), bits=12
+        segment(ZIGZAG, 5, b"\x03" + stream([0, 16, 0, 0, 0]).bytes()), bits=12
     ),
     "folded, open bits too many": coded(
-        segment(FOLDED, 5, b"\x03" + stream([0, 16, 0, 0, 0]).bytes() + b"\x00\x00"), bits=12
+        segment(ZIGZAG, 5, b"\x03" + stream([0, 16, 0, 0, 0]).bytes() + b"\x00\x00"), bits=12
     ),
     "folded, spare open bit": coded(
-        segment(FOLDED, 5, b"\x03" + stream([0, 16, 0, 0, 0]).bytes() + b"\x04"), bits=12
+        segment(ZIGZAG, 5, b"\x03" + stream([0, 16, 0, 0, 0]).bytes() + b"\x04"), bits=12
     ),
-    "sparse, centre beyond its bits": coded(forge.sparse(5, 8)),
-    "sparse, centre of 32 bits": coded(forge.sparse(5, HUGE), bits=31),
-    "sparse, more exceptions than codes": coded(forge.sparse(5, 3, [0] * 6, [0] * 6)),
+    "sparse, centre beyond its bits": coded(frame_builder.sparse_segment(5, 8)),
+    "sparse, centre of 32 bits": coded(frame_builder.sparse_segment(5, HUGE), bits=31),
+    "sparse, more exceptions than codes": coded(
+        frame_builder.sparse_segment(5, 3, [0] * 6, [0] * 6)
+    ),
     "sparse, 2^32 - 1 exceptions": coded(segment(SPARSE, 5, b"\x03" + varint(HUGE))),
     "sparse, exceptions are missing": coded(segment(SPARSE, 5, b"\x03\x02")),
     "sparse, values are missing": coded(segment(SPARSE, 5, b"\x03\x02" + numbers([0, 0]))),
-    "sparse, exception beyond the end": coded(forge.sparse(5, 3, [5], [0])),
-    "sparse, last exception beyond the end": coded(forge.sparse(5, 3, [0, 0, 3], [0, 0, 0])),
-    "sparse, exception in the next segment": coded(
-        forge.sparse(3, 3, [3], [0]), forge.sparse(2, 3)
+    "sparse, exception beyond the end": coded(frame_builder.sparse_segment(5, 3, [5], [0])),
+    "sparse, last exception beyond the end": coded(
+        frame_builder.sparse_segment(5, 3, [0, 0, 3], [0, 0, 0])
     ),
-    "sparse, gaps wrap 32 bits": coded(forge.sparse(5, 3, [1, HUGE], [0, 0])),
-    "sparse, value beyond its bits": coded(forge.sparse(5, 3, [1], [7])),
-    "sparse, value wraps 32 bits": coded(forge.sparse(5, 3, [1], [HUGE]), bits=32),
-    "signed, centre beyond its bits": coded(forge.signed(SIGNS, 8)),
+    "sparse, exception in the next segment": coded(
+        frame_builder.sparse_segment(3, 3, [3], [0]), frame_builder.sparse_segment(2, 3)
+    ),
+    "sparse, gaps wrap 32 bits": coded(frame_builder.sparse_segment(5, 3, [1, HUGE], [0, 0])),
+    "sparse, value beyond its bits": coded(frame_builder.sparse_segment(5, 3, [1], [7])),
+    "sparse, value wraps 32 bits": coded(frame_builder.sparse_segment(5, 3, [1], [HUGE]), bits=32),
+    "signed, centre beyond its bits": coded(frame_builder.signed_segment(SIGNS, 8)),
     "signed, spare bit": coded(segment(SIGNED, 5, b"\x03\x20\x00")),
     "signed, signs cut": coded(segment(SIGNED, 17, b"\x03\x01\x00"), dimension=17),
-    "signed, more exceptions than codes": coded(forge.signed(SIGNS, 3, [0] * 6, [0] * 6)),
-    "signed, exception beyond the end": coded(forge.signed(SIGNS, 3, [5], [0])),
-    "signed, magnitude beyond its bits": coded(forge.signed(SIGNS, 3, [0], [3])),
-    "signed, negative magnitude beyond its bits": coded(forge.signed(SIGNS, 3, [1], [3])),
-    "signed, magnitude wraps 32 bits": coded(forge.signed(SIGNS, 3, [1], [2**31 - 1]), bits=32),
-    "signed, largest number as magnitude": coded(forge.signed(SIGNS, 3, [1], [HUGE]), bits=32),
-    "signed, exception of one bit": coded(forge.signed(SIGNS, 0, [1], [0]), bits=1),
+    "signed, more exceptions than codes": coded(
+        frame_builder.signed_segment(SIGNS, 3, [0] * 6, [0] * 6)
+    ),
+    "signed, exception beyond the end": coded(frame_builder.signed_segment(SIGNS, 3, [5], [0])),
+    "signed, magnitude beyond its bits": coded(frame_builder.signed_segment(SIGNS, 3, [0], [3])),
+    "signed, negative magnitude beyond its bits": coded(
+        frame_builder.signed_segment(SIGNS, 3, [1], [3])
+    ),
+    "signed, magnitude wraps 32 bits": coded(
+        frame_builder.signed_segment(SIGNS, 3, [1], [2**31 - 1]), bits=32
+    ),
+    "signed, largest number as magnitude": coded(
+        frame_builder.signed_segment(SIGNS, 3, [1], [HUGE]), bits=32
+    ),
+    "signed, exception of one bit": coded(frame_builder.signed_segment(SIGNS, 0, [1], [0]), bits=1),
 }
 for number in (math.nan, math.inf, -math.inf):
     CODED_LIES |= {
-        f"coded, low {number}": coded(forge.sparse(5, 3), grid=floats(number, 0.5)),
-        f"coded, step {number}": coded(forge.sparse(5, 3), grid=floats(-1.0, number)),
+        f"coded, low {number}": coded(frame_builder.sparse_segment(5, 3), grid=floats(number, 0.5)),
+        f"coded, step {number}": coded(
+            frame_builder.sparse_segment(5, 3), grid=floats(-1.0, number)
+        ),
     }
 SOUND |= CODED_SOUND
 LIES |= CODED_LIES
 
 
-# ---- drawn frames ----
+# ---- dithered frames ----
 
 SEED = 7  # its bands begin with 0, 2, 6, 0, 0
 TO_LIST, TO_ASK = [0, 3, 4], [1, 2]  # coordinates below and within the reach of rarity 6
 
 
-def drawn(*distances, seed=SEED, bits=3, step=GRID[4:], flags=0, **lies):
-    body = step + forge.drawn(distances, seed, **lies)
-    return Forged(kind=DRAWN, flags=flags, bits=bits, dimension=len(distances), body=body)
+def dithered(*distances, seed=SEED, bits=3, step=GRID[4:], flags=0, **lies):
+    body = step + frame_builder.dithered(distances, seed, **lies)
+    return RawFrame(kind=DITHERED, flags=flags, bits=bits, dimension=len(distances), body=body)
 
 
 def streamed(*distances, stream, rarity=0):
-    return drawn(*distances, rarity=rarity, stream=stream)
+    return dithered(*distances, rarity=rarity, stream=stream)
 
 
-DRAWN_FRAME = drawn(0, 1, -1, 0, 2)
-DECISIONS = forge.decisions([0, 1, -1, 0, 2], SEED, 0, [])
+DITHERED_FRAME = dithered(0, 1, -1, 0, 2)
+DECISIONS = frame_builder.encode_decisions([0, 1, -1, 0, 2], SEED, 0, [])
 WHOLE = DECISIONS.bytes().ljust(DECISIONS.taken, b"\0")
 RARE = [0] * 500
 RARE[1], RARE[2], RARE[3] = -1, 4, 1  # the first and the last are listed
-DRAWN_SOUND = {
-    "drawn": DRAWN_FRAME,
-    "drawn, one coordinate": drawn(0),
-    "drawn, no winners": drawn(0, 0, 0, 0, 0),
-    "drawn, winners alone": drawn(4, -3, 3, -2, 1),
-    "drawn, all listed": drawn(4, -3, 3, -2, 1, rarity=31),
-    "drawn, some listed": drawn(4, -3, 3, -2, 1, rarity=6),
-    "drawn, rare": drawn(*RARE),
-    "drawn, nothing is decided": drawn(0, rarity=31, stream=b"\xff\1"),
-    "drawn, 2 bits": drawn(0, 1, -1, 2, 0, bits=2),
-    "drawn, 9 bits": drawn(0, 256, -255, 0, 17, bits=9),
-    "drawn, 32 bits": drawn(2**31, 1 - 2**31, 0, 0, 1, bits=32),
-    "drawn, seed 0": drawn(0, 1, -1, 0, 2, seed=0),
-    "drawn, largest seed": drawn(0, 1, -1, 0, 2, seed=HUGE),
-    "drawn, step 0": drawn(0, 1, -1, 0, 2, step=floats(0.0)),
-    "drawn, step -0": drawn(0, 1, -1, 0, 2, step=floats(-0.0)),
-    "drawn, largest step": drawn(0, 1, 2, 0, -1, step=floats(1.1e38), bits=2),
-    "drawn, float64": drawn(0, 1, -1, 0, 2, step=doubles(0.1), flags=DOUBLE),
-    "drawn, stream at its longest": streamed(0, 1, -1, 0, 2, stream=WHOLE[:-1] + b"\1"),
-    "drawn, largest start": streamed(0, stream=b"\xff\xff\xff\xfe"),
+DITHERED_SOUND = {
+    "dithered": DITHERED_FRAME,
+    "dithered, one coordinate": dithered(0),
+    "dithered, no winners": dithered(0, 0, 0, 0, 0),
+    "dithered, winners alone": dithered(4, -3, 3, -2, 1),
+    "dithered, all listed": dithered(4, -3, 3, -2, 1, rarity=31),
+    "dithered, some listed": dithered(4, -3, 3, -2, 1, rarity=6),
+    "dithered, rare": dithered(*RARE),
+    "dithered, nothing is decided": dithered(0, rarity=31, stream=b"\xff\1"),
+    "dithered, 2 bits": dithered(0, 1, -1, 2, 0, bits=2),
+    "dithered, 9 bits": dithered(0, 256, -255, 0, 17, bits=9),
+    "dithered, 32 bits": dithered(2**31, 1 - 2**31, 0, 0, 1, bits=32),
+    "dithered, seed 0": dithered(0, 1, -1, 0, 2, seed=0),
+    "dithered, largest seed": dithered(0, 1, -1, 0, 2, seed=HUGE),
+    "dithered, step 0": dithered(0, 1, -1, 0, 2, step=floats(0.0)),
+    "dithered, step -0": dithered(0, 1, -1, 0, 2, step=floats(-0.0)),
+    "dithered, largest step": dithered(0, 1, 2, 0, -1, step=floats(1.1e38), bits=2),
+    "dithered, float64": dithered(0, 1, -1, 0, 2, step=doubles(0.1), flags=DOUBLE),
+    "dithered, stream at its longest": streamed(0, 1, -1, 0, 2, stream=WHOLE[:-1] + b"\1"),
+    "dithered, largest start": streamed(0, stream=b"\xff\xff\xff\xfe"),
 }
 DRAWN_LIES = {
     # header and grid
-    **{f"drawn, width {bits}": replace(DRAWN_FRAME, bits=bits) for bits in (0, 1, 33, 255)},
-    "drawn, 1 bit without winners": drawn(0, 0, 0, bits=1),
-    "drawn, refused": replace(DRAWN_FRAME, flags=REFUSED),
-    "drawn, flag 8": replace(DRAWN_FRAME, flags=8),
-    "drawn, no coordinates": replace(DRAWN_FRAME, dimension=0),
-    "drawn, no coordinates, no stream": drawn(),
-    "drawn, huge": replace(DRAWN_FRAME, dimension=HUGE),
-    "drawn, just above the limit": replace(drawn(0), dimension=2**28 + 1),
-    **{f"drawn, bucket {n}": replace(DRAWN_FRAME, bucket=n) for n in (1, 2, 5, 6, HUGE)},
-    "drawn read as fixed": replace(DRAWN_FRAME, kind=FIXED),
-    "drawn read as coded": replace(DRAWN_FRAME, kind=CODED),
-    "drawn read as dense": replace(DRAWN_FRAME, kind=DENSE),
-    "drawn read as empty": replace(DRAWN_FRAME, kind=EMPTY),
+    **{f"dithered, width {bits}": replace(DITHERED_FRAME, bits=bits) for bits in (0, 1, 33, 255)},
+    "dithered, 1 bit without winners": dithered(0, 0, 0, bits=1),
+    "dithered, refused": replace(DITHERED_FRAME, flags=REFUSED),
+    "dithered, flag 8": replace(DITHERED_FRAME, flags=8),
+    "dithered, no coordinates": replace(DITHERED_FRAME, dimension=0),
+    "dithered, no coordinates, no stream": dithered(),
+    "dithered, huge": replace(DITHERED_FRAME, dimension=HUGE),
+    "dithered, just above the limit": replace(dithered(0), dimension=2**28 + 1),
+    **{f"dithered, bucket {n}": replace(DITHERED_FRAME, bucket=n) for n in (1, 2, 5, 6, HUGE)},
+    "dithered read as fixed": replace(DITHERED_FRAME, kind=FIXED),
+    "dithered read as coded": replace(DITHERED_FRAME, kind=CODED),
+    "dithered read as dense": replace(DITHERED_FRAME, kind=DENSE),
+    "dithered read as empty": replace(DITHERED_FRAME, kind=EMPTY),
     **{
-        f"drawn, step {step}": drawn(0, 1, 0, step=floats(step))
+        f"dithered, step {step}": dithered(0, 1, 0, step=floats(step))
         for step in (math.nan, math.inf, -math.inf, -0.5)
     },
     **{
-        f"drawn, step double {step}": drawn(0, 1, 0, step=doubles(step), flags=DOUBLE)
+        f"dithered, step double {step}": dithered(0, 1, 0, step=doubles(step), flags=DOUBLE)
         for step in (math.nan, math.inf, -0.5)
     },
-    "drawn, low overflows": drawn(0, 1, 0, step=floats(3e38)),
-    "drawn, top overflows": drawn(0, 1, 0, step=floats(1.2e38), bits=2),
-    "drawn, double overflows": drawn(0, 1, 0, step=doubles(1e308), flags=DOUBLE),
+    "dithered, low overflows": dithered(0, 1, 0, step=floats(3e38)),
+    "dithered, top overflows": dithered(0, 1, 0, step=floats(1.2e38), bits=2),
+    "dithered, double overflows": dithered(0, 1, 0, step=doubles(1e308), flags=DOUBLE),
     # rarity and list
-    "rarity 32": drawn(0, 1, -1, 0, 2, rarity=32),
-    "rarity 36": drawn(0, 1, -1, 0, 2, rarity=36),
-    "rarity 255": drawn(0, 1, -1, 0, 2, rarity=255),
-    "rarity 32 without winners": drawn(0, rarity=32),
+    "rarity 32": dithered(0, 1, -1, 0, 2, rarity=32),
+    "rarity 36": dithered(0, 1, -1, 0, 2, rarity=36),
+    "rarity 255": dithered(0, 1, -1, 0, 2, rarity=255),
+    "rarity 32 without winners": dithered(0, rarity=32),
     "listed longer than needed": replace(
-        drawn(0), body=GRID[4:] + forge.drawn([0], SEED)[:5] + b"\x80\0"
+        dithered(0), body=GRID[4:] + frame_builder.dithered([0], SEED)[:5] + b"\x80\0"
     ),
-    "more listed than coordinates": drawn(1, 1, rarity=31, listed=[(0, 1)] * 3),
-    "2^32 - 1 listed": drawn(0, 0, rarity=31, listed=[], count=HUGE),
-    "listed beyond the end": drawn(0, 0, 0, 0, 0, rarity=31, listed=[(5, 1)]),
-    "last of the listed beyond the end": drawn(
+    "more listed than coordinates": dithered(1, 1, rarity=31, listed=[(0, 1)] * 3),
+    "2^32 - 1 listed": dithered(0, 0, rarity=31, listed=[], count=HUGE),
+    "listed beyond the end": dithered(0, 0, 0, 0, 0, rarity=31, listed=[(5, 1)]),
+    "last of the listed beyond the end": dithered(
         0, 0, 0, 0, 0, rarity=31, listed=[(0, 1), (0, 1), (3, 1)]
     ),
-    "gaps wrap 32 bits": drawn(0, 0, 0, 0, 0, rarity=31, listed=[(1, 1), (HUGE - 1, 1)]),
-    "gap of more than 32 bits": drawn(0, 0, 0, 0, 0, rarity=31, listed=[(HUGE, 1)]),
+    "gaps wrap 32 bits": dithered(0, 0, 0, 0, 0, rarity=31, listed=[(1, 1), (HUGE - 1, 1)]),
+    "gap of more than 32 bits": dithered(0, 0, 0, 0, 0, rarity=31, listed=[(HUGE, 1)]),
     **{
-        f"coordinate {i} is listed and asked": drawn(0, 0, 0, 0, 0, rarity=6, listed=[(i, 1)])
+        f"coordinate {i} is listed and asked": dithered(0, 0, 0, 0, 0, rarity=6, listed=[(i, 1)])
         for i in TO_ASK
     },
     **{
-        f"listed at rarity {rarity}": drawn(0, 0, 0, rarity=rarity, listed=[(0, 1)])
+        f"listed at rarity {rarity}": dithered(0, 0, 0, rarity=rarity, listed=[(0, 1)])
         for rarity in (0, 4)
     },
     # winners
     **{
-        f"{how} distance {distance} of {bits} bits": drawn(
+        f"{how} distance {distance} of {bits} bits": dithered(
             0, distance, 0, bits=bits, rarity=rarity
         )
         for how, rarity in (("asked", 0), ("listed", 31))
@@ -483,14 +519,14 @@ DRAWN_LIES = {
     ),
     "a zero byte alone": streamed(0, stream=b"\0"),
     "a byte is left": streamed(0, 1, -1, 0, 2, stream=WHOLE + b"\1"),
-    "a byte is left where nothing is decided": drawn(0, rarity=31, stream=b"\1\1\1\1\1"),
+    "a byte is left where nothing is decided": dithered(0, rarity=31, stream=b"\1\1\1\1\1"),
     "bytes are left": streamed(0, 1, -1, 0, 2, stream=WHOLE + b"\1" * 99),
     "stream starts with 2^32 - 1": streamed(0, stream=b"\xff\xff\xff\xff"),
-    "2^32 - 1 where nothing is decided": drawn(0, rarity=31, stream=b"\xff\xff\xff\xff"),
+    "2^32 - 1 where nothing is decided": dithered(0, rarity=31, stream=b"\xff\xff\xff\xff"),
 }  # fmt: skip
-SOUND |= DRAWN_SOUND
+SOUND |= DITHERED_SOUND
 LIES |= DRAWN_LIES
-DENSER = CODED_SOUND | DRAWN_SOUND
+DENSER = CODED_SOUND | DITHERED_SOUND
 DENSER_LIES = [name for name in CODED_LIES | DRAWN_LIES if LIES[name].dimension < 2**20]
 
 
@@ -513,8 +549,8 @@ def frame(request):
 def assert_refused(frame, dimension=None):
     with pytest.raises(WireError):
         unpack(frame, dimension)
-    with pytest.raises(reader.FrameError):
-        reader.read(frame, dimension)
+    with pytest.raises(frame_reader.FrameError):
+        frame_reader.read(frame, dimension)
 
 
 @pytest.mark.parametrize("name", SOUND)
@@ -526,7 +562,7 @@ def test_forging_without_lying_is_read(name):
     assert_second_reader_agrees(frame, None, packet)
     again = pack(packet)
     assert content(unpack(again)) == content(packet)
-    if SOUND[name].kind not in (CODED, DRAWN):
+    if SOUND[name].kind not in (CODED, DITHERED):
         assert again == frame
 
 
@@ -541,57 +577,60 @@ def test_lies_are_refused_with_the_dimension_that_they_claim(name):
 
 
 def test_what_is_asked_for_may_exceed_the_limit(monkeypatch):
-    monkeypatch.setattr(wire, "UNASKED_LIMIT", 999)
-    frame = coded(forge.sparse(1000, 3), dimension=1000).bytes()
+    monkeypatch.setattr(wire, "UNCHECKED_DIMENSION_LIMIT", 999)
+    frame = coded(frame_builder.sparse_segment(1000, 3), dimension=1000).bytes()
     with pytest.raises(WireError, match="must know how many"):
         unpack(frame)
     assert unpack(frame, 1000).vector.codes.tolist() == [3] * 1000
-    assert unpack(coded(forge.sparse(999, 3), dimension=999).bytes()).vector.dimension == 999
+    assert (
+        unpack(coded(frame_builder.sparse_segment(999, 3), dimension=999).bytes()).vector.dimension
+        == 999
+    )
     with pytest.raises(WireError, match="must know how many"):
-        unpack(drawn(*[0] * 1000).bytes())
-    assert unpack(drawn(*[0] * 1000).bytes(), 1000).vector.codes.tolist() == [3] * 1000
-    assert unpack(drawn(*[0] * 999).bytes()).vector.dimension == 999
+        unpack(dithered(*[0] * 1000).bytes())
+    assert unpack(dithered(*[0] * 1000).bytes(), 1000).vector.codes.tolist() == [3] * 1000
+    assert unpack(dithered(*[0] * 999).bytes()).vector.dimension == 999
 
 
 def test_the_lots_of_the_cases_are_what_they_seem():
-    words = [forge.lot_word(i, SEED) for i in range(3)]
+    words = [frame_builder.dither_word(i, SEED) for i in range(3)]
     assert words == [0x08F06599, 0xDE862BE2, 0xFC5D2F16]  # as docs/wire-format.md says
-    bands = [forge.band(i, SEED) for i in range(5)]
-    assert bands == [reader.Lots(b"", SEED, 0).band(i) for i in range(5)]
+    bands = [frame_builder.band(i, SEED) for i in range(5)]
+    assert bands == [frame_reader.DitheredStream(b"", SEED, 0).band(i) for i in range(5)]
     assert all(bands[i] < 6 - 4 for i in TO_LIST)
     assert all(bands[i] >= 6 - 4 for i in TO_ASK)
-    assert len(forge.to_list(RARE, SEED, forge.rarity_of(RARE))) == 2
+    assert len(frame_builder.list_rare(RARE, SEED, frame_builder.choose_rarity(RARE))) == 2
 
 
-def test_a_drawn_frame_is_written_byte_for_byte_as_forged():
+def test_a_dithered_frame_is_written_byte_for_byte_as_forged():
     rng = random.Random(1)
     for bits, d in ((2, 1), (2, 4000), (5, 300), (8, 40), (16, 40), (31, 99), (32, 99)):
         for _ in range(5):
-            frame = drawn(*any_distances(rng, d, bits), seed=rng.getrandbits(32), bits=bits)
+            frame = dithered(*any_distances(rng, d, bits), seed=rng.getrandbits(32), bits=bits)
             assert pack(unpack(frame.bytes())) == frame.bytes()
 
 
-def test_a_drawn_body_cut_before_its_stream_is_refused():
+def test_a_dithered_body_cut_before_its_stream_is_refused():
     for length in range(4 + 4 + 1 + 1):
-        assert_refused(replace(DRAWN_FRAME, body=DRAWN_FRAME.body[:length]).bytes())
+        assert_refused(replace(DITHERED_FRAME, body=DITHERED_FRAME.body[:length]).bytes())
 
 
 @pytest.mark.parametrize("name", CODED_SOUND)
 def test_a_coded_body_cut_anywhere_or_continued_is_refused(name):
-    forged = CODED_SOUND[name]
-    for length in range(len(forged.body)):
-        assert_refused(replace(forged, body=forged.body[:length]).bytes())
-    for more in (b"\x00", b"\xff", forged.body):
-        assert_refused(replace(forged, body=forged.body + more).bytes())
+    raw_frame = CODED_SOUND[name]
+    for length in range(len(raw_frame.body)):
+        assert_refused(replace(raw_frame, body=raw_frame.body[:length]).bytes())
+    for more in (b"\x00", b"\xff", raw_frame.body):
+        assert_refused(replace(raw_frame, body=raw_frame.body + more).bytes())
 
 
 @pytest.mark.parametrize("name", DENSER)
-def test_any_flipped_bit_of_a_coded_or_drawn_body_is_read_alike_by_both_readers(name):
-    forged = DENSER[name]
-    for place in range(8 * len(forged.body)):
-        body = bytearray(forged.body)
+def test_any_flipped_bit_of_a_coded_or_dithered_body_is_read_alike_by_both_readers(name):
+    raw_frame = DENSER[name]
+    for place in range(8 * len(raw_frame.body)):
+        body = bytearray(raw_frame.body)
         body[place // 8] ^= 1 << place % 8
-        frame = replace(forged, body=bytes(body)).bytes()
+        frame = replace(raw_frame, body=bytes(body)).bytes()
         try:
             packet = unpack(frame)
         except WireError:
@@ -609,7 +648,7 @@ def test_a_frame_cut_anywhere_and_sealed_again_is_refused(frame):
     content = frame[:-4]
     for length in range(len(content)):
         with pytest.raises(WireError):
-            unpack(sealed(content[:length]))
+            unpack(with_crc(content[:length]))
 
 
 def test_a_frame_with_more_behind_it_is_refused(frame):
@@ -617,7 +656,7 @@ def test_a_frame_with_more_behind_it_is_refused(frame):
         with pytest.raises(WireError):
             unpack(frame + more)
         with pytest.raises(WireError):
-            unpack(sealed(frame[:-4] + more))
+            unpack(with_crc(frame[:-4] + more))
 
 
 def test_any_flipped_bit_is_refused(frame):
@@ -632,15 +671,15 @@ def test_any_flipped_bit_sealed_again_is_refused_or_another_sound_packet(frame):
     for place in range(8 * (len(frame) - 4)):
         flipped = bytearray(frame[:-4])
         flipped[place // 8] ^= 1 << place % 8
-        forged = sealed(bytes(flipped))
+        raw_frame = with_crc(bytes(flipped))
         try:
-            packet = unpack(forged)
+            packet = unpack(raw_frame)
         except WireError:
             continue
         again = pack(packet)
         assert content(unpack(again)) == content(packet)
-        if CODED not in (again[5], forged[5]):
-            assert again == forged
+        if CODED not in (again[5], raw_frame[5]):
+            assert again == raw_frame
 
 
 @pytest.mark.parametrize(
@@ -652,12 +691,12 @@ def test_any_flipped_bit_sealed_again_is_refused_or_another_sound_packet(frame):
         "buckets",
         "sparse",
         "folded wide",
-        "drawn",
+        "dithered",
     ],
 )
 @pytest.mark.parametrize("difference", [-1, 1, HUGE])
 def test_another_dimension_than_expected_is_refused(name, difference):
-    forged = SOUND[name]
-    assert unpack(forged.bytes(), forged.dimension).vector.dimension == forged.dimension
+    raw_frame = SOUND[name]
+    assert unpack(raw_frame.bytes(), raw_frame.dimension).vector.dimension == raw_frame.dimension
     with pytest.raises(WireError, match="are expected"):
-        unpack(forged.bytes(), forged.dimension + difference)
+        unpack(raw_frame.bytes(), raw_frame.dimension + difference)

@@ -9,17 +9,17 @@ import fuzz
 import numpy as np
 import pytest
 import torch
-from forge import DRAWN, sealed
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mutants import CHECKSUM, mutants
 
-import reader
 from aquila.core import wire
 from aquila.core.packet import Codes, Dense, Packet, code_dtype
 from aquila.core.wire import pack
+from helpers import frame_reader
+from helpers.frame_builder import DITHERED, with_crc
+from helpers.frame_mutations import CHECKSUM, mutated_frames
 
-FRAMES_A_SEED = 10_000
+FRAMES_PER_SEED = 10_000
 
 # tensors take their memory past Python's own count, so the system is asked
 DECODE = """
@@ -72,17 +72,17 @@ def sound_frames():
 
 @pytest.mark.parametrize("seed", range(2))
 def test_mutants_are_refused_or_sound_to_both_readers(seed, monkeypatch):
-    monkeypatch.setattr(wire, "UNASKED_LIMIT", fuzz.LIMIT)
-    monkeypatch.setattr(reader, "LIMIT", fuzz.LIMIT)
-    outcomes = fuzz.fuzz(seed, FRAMES_A_SEED, second_every=5)
+    monkeypatch.setattr(wire, "UNCHECKED_DIMENSION_LIMIT", fuzz.LIMIT)
+    monkeypatch.setattr(frame_reader, "LIMIT", fuzz.LIMIT)
+    outcomes = fuzz.fuzz(seed, FRAMES_PER_SEED, second_reader_every=5)
     # both ways must have been taken, or the loop tests nothing
-    for kind in ("empty", "dense", "fixed", "coded", "drawn"):
+    for kind in ("empty", "dense", "fixed", "coded", "dithered"):
         assert min(outcomes[kind, "read"], outcomes[kind, "refused"]) > 20
 
 
 def refused(frame):
     """Whether both readers refuse a frame; one that is read must be sound to the last bit."""
-    packet = fuzz.read_or_refused(frame)
+    packet = fuzz.read_or_none(frame)
     fuzz.assert_second_reader_agrees(frame, None, packet)
     return packet is None
 
@@ -104,7 +104,7 @@ def test_random_bodies_behind_likely_headers_are_refused_or_sound(
     header = struct.pack(
         "<4s4B5IB", b"AQLA", 2, kind, flags, bits, 1, 0, 0, dimension, bucket, scalars
     )
-    refused(sealed(header + body))
+    refused(with_crc(header + body))
 
 
 @settings(deadline=None, derandomize=True, max_examples=1000)
@@ -117,7 +117,7 @@ def test_random_segments_behind_a_sound_header_are_refused_or_sound(
 ):
     header = struct.pack("<4s4B5IB", b"AQLA", 2, 3, 0, bits, 1, 0, 0, dimension, 0, 0)
     grid = struct.pack("<2f", -1.0, 0.5)
-    refused(sealed(header + grid + bytes([mode, length]) + content))
+    refused(with_crc(header + grid + bytes([mode, length]) + content))
 
 
 @settings(deadline=None, derandomize=True, max_examples=300)
@@ -129,7 +129,7 @@ def test_random_streams_behind_a_sound_header_are_refused_or_sound(
     bits, dimension, seed, rarity, listed, stream
 ):
     header = struct.pack("<4s4B5IB", b"AQLA", 2, 4, 0, bits, 1, 0, 0, dimension, 0, 0)
-    refused(sealed(header + struct.pack("<fI2B", 0.5, seed, rarity, listed) + stream))
+    refused(with_crc(header + struct.pack("<fI2B", 0.5, seed, rarity, listed) + stream))
 
 
 def long_frames():
@@ -152,9 +152,9 @@ def lying_frames():
         for dimension in (2**28, 2**31, 2**32 - 1):
             content = bytearray(frame[:-CHECKSUM])
             content[20:24] = dimension.to_bytes(4, "little")
-            yield sealed(bytes(content))
+            yield with_crc(bytes(content))
             content[24:28] = (1).to_bytes(4, "little")
-            yield sealed(bytes(content))
+            yield with_crc(bytes(content))
 
 
 def growth_in_a_new_process(tmp_path, frames, extra=0):
@@ -170,8 +170,10 @@ def growth_in_a_new_process(tmp_path, frames, extra=0):
 
 @needs_peak
 def test_decoding_takes_no_memory_for_what_a_frame_only_claims(tmp_path):
-    # a drawn frame of few bytes can rightly stand for as many coordinates as it claims
-    damaged = [frame for frame, _ in mutants(seed=99, count=3000) if frame[5:6] != bytes([DRAWN])]
+    # a dithered frame of few bytes can rightly stand for as many coordinates as it claims
+    damaged = [
+        frame for frame, _ in mutated_frames(seed=99, count=3000) if frame[5:6] != bytes([DITHERED])
+    ]
     frames = [*long_frames(), *lying_frames(), *damaged]
     assert growth_in_a_new_process(tmp_path, frames) < 100
 

@@ -8,7 +8,7 @@ import torch
 
 import aquila
 from aquila.core.random import Key, Purpose
-from problems import Ridge, ridge
+from helpers.problems import Ridge, ridge
 
 DEVICES, DIMENSION, SEED = 4, 20, 5
 
@@ -21,7 +21,7 @@ def problem():
     return Ridge(blocks, [A @ truth for A in blocks], weight=0.0)
 
 
-def dither(v, levels, uniform):
+def stochastic_round(v, levels, uniform):
     """QSGD's quantizer with the maximum norm."""
     x = levels * np.abs(v) / np.max(np.abs(v))
     floor = np.floor(x)
@@ -47,7 +47,7 @@ class Reference:
             loss, gradient = local(theta)
             uniform = Key((SEED, k, m, Purpose.DEVICE)).uniform(theta).numpy()
             v = gradient.numpy()
-            sent.append(v if width >= 32 else dither(v, levels, uniform))
+            sent.append(v if width >= 32 else stochastic_round(v, levels, uniform))
             losses.append(loss)
         self.losses.append(np.mean(losses))
         self.theta = self.theta - self.alpha * np.mean(sent, axis=0)

@@ -95,7 +95,7 @@ class Ridge:
 
 def memories(simulation):
     for m, device in enumerate(simulation.devices):
-        device.settle(simulation.server.acks[m])
+        device.apply_ack(simulation.server.acks[m])
     return np.stack([device.state.q.numpy() for device in simulation.devices])
 
 
@@ -116,23 +116,23 @@ def compare(simulation, reference, rounds):
     return history
 
 
-def demand_variety(history):
+def require_variety(history):
     """A comparison is worth something if it saw uploads of several levels, and skips."""
     assert len({b for levels in history for b in levels.values()}) >= 2
     assert 0 < sum(map(len, history[1:])) < len(history[0]) * len(history[1:])
 
 
 @pytest.mark.parametrize(
-    ("d", "low", "share", "beta", "b_min"),
+    ("d", "low", "relative_step", "beta", "b_min"),
     [(40, 0.01, 0.02, 1.25, 1), (200, 0.001, 0.5, 0.25, 1), (400, 0.1, 0.5, 0.25, 2)],
 )
-def test_ridge_regression_follows_algorithm_1_round_by_round(d, low, share, beta, b_min):
+def test_ridge_regression_follows_algorithm_1_round_by_round(d, low, relative_step, beta, b_min):
     ridge = Ridge(d=d, low=low)
-    alpha = share / ridge.L
+    alpha = relative_step / ridge.L
     method = aquila.create("aquila", alpha=alpha, beta=beta, b_min=b_min)
     simulation = aquila.Simulation(method, ridge.theta0, ridge.devices)
     reference = Algorithm1(ridge.gradients, ridge.theta0.numpy(), alpha, beta, b_min)
-    demand_variety(compare(simulation, reference, rounds=60))
+    require_variety(compare(simulation, reference, rounds=60))
 
 
 def network_and_data(seed=0, devices=4, samples=30):
@@ -173,7 +173,7 @@ def test_a_network_follows_algorithm_1_round_by_round(alpha, beta, b_min):
     simulation = aquila.Simulation(method, problem.theta0, problem.devices)
     gradients = network_gradients(module, shards)
     reference = Algorithm1(gradients, problem.theta0.numpy(), alpha, beta, b_min)
-    demand_variety(compare(simulation, reference, rounds=60))
+    require_variety(compare(simulation, reference, rounds=60))
 
 
 # why the least level matters
@@ -184,24 +184,24 @@ def ridge():
     return Ridge()
 
 
-def gap_after(ridge, share, rounds=150, **parameters):
-    method = aquila.create("aquila", alpha=share / ridge.L, **parameters)
+def gap_after(ridge, relative_step, rounds=150, **parameters):
+    method = aquila.create("aquila", alpha=relative_step / ridge.L, **parameters)
     run = aquila.simulate(method, ridge.theta0, ridge.devices, rounds)
     return ridge.gap(run.theta)
 
 
-@pytest.mark.parametrize("share", [1.0, 0.5])
+@pytest.mark.parametrize("relative_step", [1.0, 0.5])
 @pytest.mark.parametrize("beta", [0.25, 0.0])
-def test_level_one_diverges_with_skips_and_without(ridge, share, beta):
-    assert gap_after(ridge, share, beta=beta, b_min=1) > 100 * ridge.gap(ridge.theta0)
+def test_level_one_diverges_with_skips_and_without(ridge, relative_step, beta):
+    assert gap_after(ridge, relative_step, beta=beta, b_min=1) > 100 * ridge.gap(ridge.theta0)
 
 
-@pytest.mark.parametrize("share", [1.0, 0.5])
+@pytest.mark.parametrize("relative_step", [1.0, 0.5])
 @pytest.mark.parametrize("parameters", [{"b_min": 2}, {"level_rule": "tight"}])
-def test_more_levels_converge_like_gradient_descent(ridge, share, parameters):
-    plain = ridge.gap(ridge.descent(share / ridge.L, rounds=150))
+def test_more_levels_converge_like_gradient_descent(ridge, relative_step, parameters):
+    plain = ridge.gap(ridge.descent(relative_step / ridge.L, rounds=150))
     assert plain < 1e-5 * ridge.gap(ridge.theta0)
-    assert gap_after(ridge, share, beta=0.25, **parameters) < 3 * plain
+    assert gap_after(ridge, relative_step, beta=0.25, **parameters) < 3 * plain
 
 
 def test_very_different_devices_slow_two_bits_down_with_skips_and_without():

@@ -16,7 +16,7 @@ from aquila.core.wire import pack
 from aquila.runtime.archive import MemoryArchive
 from aquila.runtime.session import DeviceSession, ServerSession
 from aquila.sim.oracle import FunctionOracle, as_shard
-from problems import SOUND, ridge
+from helpers.problems import CONVERGENT_PARAMETERS, ridge
 
 PROBLEM = ridge(devices=5, dimension=30)
 ALPHA = 0.5 / PROBLEM.smoothness()
@@ -26,7 +26,7 @@ every_method = pytest.mark.parametrize("name", aquila.METHODS)
 
 
 def create(name: str, **parameters: object) -> aquila.Method:
-    return aquila.create(name, alpha=ALPHA, **SOUND.get(name, {}), **parameters)
+    return aquila.create(name, alpha=ALPHA, **CONVERGENT_PARAMETERS.get(name, {}), **parameters)
 
 
 def theta0(dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -78,7 +78,7 @@ def test_steps_are_pure(name):
     for _ in range(3):
         run.advance()
     session = run.devices[1]
-    session.settle(run.server.acks[1])
+    session.apply_ack(run.server.acks[1])
     _, orders = method.server.orders(run.server.state, run.fleet, run.server.round, Key((0,)))
     order, oracle, key = orders[1], FunctionOracle(PROBLEM.devices[1]), Key((7, 7))
     before = arrays(session.state)
@@ -100,7 +100,7 @@ def test_server_update_is_pure(name):
         run.server.receive(device, run.devices[device].handle(order))
     before = run.server.theta.clone()
     replies = dict(run.server._replies)
-    half, opened = run.server.half, run.server._opened
+    half, opened = run.server.half, run.server._open_state
     once = half.model(half.update(opened, run.fleet, replies))
     again = half.model(half.update(opened, run.fleet, replies))
     assert torch.equal(once, again)
@@ -108,9 +108,9 @@ def test_server_update_is_pure(name):
 
 
 @every_method
-@pytest.mark.parametrize("loss_rate", [0.0, 0.2])
-def test_same_seed_same_bits(name, loss_rate):
-    link = aquila.Link(uplink_loss=loss_rate, downlink_loss=loss_rate / 2)
+@pytest.mark.parametrize("uplink_loss", [0.0, 0.2])
+def test_same_seed_same_bits(name, uplink_loss):
+    link = aquila.Link(uplink_loss=uplink_loss, downlink_loss=uplink_loss / 2)
     runs = [
         aquila.simulate(create(name), theta0(), PROBLEM.devices, rounds=12, seed=3, link=link)
         for _ in range(2)
@@ -125,16 +125,16 @@ def test_one_device_can_be_replayed_alone(name):
     for _ in range(4):
         run.advance()
     session, order = run.devices[2], run.server.open_round()[2]
-    session.settle(run.server.acks[2])
-    state, last_round, acked = session.state, session.last_round, session.acked
+    session.apply_ack(run.server.acks[2])
+    state, last_round, last_ack = session.state, session.last_round, session.last_ack
     reply = session.handle(order)
-    session.restore(state, last_round, acked)
+    session.restore(state, last_round, last_ack)
     assert session.handle(order) == reply
 
 
 @every_method
-@pytest.mark.parametrize("loss_rate", [0.0, 0.2])
-def test_reaches_the_optimum_of_a_strongly_convex_problem(name, loss_rate):
+@pytest.mark.parametrize("uplink_loss", [0.0, 0.2])
+def test_reaches_the_optimum_of_a_strongly_convex_problem(name, uplink_loss):
     optimum = PROBLEM.optimum()
     gap_at_start = PROBLEM.loss(theta0(torch.float64)) - PROBLEM.loss(optimum)
     run = aquila.simulate(
@@ -142,11 +142,11 @@ def test_reaches_the_optimum_of_a_strongly_convex_problem(name, loss_rate):
         theta0(torch.float64),
         PROBLEM.devices,
         rounds=100,
-        link=aquila.Link(uplink_loss=loss_rate),
+        link=aquila.Link(uplink_loss=uplink_loss),
     )
     gap = PROBLEM.loss(run.theta) - PROBLEM.loss(optimum)
     # without memory, losing replies of devices that disagree leaves noise of the gradients' size
-    tolerance = 1e-3 if loss_rate == 0 else 1e-2 if remembers(name) else 0.1
+    tolerance = 1e-3 if uplink_loss == 0 else 1e-2 if remembers(name) else 0.1
     assert gap < tolerance * gap_at_start
 
 
@@ -159,7 +159,7 @@ def test_average_memory_is_the_mean_of_the_memories(name, participation):
         run.advance()
         memories = []
         for session in run.devices:
-            session.settle(run.server.acks[session.device])
+            session.apply_ack(run.server.acks[session.device])
             memories.append(session.state.q.double())
         torch.testing.assert_close(
             average_memory(run), sum(memories) / len(memories), rtol=1e-5, atol=1e-6
@@ -177,16 +177,16 @@ def test_a_device_that_begins_anew_is_counted_once(name):
         return DeviceSession(method, m, as_shard(PROBLEM.devices[m]), theta, seed=0)
 
     devices = [device(m) for m in range(5)]
-    for round in range(6):
-        if round == 3:
+    for round_number in range(6):
+        if round_number == 3:
             devices[1] = device(1)
         for m, order in server.open_round().items():
             server.receive(m, devices[m].handle(order))
-        assert server.close_round()[1].fresh is (round == 3)
+        assert server.close_round()[1].fresh is (round_number == 3)
     if not server.half.remembers:
         return
     for session in devices:
-        session.settle(server.acks[session.device])
+        session.apply_ack(server.acks[session.device])
     q_bar = getattr(server.state, "inner", server.state).q_bar
     mean = sum(session.state.q for session in devices) / 5
     torch.testing.assert_close(q_bar, mean, rtol=1e-11, atol=1e-12)
@@ -263,7 +263,7 @@ def test_minibatches_and_local_epochs(name, work):
     problem = aquila.problem(
         torch.nn.Linear(4, 3), [(x[m::4], y[m::4]) for m in range(4)], batch_size=8, epochs=2
     )
-    method = aquila.create(name, alpha=0.2, **SOUND.get(name, {}), **work)
+    method = aquila.create(name, alpha=0.2, **CONVERGENT_PARAMETERS.get(name, {}), **work)
     run = aquila.simulate(method, problem.theta0, problem.devices, rounds=30)
     first, last = (sum(r.loss for r in part) / 5 for part in (run.records[:5], run.records[-5:]))
     assert last < 0.7 * first

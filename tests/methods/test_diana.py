@@ -5,9 +5,9 @@ import pytest
 import torch
 
 import aquila
-from aquila.core.quantize import dither, levels_of_width
+from aquila.core.quantize import levels_for_bits, stochastic_round
 from aquila.core.random import Key, Purpose
-from problems import ridge
+from helpers.problems import ridge
 
 
 @pytest.mark.parametrize("bits", [2, 4])
@@ -19,12 +19,12 @@ def test_follows_its_algorithm_round_by_round(bits):
         method, torch.zeros(40, dtype=torch.float64), problem.devices, seed=9
     )
     theta, h = torch.zeros(40, dtype=torch.float64), torch.zeros(5, 40, dtype=torch.float64)
-    for round in range(30):
+    for round_number in range(30):
         u = torch.stack([
-            dither(
+            stochastic_round(
                 local(theta)[1] - h[m],
-                levels_of_width(bits),
-                Key((9, round, m, Purpose.DEVICE)),
+                levels_for_bits(bits),
+                Key((9, round_number, m, Purpose.DEVICE)),
             ).decode()
             for m, local in enumerate(problem.devices)
         ])  # fmt: skip

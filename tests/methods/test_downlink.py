@@ -6,8 +6,8 @@ import torch
 import aquila
 from aquila.core.packet import Codes, Dense
 from aquila.core.wire import unpack
-from aquila.runtime import broadcast
-from problems import SOUND, ridge
+from aquila.runtime import model_downlink
+from helpers.problems import CONVERGENT_PARAMETERS, ridge
 
 PROBLEM = ridge(devices=5, dimension=30)
 ALPHA = 0.5 / PROBLEM.smoothness()
@@ -17,7 +17,7 @@ every_method = pytest.mark.parametrize("name", aquila.METHODS)
 
 
 def create(name: str) -> aquila.Method:
-    return aquila.create(name, alpha=ALPHA, **SOUND.get(name, {}))
+    return aquila.create(name, alpha=ALPHA, **CONVERGENT_PARAMETERS.get(name, {}))
 
 
 def theta0(dtype: torch.dtype = torch.float64) -> torch.Tensor:
@@ -29,16 +29,18 @@ def gap(theta: torch.Tensor) -> float:
 
 
 @every_method
-@pytest.mark.parametrize("loss_rate", [0.0, 0.2])
-def test_trains_about_as_well_as_on_whole_models(name, loss_rate):
-    link = aquila.Link(uplink_loss=loss_rate, downlink_loss=loss_rate / 2)
+@pytest.mark.parametrize("uplink_loss", [0.0, 0.2])
+def test_trains_about_as_well_as_on_whole_models(name, uplink_loss):
+    link = aquila.Link(uplink_loss=uplink_loss, downlink_loss=uplink_loss / 2)
     whole, coded = (
-        aquila.simulate(create(name), theta0(), PROBLEM.devices, ROUNDS, link=link, downlink=error)
+        aquila.simulate(
+            create(name), theta0(), PROBLEM.devices, ROUNDS, link=link, downlink_error=error
+        )
         for error in (0.0, 0.5)
     )
     assert gap(coded.theta) < max(1e-2 * gap(theta0()), 1.5 * gap(whole.theta))
     down = [sum(record.downlink_bytes for record in run.records) for run in (whole, coded)]
-    assert down[1] < (0.6 if loss_rate == 0 else 0.9) * down[0]  # the words weigh most here
+    assert down[1] < (0.6 if uplink_loss == 0 else 0.9) * down[0]  # mostly control frames
 
 
 @every_method
@@ -61,7 +63,7 @@ def test_devices_compute_at_the_servers_references(name):
     link = aquila.Link(uplink_loss=0.2, downlink_loss=0.2)
     devices = [device(m) for m in fleet.devices]
     run = aquila.Simulation(
-        create(name), theta0(), devices, fleet=fleet, link=link, downlink=0.5, seed=2
+        create(name), theta0(), devices, fleet=fleet, link=link, downlink_error=0.5, seed=2
     )
     differences = 0
     for _ in range(20):
@@ -79,7 +81,7 @@ def test_devices_compute_at_the_servers_references(name):
 @every_method
 def test_interrupted_run_resumes_bit_for_bit(name, tmp_path):
     method, devices = create(name), PROBLEM.devices
-    options = {"link": aquila.Link(uplink_loss=0.2), "downlink": 0.5}
+    options = {"link": aquila.Link(uplink_loss=0.2), "downlink_error": 0.5}
     whole = aquila.simulate(method, theta0(), devices, rounds=9, **options)
     options |= {"out": tmp_path, "checkpoint_every": 4}
     aquila.simulate(method, theta0(), devices, rounds=5, **options)
@@ -92,7 +94,7 @@ def test_interrupted_run_resumes_bit_for_bit(name, tmp_path):
 def test_gradient_descent_converges_as_the_theorem_says(error, a):
     alpha, K = a / PROBLEM.smoothness(), 100
     method = aquila.create("fedsgd", alpha=alpha)
-    run = aquila.Simulation(method, theta0(), PROBLEM.devices, downlink=error)
+    run = aquila.Simulation(method, theta0(), PROBLEM.devices, downlink_error=error)
     bound, smallest, before = 0.0, float("inf"), theta0()
     for _ in range(K):
         theta = run.theta
@@ -115,8 +117,8 @@ def test_a_share_of_the_coordinates_would_diverge(monkeypatch):
         return Codes(codes, 22, -step * fine, step, len(u))
 
     method = aquila.create("fedsgd", alpha=0.6 / PROBLEM.smoothness())
-    run = aquila.simulate(method, theta0(), PROBLEM.devices, 150, downlink=0.5)
+    run = aquila.simulate(method, theta0(), PROBLEM.devices, 150, downlink_error=0.5)
     assert gap(run.theta) < 1e-9
-    monkeypatch.setattr(broadcast, "coarsest", largest_tenth)
-    run = aquila.simulate(method, theta0(), PROBLEM.devices, 150, downlink=0.5)
+    monkeypatch.setattr(model_downlink, "quantize_within", largest_tenth)
+    run = aquila.simulate(method, theta0(), PROBLEM.devices, 150, downlink_error=0.5)
     assert gap(run.theta) > 10 * gap(theta0())

@@ -6,7 +6,7 @@ import torch
 
 import aquila
 from aquila.sim.oracle import FunctionOracle
-from problems import ridge
+from helpers.problems import ridge
 
 DIMENSION, SAMPLES = 20, [10, 70, 5, 40, 25, 1, 30, 12, 60, 8]
 
@@ -57,7 +57,7 @@ def test_fedavg_averages_trained_models_by_samples(problem, steps, fraction):
 @pytest.mark.parametrize(
     ("fraction", "count"), [(1.0, 10), (0.5, 5), (0.3, 3), (0.24, 2), (0.01, 1)]
 )
-def test_fraction_is_the_share_of_devices_in_a_round(problem, fraction, count):
+def test_fraction_is_the_fraction_of_devices_in_a_round(problem, fraction, count):
     simulation = start(problem, fraction=fraction)
     records = [simulation.advance() for _ in range(60)]
     assert all(record.uploads == count == len(record.uplink) for record in records)
@@ -66,7 +66,7 @@ def test_fraction_is_the_share_of_devices_in_a_round(problem, fraction, count):
     assert set().union(*(record.levels for record in records)) == set(range(10))
 
 
-def test_share_is_not_lost_to_rounding(problem):
+def test_no_device_is_lost_to_rounding(problem):
     method = aquila.create("fedavg", fraction=0.29)  # 0.29 * 100 is a little less than 29
     theta0 = torch.zeros(DIMENSION, dtype=torch.float64)
     assert aquila.Simulation(method, theta0, problem.devices * 10).advance().uploads == 29

@@ -9,7 +9,7 @@ import torch
 
 import aquila
 from aquila.core.wire import unpack
-from problems import Ridge, ridge
+from helpers.problems import Ridge, ridge
 
 DEVICES, DIMENSION = 8, 30
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import aquila
-from problems import gradients, ridge
+from helpers.problems import all_gradients, ridge
 
 
 class Reference:
@@ -45,7 +45,7 @@ def start(problem, share, **parameters):
 def test_lag_follows_its_rule_round_by_round(problem, xi, depth):
     simulation = start(problem, 0.5, xi=xi, depth=depth)
     alpha = 0.5 / problem.smoothness()
-    reference = Reference(gradients(problem), np.zeros(40), alpha, xi, depth)
+    reference = Reference(all_gradients(problem), np.zeros(40), alpha, xi, depth)
     uploads = 0
     for number in range(60):
         uploaded = reference.advance()
@@ -69,7 +69,7 @@ def test_without_weight_lag_is_gradient_descent(problem):
     simulation, theta = start(problem, 0.5, xi=0.0), np.zeros(40)
     for _ in range(20):
         assert simulation.advance().uploads == 10
-        theta = theta - 0.5 / problem.smoothness() * gradients(problem)(theta).mean(axis=0)
+        theta = theta - 0.5 / problem.smoothness() * all_gradients(problem)(theta).mean(axis=0)
         np.testing.assert_allclose(simulation.theta, theta, rtol=1e-9, atol=1e-12)
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import aquila
-from problems import ridge, states
+from helpers.problems import device_states, ridge
 
 
 class Reference:
@@ -59,9 +59,9 @@ def gradients(problem, theta):
     return np.stack([local(torch.from_numpy(theta))[1].numpy() for local in problem.devices])
 
 
-def start(problem, share, link=None, **parameters):
-    """Return a run from zero with a step size of `share` / L."""
-    method = aquila.create("laq", alpha=share / problem.smoothness(), **parameters)
+def start(problem, relative_step, link=None, **parameters):
+    """Return a run from zero with a step size of `relative_step` / L."""
+    method = aquila.create("laq", alpha=relative_step / problem.smoothness(), **parameters)
     theta0 = torch.zeros(problem.dimension, dtype=torch.float64)
     return aquila.Simulation(method, theta0, problem.devices, link=link)
 
@@ -85,11 +85,11 @@ def test_laq_follows_its_rule_round_by_round(problem, bits, xi, depth, t_bar):
     for _ in range(50):
         uploaded, by_clock = reference.advance()
         assert simulation.advance().levels == dict.fromkeys(uploaded, bits)
-        ours = states(simulation)
+        ours = device_states(simulation)
         np.testing.assert_allclose(simulation.theta, reference.models[-1], rtol=1e-9, atol=1e-10)
         np.testing.assert_allclose([s.q for s in ours], reference.q, rtol=1e-9, atol=1e-10)
         np.testing.assert_allclose([s.error for s in ours], reference.last_error, rtol=1e-6)
-        assert [s.clock for s in ours] == reference.silence.tolist()
+        assert [s.rounds_silent for s in ours] == reference.silence.tolist()
         uploads, forced = uploads + len(uploaded), forced + len(by_clock)
     assert 10 < uploads < 500
     assert (forced > 0) == (t_bar == 3)
@@ -114,7 +114,7 @@ def test_a_quarter_of_the_replies_lost_still_leads_to_the_optimum(problem):
     for _ in range(200):
         record = simulation.advance()
         lost, skips = lost + record.lost, skips + record.skips
-        mean = np.mean([state.q.numpy() for state in states(simulation)], axis=0)
+        mean = np.mean([state.q.numpy() for state in device_states(simulation)], axis=0)
         np.testing.assert_allclose(simulation.server.state.q_bar, mean, atol=1e-12)
     assert lost == pytest.approx(0.25 * 2000, rel=0.1)
     assert skips > 200

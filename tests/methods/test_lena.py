@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import aquila
-from problems import gradients, ridge, states
+from helpers.problems import all_gradients, device_states, ridge
 
 
 def midrise(v, bits):
@@ -66,9 +66,9 @@ def problem():
     return ridge(devices=10, dimension=40, rows=60)
 
 
-def start(name, problem, share, dtype=torch.float64, **parameters):
-    """Return a run from zero with a step size of `share` / L."""
-    method = aquila.create(name, alpha=share / problem.smoothness(), **parameters)
+def start(name, problem, relative_step, dtype=torch.float64, **parameters):
+    """Return a run from zero with a step size of `relative_step` / L."""
+    method = aquila.create(name, alpha=relative_step / problem.smoothness(), **parameters)
     return aquila.Simulation(method, torch.zeros(problem.dimension, dtype=dtype), problem.devices)
 
 
@@ -77,14 +77,14 @@ def start(name, problem, share, dtype=torch.float64, **parameters):
 def test_lena_follows_its_rule_round_by_round(problem, bits, zeta):
     simulation = start("lena", problem, 0.2, zeta=zeta, bits=bits)
     alpha = 0.2 / problem.smoothness()
-    reference = Lena(gradients(problem), np.zeros(40), alpha, zeta, bits)
+    reference = Lena(all_gradients(problem), np.zeros(40), alpha, zeta, bits)
     seen = set()
     for _ in range(60):
         ages = reference.advance()
         record = simulation.advance()
         assert record.levels == dict.fromkeys(ages, 64 if bits == 32 else bits)
         assert record.skips == 10 - len(ages)
-        ours = states(simulation)
+        ours = device_states(simulation)
         np.testing.assert_allclose(simulation.theta, reference.theta, rtol=1e-9, atol=1e-11)
         np.testing.assert_allclose([s.q for s in ours], reference.known, rtol=1e-9, atol=1e-11)
         np.testing.assert_allclose([s.error for s in ours], reference.error, rtol=1e-9, atol=1e-11)
@@ -97,7 +97,7 @@ def test_server_knows_the_mean_of_what_devices_think_it_knows(problem):
     simulation = start("lena", problem, 0.2, bits=6)
     for _ in range(30):
         simulation.advance()
-        mean = np.mean([state.q.numpy() for state in states(simulation)], axis=0)
+        mean = np.mean([state.q.numpy() for state in device_states(simulation)], axis=0)
         np.testing.assert_allclose(simulation.server.state.q_bar, mean, rtol=1e-9, atol=1e-12)
 
 
@@ -105,7 +105,7 @@ def test_an_upload_at_32_bits_leaves_no_error(problem):
     simulation = start("lena", problem, 0.2, bits=32)
     for _ in range(10):
         levels = simulation.advance().levels
-        errors = [bool(state.error.any()) for state in states(simulation)]
+        errors = [bool(state.error.any()) for state in device_states(simulation)]
         assert errors == [m not in levels for m in range(10)]
 
 
@@ -113,7 +113,7 @@ def test_an_upload_at_32_bits_leaves_no_error(problem):
 def test_lena_tables_follows_its_rule_round_by_round(problem, zeta):
     simulation = start("lena_tables", problem, 0.2, zeta=zeta)
     alpha = 0.2 / problem.smoothness()
-    reference = Tables(gradients(problem), np.zeros(40), alpha, zeta, bits=6)
+    reference = Tables(all_gradients(problem), np.zeros(40), alpha, zeta, bits=6)
     fired = []
     for _ in range(60):
         whole = reference.advance()
@@ -133,5 +133,5 @@ def test_lena_tables_sends_32_bits_when_the_filter_fires_else_6(problem):
     assert first.levels == dict.fromkeys(range(10), 32)
     assert first.paper_bits == 32 * 40 * 10
     levels = [simulation.advance().levels for _ in range(20)]
-    assert {bits for round in levels for bits in round.values()} == {6, 32}
-    assert all(len(round) == 10 for round in levels)
+    assert {bits for row in levels for bits in row.values()} == {6, 32}
+    assert all(len(row) == 10 for row in levels)

@@ -9,7 +9,7 @@ import torch
 import aquila
 from aquila.core.random import Key, Purpose
 from aquila.sim.oracle import FunctionOracle
-from problems import Ridge, ridge
+from helpers.problems import Ridge, ridge
 
 DEVICES, DIMENSION, SEED = 6, 20, 3
 
@@ -32,7 +32,7 @@ class Minibatches:
         return FunctionOracle(Ridge([A[rows]], [y[rows]], self.problem.weight).devices[0])
 
 
-def dither(v, levels, uniform):
+def stochastic_round(v, levels, uniform):
     """QSGD's quantizer with the maximum norm."""
     x = levels * np.abs(v) / np.max(np.abs(v))
     floor = np.floor(x)
@@ -69,7 +69,7 @@ class Reference:
                 key = Key((SEED, k, m, Purpose.DEVICE))
                 uniform = key.uniform(torch.from_numpy(self.theta)).numpy()
                 change = gradient(self.theta) - gradient(last[0])
-                uploads[m] = dither(change, 2 ** (self.bits - 1) - 1, uniform)
+                uploads[m] = stochastic_round(change, 2 ** (self.bits - 1) - 1, uniform)
         if uploads:
             mean = np.mean(list(uploads.values()), axis=0)
             self.g = mean if full else self.g + mean
@@ -153,7 +153,7 @@ def test_exact_differences_add_up_to_gradient_descent(problem, p, bits, accuracy
 def test_a_device_that_missed_an_order_is_left_out_for_a_round(problem):
     class OneGap(aquila.Link):
         def order_arrives(self, key):
-            return key.words[1:3] != (5, 2)  # device 2 misses the order of round 5
+            return key.path[1:3] != (5, 2)  # device 2 misses the order of round 5
 
     simulation = start(problem, link=OneGap(), p=0.0)
     records = [simulation.advance() for _ in range(9)]
@@ -174,7 +174,7 @@ def test_both_points_are_evaluated_on_the_same_minibatch(problem):
             oracle = self.inner.oracle(key)
 
             def gradient(theta):
-                asked.setdefault(key.words, []).append(theta.numpy().copy())
+                asked.setdefault(key.path, []).append(theta.numpy().copy())
                 return oracle.gradient(theta)
 
             return FunctionOracle(gradient)

@@ -8,7 +8,7 @@ import torch
 
 import aquila
 from aquila.core.random import Key, Purpose
-from problems import ridge
+from helpers.problems import ridge
 
 DEVICES, DIMENSION, SEED = 5, 20, 7
 
@@ -28,7 +28,7 @@ def start(problem, share=0.3, seed=SEED, **parameters):
     return aquila.Simulation(method, theta0, problem.devices, seed=seed)
 
 
-def dither(v, levels, norm, bucket, uniform):
+def stochastic_round(v, levels, norm, bucket, uniform):
     """Q(v_i) = ||v|| sgn(v_i) (l + 1 or l) / s with l = floor(s |v_i| / ||v||), by buckets."""
     sent, size = np.empty_like(v), bucket or len(v)
     for at in range(0, len(v), size):
@@ -57,7 +57,7 @@ def test_qsgd_follows_its_rule_round_by_round(problem, norm, bucket, bits):
         for m, local in enumerate(problem.devices):
             uniform = Key((SEED, k, m, Purpose.DEVICE)).uniform(torch.from_numpy(theta)).numpy()
             gradient = local(torch.from_numpy(theta))[1].numpy()
-            sent.append(dither(gradient, 2 ** (bits - 1) - 1, norm, bucket, uniform))
+            sent.append(stochastic_round(gradient, 2 ** (bits - 1) - 1, norm, bucket, uniform))
         theta = theta - 0.3 / problem.smoothness() * np.mean(sent, axis=0)
         assert record.levels == dict.fromkeys(range(DEVICES), bits)
         np.testing.assert_allclose(simulation.theta, theta, rtol=1e-9, atol=1e-11)

@@ -3,7 +3,7 @@
 from importlib.resources import files
 
 from aquila.methods import METHODS
-from aquila.report.colours import COLOURS, OTHERS, places
+from aquila.report.colours import COLOURS, FALLBACK_COLOURS, assign_colours
 from aquila.report.paper import TABLES, paper_rows
 from aquila.report.style import PALETTE
 
@@ -11,20 +11,20 @@ from aquila.report.style import PALETTE
 def test_a_method_keeps_its_colour_in_any_company():
     assert set(COLOURS) <= set(METHODS)
     for method in (*METHODS, "mine"):
-        variant, plain = places(["mine too", *METHODS, f"{method} bits=2", method])[-2:]
-        assert variant.colour == plain.colour == places([method])[0].colour
-        assert variant.of_colour + 1 == plain.of_colour
+        variant, plain = assign_colours(["mine too", *METHODS, f"{method} bits=2", method])[-2:]
+        assert variant.colour == plain.colour == assign_colours([method])[0].colour
+        assert variant.colour_index + 1 == plain.colour_index
 
 
 def test_methods_that_are_often_compared_share_no_colour():
-    own = {"aquila", "aquila_zero", "aquila_lots"}
+    own = {"aquila", "aquila_topk", "aquila_dither"}
     for row in (row for table in TABLES for row in paper_rows(table)):
         compared = own | set(row.printed)
         assert len({COLOURS[method] for method in compared}) == len(compared)
 
 
 def test_figures_and_pages_know_every_colour():
-    assert {*COLOURS.values(), *OTHERS} == set(PALETTE)
+    assert {*COLOURS.values(), *FALLBACK_COLOURS} == set(PALETTE)
     css = files("aquila.report.page").joinpath("resources", "page.css").read_text()
     for name in PALETTE:
         assert css.count(f"--{name}: #") >= 2  # by day and by night

@@ -7,25 +7,25 @@ import numpy as np
 import pytest
 
 from aquila.methods import METHODS
-from aquila.report.beta import loss_by_beta, quality_by_beta
-from aquila.report.coding import MARKERS, bytes_against_width, real_bits
-from aquila.report.curves import Curve, draw_curves
+from aquila.report.beta_sweep import loss_by_beta, quality_by_beta
+from aquila.report.bits_per_coordinate import MARKERS, bytes_against_width, width_and_real_bits
+from aquila.report.curves import Series, draw_curves
 from aquila.report.figures import (
     FIGURES,
-    bits_a_round,
+    bits_per_round,
     error_ratio,
     loss_against_bits,
     quality_against_uplink,
 )
 from aquila.report.levels import level_map, levels_over_time
+from aquila.report.results_table import RunResult
 from aquila.report.style import line_styles
-from aquila.report.table import Result
-from made_records import made_record, made_run
-from terminal import output
+from helpers.command_line import output
+from helpers.fake_records import fake_record, write_fake_run
 
-RECORDS = [made_record(n) for n in range(12)]
-RESULTS = [Result("aquila", RECORDS), Result("qsgd", RECORDS)]
-NOTHING = [Result("qsgd", [made_record(0, uploads=0, paper_bits=0, levels={}, metrics={})])]
+RECORDS = [fake_record(n) for n in range(12)]
+RESULTS = [RunResult("aquila", RECORDS), RunResult("qsgd", RECORDS)]
+NOTHING = [RunResult("qsgd", [fake_record(0, uploads=0, paper_bits=0, levels={}, metrics={})])]
 
 
 def points(figure, line: int = 0) -> list[tuple[float, float]]:
@@ -34,8 +34,8 @@ def points(figure, line: int = 0) -> list[tuple[float, float]]:
 
 def test_a_folder_of_runs_gets_every_figure_it_has_numbers_for(tmp_path):
     for beta in ("0.1", "0.5"):
-        made_run(tmp_path / "runs" / beta, f"aquila beta={beta}", RECORDS)
-    made_run(tmp_path / "runs" / "qsgd", "qsgd", RECORDS)
+        write_fake_run(tmp_path / "runs" / beta, f"aquila beta={beta}", RECORDS)
+    write_fake_run(tmp_path / "runs" / "qsgd", "qsgd", RECORDS)
     text = output("figures", str(tmp_path / "runs"), "--out", str(tmp_path / "out"))
     drawn = sorted((tmp_path / "out").iterdir())
     assert [path.stem for path in drawn] == sorted(FIGURES)
@@ -45,23 +45,23 @@ def test_a_folder_of_runs_gets_every_figure_it_has_numbers_for(tmp_path):
 
 def test_runs_of_different_folders_are_not_mixed(tmp_path):
     for name in ("a/laq", "a/qsgd", "b/laq"):
-        made_run(tmp_path / name, name[2:], RECORDS[:2])
+        write_fake_run(tmp_path / name, name[2:], RECORDS[:2])
     text = output("figures", str(tmp_path))
     for name in ("a", "b"):
-        assert (tmp_path / "figures" / name / "bits_a_round.png").exists()
+        assert (tmp_path / "figures" / name / "bits_per_round.png").exists()
     assert "loss_by_beta" not in text
 
 
 def test_a_run_may_have_others_below_it(tmp_path):
-    made_run(tmp_path / "runs", "laq", RECORDS[:2])
-    made_run(tmp_path / "runs" / "qsgd", "qsgd", RECORDS[:2])
+    write_fake_run(tmp_path / "runs", "laq", RECORDS[:2])
+    write_fake_run(tmp_path / "runs" / "qsgd", "qsgd", RECORDS[:2])
     output("figures", str(tmp_path / "runs"), "--out", str(tmp_path / "out"))
     for folder in ("out", "out/runs"):
         assert (tmp_path / folder / "loss_against_bits.png").exists()
 
 
 def test_a_single_run_may_be_drawn(tmp_path):
-    made_run(tmp_path / "run", "laq", RECORDS[:2])
+    write_fake_run(tmp_path / "run", "laq", RECORDS[:2])
     output("figures", str(tmp_path / "run"))
     assert (tmp_path / "run" / "figures" / "loss_against_bits.png").exists()
 
@@ -69,12 +69,12 @@ def test_a_single_run_may_be_drawn(tmp_path):
 @pytest.mark.parametrize("draw", FIGURES.values())
 def test_runs_without_numbers_break_nothing(draw):
     draw(NOTHING)
-    draw([Result("aquila beta=1", NOTHING[0].records), Result("aquila beta=2", RECORDS[:1])])
+    draw([RunResult("aquila beta=1", NOTHING[0].records), RunResult("aquila beta=2", RECORDS[:1])])
 
 
 def test_numbers_of_one_size_keep_a_straight_scale():
     for largest, scale in ((2, "linear"), (200, "log")):
-        figure = draw_curves([Curve("x", [(1, 1), (2, largest)])], "x", "y", yscale="log")
+        figure = draw_curves([Series("x", [(1, 1), (2, largest)])], "x", "y", yscale="log")
         assert figure.axes[0].get_yscale() == scale
 
 
@@ -85,23 +85,23 @@ def test_loss_is_drawn_against_all_that_was_sent():
 
 
 def test_bits_of_a_round_are_smoothed_and_may_be_zero():
-    silent = [made_record(n, paper_bits=4_000_000 * (n < 2)) for n in range(12)]
-    figure = bits_a_round([Result("laq", silent)])
+    silent = [fake_record(n, paper_bits=4_000_000 * (n < 2)) for n in range(12)]
+    figure = bits_per_round([RunResult("laq", silent)])
     assert points(figure)[:4] == [(1, 4), (2, 4), (3, 2), (4, 0)]
     assert figure.axes[0].get_yscale() == "symlog"
 
 
 def test_quality_is_drawn_where_it_was_measured():
-    some = [made_record(n, metrics={"test_accuracy": 0.5} if n % 5 == 4 else {}) for n in range(10)]
-    assert points(quality_against_uplink([Result("laq", some)])) == [(5, 50), (10, 50)]
-    text = [made_record(0, metrics={"perplexity": 3.0, "test_accuracy": 0.5})]
-    figure = quality_against_uplink([Result("laq", text)])
+    some = [fake_record(n, metrics={"test_accuracy": 0.5} if n % 5 == 4 else {}) for n in range(10)]
+    assert points(quality_against_uplink([RunResult("laq", some)])) == [(5, 50), (10, 50)]
+    text = [fake_record(0, metrics={"perplexity": 3.0, "test_accuracy": 0.5})]
+    figure = quality_against_uplink([RunResult("laq", text)])
     assert points(figure) == [(1, 3)]
     assert figure.axes[0].get_ylabel() == "test perplexity"
 
 
 def test_runs_without_errors_are_left_out_and_others_keep_their_colours():
-    exact = Result("fedavg", [made_record(0, error_ratio=0.0)])
+    exact = RunResult("fedavg", [fake_record(0, error_ratio=0.0)])
     figure = error_ratio([exact, *RESULTS])
     assert [line.get_label() for line in figure.axes[0].lines] == ["aquila", "qsgd"]
     assert figure.axes[0].lines[1].get_color() == line_styles(["fedavg", "qsgd"])[1]["color"]
@@ -109,7 +109,7 @@ def test_runs_without_errors_are_left_out_and_others_keep_their_colours():
 
 
 def test_sweeps_are_in_the_order_of_beta():
-    sweep = [Result(f"aquila beta={beta}", RECORDS) for beta in ("0.5", "2", "1e-1")]
+    sweep = [RunResult(f"aquila beta={beta}", RECORDS) for beta in ("0.5", "2", "1e-1")]
     for figure in (loss_by_beta([*sweep, *RESULTS]), quality_by_beta([*sweep, *RESULTS])):
         labels = [line.get_label() for line in figure.axes[0].lines]
         assert [label.partition(":")[0] for label in labels] == ["β = 0.1", "β = 0.5", "β = 2"]
@@ -120,24 +120,24 @@ def test_sweeps_are_in_the_order_of_beta():
 
 def test_maps_tell_levels_skips_and_absence():
     rounds = [
-        made_record(0, levels={0: 4, 1: 3}, uplink={0: 9, 1: 9}),
-        made_record(1, levels={1: 2}, uplink={0: 9, 1: 9}),
-        made_record(2, levels={2: 5}, uplink={2: 9}),
+        fake_record(0, levels={0: 4, 1: 3}, uplink={0: 9, 1: 9}),
+        fake_record(1, levels={1: 2}, uplink={0: 9, 1: 9}),
+        fake_record(2, levels={2: 5}, uplink={2: 9}),
     ]
     expected = [[4, 0, np.nan], [3, 2, np.nan], [np.nan, np.nan, 5]]
-    np.testing.assert_array_equal(level_map(Result("aquila", rounds)), expected)
-    constant = Result("qsgd", [made_record(0, levels={0: 6, 1: 6})])
-    figure = levels_over_time([Result("aquila", rounds), constant])
+    np.testing.assert_array_equal(level_map(RunResult("aquila", rounds)), expected)
+    constant = RunResult("qsgd", [fake_record(0, levels={0: 6, 1: 6})])
+    figure = levels_over_time([RunResult("aquila", rounds), constant])
     titles = [axes.get_title(loc="left") for axes in figure.axes if axes.images]
     assert titles == ["aquila"]
     assert levels_over_time([constant]) is None
 
 
 def test_real_bits_a_coordinate():
-    record = made_record(0, levels={0: 4}, paper_bits=4000, uplink_bytes=250)
-    assert real_bits(record) == (4, 2.0)  # 250 bytes for 1000 coordinates
-    assert real_bits(made_record(0, levels={})) is None
-    figure = bytes_against_width([Result("aquila", [record]), *NOTHING])
+    record = fake_record(0, levels={0: 4}, paper_bits=4000, uplink_bytes=250)
+    assert width_and_real_bits(record) == (4, 2.0)  # 250 bytes for 1000 coordinates
+    assert width_and_real_bits(fake_record(0, levels={})) is None
+    figure = bytes_against_width([RunResult("aquila", [record]), *NOTHING])
     assert figure.axes[0].collections[0].get_offsets().tolist() == [[4, 2]]
 
 
@@ -152,21 +152,21 @@ def test_aquila_stands_out_and_no_two_runs_look_alike():
 
 
 def test_no_two_methods_have_the_same_dots():
-    record = made_record(0, levels={0: 4}, paper_bits=4000, uplink_bytes=250)
+    record = fake_record(0, levels={0: 4}, paper_bits=4000, uplink_bytes=250)
     methods = ["qsgd", *(m for m in METHODS if m not in ("qsgd", "eden"))]
     methods.insert(len(MARKERS), "eden")  # of the colour of QSGD, and a round of markers behind it
-    figure = bytes_against_width([Result(method, [record]) for method in methods])
+    figure = bytes_against_width([RunResult(method, [record]) for method in methods])
     dots = figure.axes[0].collections
     looks = {(*dot.get_facecolor()[0], dot.get_paths()[0].vertices.tobytes()) for dot in dots}
     assert len(looks) == len(methods) == len(METHODS)
 
 
 def test_negative_values_keep_a_straight_scale():
-    figure = draw_curves([Curve("x", [(1, -1), (2, 2)])], "x", "y", yscale="log")
+    figure = draw_curves([Series("x", [(1, -1), (2, 2)])], "x", "y", yscale="log")
     assert figure.axes[0].get_yscale() == "linear"
 
 
 def test_figures_go_into_new_folders(tmp_path: Path):
-    made_run(tmp_path / "run", "laq", RECORDS[:1])
+    write_fake_run(tmp_path / "run", "laq", RECORDS[:1])
     output("figures", str(tmp_path / "run"), "--out", str(tmp_path / "a" / "b"))
     assert list((tmp_path / "a" / "b").iterdir())

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aquila.report.page import Runs, read_runs, render, write_page
-from aquila.report.page.pack import ABSENT, MOST_CELLS, MOST_POINTS, level_map, shown_rounds
-from recorded import write_comparison, write_run
+from aquila.report.page import PageRuns, read_runs, render, write_page
+from aquila.report.page.packed_data import MAX_CELLS, MAX_POINTS, NO_REPLY, level_map, shown_rounds
+from helpers.run_folders import write_comparison, write_run
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&"
 VOID = {"meta", "link", "input", "img", "br"}
@@ -42,7 +42,7 @@ class Document(HTMLParser):
 
 
 @pytest.fixture
-def comparison(tmp_path: Path) -> Runs:
+def comparison(tmp_path: Path) -> PageRuns:
     return read_runs([write_comparison(tmp_path / "runs")])
 
 
@@ -139,7 +139,7 @@ def test_numbers_are_packed_as_the_script_reads_them(comparison):
     first = np.frombuffer(numbers[: 4 * 12 * columns], "<f4").reshape(columns, 12)
     run = comparison.runs[0]
     assert first[0].tolist() == list(range(12))
-    assert first[1] * 2**20 == pytest.approx(run.sent)
+    assert first[1] * 2**20 == pytest.approx(run.cumulative_uplink)
     assert data["charts"][0]["column"] == "loss"
     assert first[2] == pytest.approx([r.loss for r in run.records])
     cells = np.frombuffer(numbers[4 * 12 * columns :][: 4 * 12], np.uint8).reshape(4, 12)
@@ -149,7 +149,7 @@ def test_numbers_are_packed_as_the_script_reads_them(comparison):
 def test_a_device_that_does_not_reply_is_not_one_that_skips(tmp_path):
     folder = write_run(tmp_path / "run", devices=3, uplink={0: 5029, 2: 29}, levels={0: 5})
     (run,) = read_runs([folder]).runs
-    assert level_map(run)[:, 0].tolist() == [5, ABSENT, 0]
+    assert level_map(run)[:, 0].tolist() == [5, NO_REPLY, 0]
 
 
 def test_a_large_run_stays_small(tmp_path):
@@ -161,11 +161,11 @@ def test_a_large_run_stays_small(tmp_path):
 
 
 def test_a_huge_run_is_thinned_out():
-    for count in (0, 1, 7, MOST_POINTS, MOST_POINTS + 1, 10**6):
-        shown = shown_rounds(count, MOST_POINTS)
-        assert len(shown) <= MOST_POINTS
-        assert shown.step == 1 or count > MOST_POINTS
-    assert len(shown_rounds(1000, MOST_CELLS // 500)) == 200
+    for count in (0, 1, 7, MAX_POINTS, MAX_POINTS + 1, 10**6):
+        shown = shown_rounds(count, MAX_POINTS)
+        assert len(shown) <= MAX_POINTS
+        assert shown.step == 1 or count > MAX_POINTS
+    assert len(shown_rounds(1000, MAX_CELLS // 500)) == 200
 
 
 @pytest.mark.parametrize("rounds", [1, 2])
@@ -219,4 +219,4 @@ def test_a_page_does_not_depend_on_when_it_is_written(comparison):
 def test_lost_replies_are_not_called_skips(tmp_path):
     for name, lost, said in (("sound", 0, "skip"), ("lossy", 1, "skip or lost")):
         found = read_runs([write_run(tmp_path / name, lost=lost)])
-        assert data_of(render(found))["runs"][0]["silence"] == said
+        assert data_of(render(found))["runs"][0]["no_upload_label"] == said

@@ -10,7 +10,7 @@ import pytest
 
 from aquila.report.page import read_runs, render
 from aquila.report.style import PALETTE
-from recorded import write_comparison, write_run
+from helpers.run_folders import write_comparison, write_run
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 BROWSER = next(filter(None, map(shutil.which, NAMES)), None)
@@ -88,7 +88,7 @@ def comes(page: Any, wanted: Callable[[str], bool]) -> bool:
 def test_the_body_never_scrolls_sideways(opened, size, scheme):
     page = opened(size, color_scheme=scheme)
     assert page.evaluate("document.documentElement.scrollWidth") == size["width"]
-    assert page.locator(".plot.live canvas").count() == 5
+    assert page.locator(".plot.interactive canvas").count() == 5
 
 
 def test_long_names_do_not_widen_the_page(browser, tmp_path):
@@ -135,7 +135,7 @@ def test_the_legend_switches_lines_off_and_on(opened):
     button.click()
     assert button.get_attribute("aria-pressed") == "true"
     assert picture(page) == before
-    page.locator("[data-show=own]").click()
+    page.locator("[data-show=aquila]").click()
     assert page.locator("#legend [aria-pressed=true]").count() == 2
     page.locator("[data-show=none]").click()
     assert page.locator("#legend [aria-pressed=true]").count() == 0
@@ -216,7 +216,7 @@ def test_loss_can_be_seen_against_rounds(opened):
 
 def test_a_point_under_the_mouse_is_told(opened):
     page = opened()
-    page.locator("[data-show=own]").click()
+    page.locator("[data-show=aquila]").click()
     page.locator("#legend button", has_text="b_min").click()
     plot = page.locator("[data-chart=level] .u-over")
     plot.scroll_into_view_if_needed()
@@ -241,7 +241,7 @@ def test_savings_follow_the_baseline(opened):
 
 def test_bytes_to_the_same_quality_follow_measure_and_target(opened):
     page = opened()
-    rows = page.locator(".race tbody tr")
+    rows = page.locator(".bytes-to-quality tbody tr")
     assert "not reached" in rows.last.text_content()
     told = rows.first.text_content()
     page.locator("#target").focus()

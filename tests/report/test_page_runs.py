@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from aquila.report.page import read_runs
-from aquila.sim.keep import kept_files, write_files
-from recorded import write_comparison, write_run
+from aquila.sim.archive import archive_contents, write_archive
+from helpers.run_folders import write_comparison, write_run
 
 
 def test_folders_of_runs_and_runs_themselves_are_read(tmp_path):
@@ -41,7 +41,7 @@ def test_a_run_without_settings_goes_by_its_folder(tmp_path):
     folder = write_run(tmp_path / "mine")
     (folder / "run.json").unlink()
     (run,) = read_runs([folder]).runs
-    assert (run.label, run.facts, run.devices, run.planned) == ("mine", {}, 4, 12)
+    assert (run.label, run.facts, run.devices, run.planned_rounds) == ("mine", {}, 4, 12)
 
 
 def test_empty_runs_are_left_out_and_named(tmp_path):
@@ -77,16 +77,16 @@ def test_other_folders_are_refused(tmp_path):
 
 def test_a_kept_run_is_the_run_that_it_was(tmp_path):
     folder = write_run(tmp_path / "one" / "run")
-    write_files(kept_files(folder, tmp_path / "two" / "run"))
+    write_archive(archive_contents(folder, tmp_path / "two" / "run"))
     (run,) = read_runs([tmp_path / "one"]).runs
     (kept,) = read_runs([tmp_path / "two"]).runs
     assert kept == replace(run, folder=tmp_path / "two" / "run")
-    assert kept.samples == [10, 10, 10, 10]
+    assert kept.samples_per_device == [10, 10, 10, 10]
 
 
 @pytest.mark.parametrize("name", ["records.jsonl.gz", "split.json.gz"])
 def test_a_damaged_file_of_a_kept_run_is_named(tmp_path, name):
-    write_files(kept_files(write_run(tmp_path / "run"), tmp_path / "kept"))
+    write_archive(archive_contents(write_run(tmp_path / "run"), tmp_path / "kept"))
     path = tmp_path / "kept" / name
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(ValueError, match=f"{name} is damaged: it is not a whole gzip file"):

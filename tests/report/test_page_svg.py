@@ -3,9 +3,9 @@
 import pytest
 
 from aquila.report.page import read_runs
-from aquila.report.page.lines import charts, looks
-from aquila.report.page.svg import Axis, bars_svg, chart_svg, map_svg
-from recorded import write_comparison
+from aquila.report.page.charts import charts_for, line_styles
+from aquila.report.page.svg import Axis, bars_svg, chart_svg, heat_map_svg
+from helpers.run_folders import write_comparison
 
 
 @pytest.mark.parametrize("log", [True, False])
@@ -17,27 +17,27 @@ def test_axes_have_a_few_ticks_within_their_range(numbers, log):
     ticks = axis.ticks()
     assert len(ticks) <= 12
     assert len(ticks) >= (0 if log else 2)
-    assert all(-1e-6 <= axis.place(tick) <= 100 + 1e-6 for tick in ticks)
-    assert all(-1e-6 <= axis.place(number) <= 100 + 1e-6 for number in numbers)
+    assert all(-1e-6 <= axis.position(tick) <= 100 + 1e-6 for tick in ticks)
+    assert all(-1e-6 <= axis.position(number) <= 100 + 1e-6 for number in numbers)
 
 
 def test_axes_of_negative_numbers():
-    assert 0 <= Axis([-3, -1], 0, 100, log=False).place(-2) <= 100
+    assert 0 <= Axis([-3, -1], 0, 100, log=False).position(-2) <= 100
 
 
 def test_every_run_has_a_line_and_looks_like_no_other(tmp_path):
     runs = read_runs([write_comparison(tmp_path / "runs")]).runs
-    figures = charts(runs)
+    figures = charts_for(runs)
     assert [c.column for c in figures] == ["loss", "test_accuracy", "uplink", "level", "ratio"]
     drawn = chart_svg(figures[0], runs)
     assert drawn.count("<polyline") == 4
-    assert max(drawn.index("line ink"), drawn.index("line blue")) < drawn.index("line own")
-    assert len(set(looks(runs))) == 4
-    assert [look.colour for look in looks(runs)] == ["own", "own", "ink", "blue"]
+    assert max(drawn.index("line ink"), drawn.index("line blue")) < drawn.index("line aquila")
+    assert len(set(line_styles(runs))) == 4
+    assert [style.colour for style in line_styles(runs)] == ["aquila", "aquila", "ink", "blue"]
 
 
 def test_bars_and_maps_stay_small_for_many_devices():
     assert len(bars_svg([5] * 100, "x")) < 5_000
-    assert len(map_svg([[1] * 100] * 100, "x")) < 300_000
-    assert "shade5" in map_svg([[9, 0], [0, 1]], "x")
+    assert len(heat_map_svg([[1] * 100] * 100, "x")) < 300_000
+    assert "shade5" in heat_map_svg([[9, 0], [0, 1]], "x")
     assert "nan" not in bars_svg([0, 0], "no samples")

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from aquila.methods import METHODS
-from aquila.report.paper import TABLES, Row, paper_rows
+from aquila.report.paper import TABLES, PaperRow, paper_rows
 from aquila.report.runs import find_runs
 from aquila.sim.experiment import read_experiment
-from made_records import made_record, made_run
+from helpers.fake_records import fake_record, write_fake_run
 
 EXPERIMENTS = Path(__file__).parent.parent.parent / "experiments"
 NAMES = {
@@ -20,7 +20,7 @@ ROWS = [row for table in TABLES for row in paper_rows(table)]
 (CIFAR10,) = [row for row in ROWS if row.table == 2 and row.title == "CIFAR-10, IID"]
 
 
-def file_of(row: Row) -> Path:
+def file_of(row: PaperRow) -> Path:
     split = row.title.partition(", ")[2].lower().replace("-", "_")
     return EXPERIMENTS / f"table{row.table}" / f"{row.data}_{split}.toml"
 
@@ -50,9 +50,9 @@ def test_numbers_and_settings_are_those_of_the_experiment_file(row):
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.table} {row.title}")
 def test_a_run_of_the_experiment_file_is_of_this_row_alone(row, tmp_path):
     setting = read_experiment(file_of(row), {}).setting
-    made_run(tmp_path / "any name", "laq", [made_record(0)], **setting.to_dict())
+    write_fake_run(tmp_path / "any name", "laq", [fake_record(0)], **setting.to_dict())
     (run,) = find_runs(tmp_path)
-    assert [other for other in ROWS if other.holds(run)] == [row]
+    assert [other for other in ROWS if other.matches(run)] == [row]
     assert row.differences(run) == []
 
 
@@ -61,20 +61,20 @@ def test_a_run_of_the_experiment_file_is_of_this_row_alone(row, tmp_path):
     [
         {"data": "synthetic_cifar10"}, {"model": "cnn"}, {"split": "dirichlet:0.5"},
         {"devices": 20}, {"widths": "1,0.25"}, {"widths": None}, {"samples": 500},
-        {"loss_rate": 0.1}, {"participation": 0.5}, {"test_samples": 10}, {"downlink": 0.5},
+        {"uplink_loss": 0.1}, {"participation": 0.5}, {"test_samples": 10}, {"downlink_error": 0.5},
     ],
 )  # fmt: skip
 def test_runs_of_another_setting_are_of_no_row(change, tmp_path):
-    made_run(tmp_path / "run", "laq", [made_record(0)], **change)
-    assert not any(row.holds(run) for row in ROWS for run in find_runs(tmp_path))
+    write_fake_run(tmp_path / "run", "laq", [fake_record(0)], **change)
+    assert not any(row.matches(run) for row in ROWS for run in find_runs(tmp_path))
 
 
 def test_differences_are_named(tmp_path):
-    made_run(
-        tmp_path / "run", "laq", [made_record(0)], batch_size=250, work="gradient", widths="1.0"
+    write_fake_run(
+        tmp_path / "run", "laq", [fake_record(0)], batch_size=250, work="gradient", widths="1.0"
     )
     (run,) = find_runs(tmp_path)
-    assert CIFAR10.holds(run)
+    assert CIFAR10.matches(run)
     assert CIFAR10.differences(run) == ["work gradient, not epochs", "batch_size 250, not 256"]
 
 
@@ -90,7 +90,7 @@ def test_differences_are_named(tmp_path):
     ],
 )
 def test_a_run_at_another_beta_belongs_to_the_figures(tmp_path, label, parameters, shown):
-    made_run(tmp_path / "run", label, [made_record(0)], parameters=parameters)
+    write_fake_run(tmp_path / "run", label, [fake_record(0)], parameters=parameters)
     (run,) = find_runs(tmp_path)
-    assert CIFAR10.holds(run) == (shown is not None)
+    assert CIFAR10.matches(run) == (shown is not None)
     assert CIFAR10.label(run) == (shown or label)

@@ -8,11 +8,11 @@ import pytest
 from rich.console import Console
 
 from aquila.report.paper import paper_rows
-from aquila.report.reproduction import Line, lines
-from aquila.report.reproduction_view import comma_separated, markdown, screen_table
+from aquila.report.reproduction import MethodLine, method_lines
+from aquila.report.reproduction_view import csv_text, markdown, screen_table
 from aquila.report.runs import find_runs
-from aquila.sim.keep import kept_files, write_files
-from made_records import made_record, made_run
+from aquila.sim.archive import archive_contents, write_archive
+from helpers.fake_records import fake_record, write_fake_run
 
 GIB = 2**30
 (ROW,) = [row for row in paper_rows(2) if row.title == "CIFAR-10, IID"]
@@ -21,7 +21,7 @@ GIB = 2**30
 
 def records(rounds: int, uplink: int = GIB, **changes: object) -> list:
     return [
-        made_record(
+        fake_record(
             n, uplink_bytes=uplink, paper_bits=16 * uplink, downlink_bytes=3 * GIB,
             metrics={"test_accuracy": 0.75, "last_minibatch_train_accuracy": 0.96875}, **changes,
         )
@@ -31,20 +31,20 @@ def records(rounds: int, uplink: int = GIB, **changes: object) -> list:
 
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
-    made_run(tmp_path / "a" / "1", "aquila", records(40))
-    made_run(tmp_path / "a" / "2", "qsgd", records(40, 4 * GIB), batch_size=250)
-    made_run(tmp_path / "b", "laq", records(20, GIB // 2))
-    made_run(tmp_path / "c", "laq", records(10, GIB // 2))
-    made_run(tmp_path / "d", "fedavg", records(40, 8 * GIB))
-    made_run(tmp_path / "e", "aquila b_min=2", records(40))
-    made_run(tmp_path / "f", "qsgd", records(200, 4 * GIB), seed=1)
-    made_run(tmp_path / "g", "marina", records(3), devices=7)
-    made_run(tmp_path / "h", "marina", [])
+    write_fake_run(tmp_path / "a" / "1", "aquila", records(40))
+    write_fake_run(tmp_path / "a" / "2", "qsgd", records(40, 4 * GIB), batch_size=250)
+    write_fake_run(tmp_path / "b", "laq", records(20, GIB // 2))
+    write_fake_run(tmp_path / "c", "laq", records(10, GIB // 2))
+    write_fake_run(tmp_path / "d", "fedavg", records(40, 8 * GIB))
+    write_fake_run(tmp_path / "e", "aquila b_min=2", records(40))
+    write_fake_run(tmp_path / "f", "qsgd", records(200, 4 * GIB), seed=1)
+    write_fake_run(tmp_path / "g", "marina", records(3), devices=7)
+    write_fake_run(tmp_path / "h", "marina", [])
     return tmp_path
 
 
-def by_method(results: Path) -> dict[str, Line]:
-    return {line.method: line for line in lines(ROW, find_runs(results))}
+def by_method(results: Path) -> dict[str, MethodLine]:
+    return {line.method: line for line in method_lines(ROW, find_runs(results))}
 
 
 def test_all_methods_of_the_paper_have_a_line_and_other_runs_follow(results):
@@ -86,9 +86,9 @@ def test_the_longest_run_of_a_method_and_seed_counts(results):
 
 
 def test_a_comparison_of_many_methods_counts_before_a_longer_run(results):
-    made_run(results / "alone" / "aquila", "aquila", records(100))
-    made_run(results / "alone" / "marina", "marina", records(100))
-    made_run(results / "a" / "3", "laq", records(30))
+    write_fake_run(results / "alone" / "aquila", "aquila", records(100))
+    write_fake_run(results / "alone" / "marina", "marina", records(100))
+    write_fake_run(results / "a" / "3", "laq", records(30))
     found = by_method(results)
     assert {name: found[name].rounds for name in ("aquila", "laq", "marina")} == {
         "aquila": 40, "laq": 30, "marina": 100,
@@ -96,18 +96,18 @@ def test_a_comparison_of_many_methods_counts_before_a_longer_run(results):
 
 
 def test_texts_are_judged_by_perplexity(tmp_path):
-    run = [made_record(0, metrics={"perplexity": 1.7, "test_accuracy": 0.9})]
-    made_run(
+    run = [fake_record(0, metrics={"perplexity": 1.7, "test_accuracy": 0.9})]
+    write_fake_run(
         tmp_path / "x", "laq", run, data="wikitext2", model="transformer", split="blocks:100",
         batch_size=10,
     )  # fmt: skip
-    (laq,) = [line for line in lines(TEXT, find_runs(tmp_path)) if line.method == "laq"]
+    (laq,) = [line for line in method_lines(TEXT, find_runs(tmp_path)) if line.method == "laq"]
     assert (laq.test, laq.last_minibatch, laq.printed) == (1.7, None, 1.72)
 
 
 def shown(results: Path) -> list[str]:
     text = io.StringIO()
-    made = lines(ROW, find_runs(results))
+    made = method_lines(ROW, find_runs(results))
     Console(file=text, width=100).print(screen_table(ROW, made))
     return text.getvalue().splitlines()
 
@@ -126,8 +126,8 @@ def test_the_screen_has_room_for_it_in_100_columns(results):
 
 
 def test_csv_has_every_digit(results):
-    made = lines(ROW, find_runs(results))
-    rows = list(csv.DictReader(io.StringIO(comma_separated([(ROW, made)]))))
+    made = method_lines(ROW, find_runs(results))
+    rows = list(csv.DictReader(io.StringIO(csv_text([(ROW, made)]))))
     assert len(rows) == len(made)
     assert rows[0]["row"] == "CIFAR-10, IID"
     assert (rows[0]["rounds"], rows[0]["paper_rounds"]) == ("40", "200")
@@ -136,7 +136,7 @@ def test_csv_has_every_digit(results):
 
 
 def test_markdown_is_a_table(results):
-    text = markdown([(ROW, lines(ROW, find_runs(results)))])
+    text = markdown([(ROW, method_lines(ROW, find_runs(results)))])
     table = [line for line in text.splitlines() if line.startswith("|")]
     assert len({line.count("|") for line in table}) == 1
     assert "| qsgd | 40 of 200 | 75.0 |" in text
@@ -146,13 +146,13 @@ def test_markdown_is_a_table(results):
 def test_kept_runs_make_the_same_lines(results, tmp_path_factory):
     target = tmp_path_factory.mktemp("kept")
     for run in find_runs(results):
-        write_files(kept_files(run.folder, target / run.folder.relative_to(results)))
+        write_archive(archive_contents(run.folder, target / run.folder.relative_to(results)))
     assert not list(target.rglob("*.jsonl"))
-    assert lines(ROW, find_runs(target)) == lines(ROW, find_runs(results))
+    assert method_lines(ROW, find_runs(target)) == method_lines(ROW, find_runs(results))
 
 
 def test_records_that_are_no_text_are_named(tmp_path):
-    folder = made_run(tmp_path / "x", "laq", [made_record(0)])
+    folder = write_fake_run(tmp_path / "x", "laq", [fake_record(0)])
     (folder / "records.jsonl").write_bytes(b"\xff\n")
     with pytest.raises(ValueError, match=r"records\.jsonl does not hold records: it is not text"):
         find_runs(tmp_path)
@@ -161,7 +161,7 @@ def test_records_that_are_no_text_are_named(tmp_path):
 def test_broken_folders_are_named(tmp_path):
     with pytest.raises(ValueError, match="there is no folder"):
         find_runs(tmp_path / "none")
-    folder = made_run(tmp_path / "x", "laq", [made_record(0)])
+    folder = write_fake_run(tmp_path / "x", "laq", [fake_record(0)])
     (folder / "run.json").write_text("[]")
     with pytest.raises(ValueError, match=r"run\.json does not tell what was run"):
         find_runs(tmp_path)

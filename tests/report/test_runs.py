@@ -4,7 +4,7 @@ import pytest
 
 from aquila.report.page import read_runs
 from aquila.report.runs import find_runs
-from recorded import write_run
+from helpers.run_folders import write_run
 
 DEEP = "[" * 100_000
 

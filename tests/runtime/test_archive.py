@@ -9,12 +9,12 @@ import torch
 from aquila.core.envelope import checksum_of
 from aquila.core.packet import Dense, Packet, WireError
 from aquila.core.wire import pack
-from aquila.runtime.archive import FolderArchive, MemoryArchive, history
+from aquila.runtime.archive import FolderArchive, MemoryArchive, reply_history
 from aquila.runtime.messages import Ack
 
 
-def frame(round, fresh=False, size=3):
-    return pack(Packet(round, Dense(torch.full((size,), float(round))), fresh=fresh))
+def frame(round_number, fresh=False, size=3):
+    return pack(Packet(round_number, Dense(torch.full((size,), float(round_number))), fresh=fresh))
 
 
 @pytest.fixture(params=["memory", "folder"])
@@ -23,23 +23,23 @@ def archive(request, tmp_path):
 
 
 def fill(archive, rounds=range(4)):
-    for round in rounds:
+    for round_number in rounds:
         for device in (0, 7):
-            archive.append(device, frame(round, size=3 + device))
+            archive.append(device, frame(round_number, size=3 + device))
 
 
 def test_replies_come_back_in_order_and_by_device(archive):
     fill(archive)
-    assert archive.replies(0) == [frame(round) for round in range(4)]
-    assert archive.replies(7) == [frame(round, size=10) for round in range(4)]
+    assert archive.replies(0) == [frame(round_number) for round_number in range(4)]
+    assert archive.replies(7) == [frame(round_number, size=10) for round_number in range(4)]
     assert archive.replies(1) == []
 
 
-@pytest.mark.parametrize("round", [0, 2, 9])
-def test_it_is_cut_back_to_a_round_and_goes_on(archive, round):
+@pytest.mark.parametrize("round_number", [0, 2, 9])
+def test_it_is_cut_back_to_a_round_and_goes_on(archive, round_number):
     fill(archive)
-    archive.rewind(round)
-    kept = [frame(k) for k in range(min(round, 4))]
+    archive.rewind(round_number)
+    kept = [frame(k) for k in range(min(round_number, 4))]
     assert archive.replies(0) == kept
     archive.append(0, frame(20))
     assert archive.replies(0) == [*kept, frame(20)]
@@ -50,16 +50,18 @@ def test_history_begins_with_the_last_fresh_reply(archive):
     archive.append(0, frame(4, fresh=True))
     archive.append(0, frame(6))
     ack = Ack(6, checksum_of(frame(6)))
-    assert history(archive, 0, ack, 7) == [frame(4, fresh=True), frame(6)]
+    assert reply_history(archive, 0, ack, 7) == [frame(4, fresh=True), frame(6)]
     before = Ack(3, checksum_of(frame(3)))
-    assert history(archive, 0, before, 4) == [frame(round) for round in range(4)]
+    assert reply_history(archive, 0, before, 4) == [
+        frame(round_number) for round_number in range(4)
+    ]
 
 
 def test_a_history_without_its_end_is_refused(archive):
     fill(archive)
     for device, ack in ((0, Ack(4, 5)), (0, Ack(3, 5)), (1, Ack(0, 5))):
         with pytest.raises(WireError, match=f"reply to round {ack.round}, so what it sent before"):
-            history(archive, device, ack, 9)
+            reply_history(archive, device, ack, 9)
 
 
 def test_a_folder_is_read_by_another_process_and_by_its_owner_alone(tmp_path):
@@ -79,10 +81,10 @@ def test_what_a_crash_left_half_written_is_skipped_and_cut_off(tmp_path, torn):
     fill(archive)
     with (tmp_path / "0.frames").open("ab") as file:
         file.write(torn)
-    assert archive.replies(0) == [frame(round) for round in range(4)]
+    assert archive.replies(0) == [frame(round_number) for round_number in range(4)]
     archive.rewind(4)
     archive.append(0, frame(4))
-    assert archive.replies(0) == [frame(round) for round in range(5)]
+    assert archive.replies(0) == [frame(round_number) for round_number in range(5)]
 
 
 def test_every_cut_of_the_last_record_leaves_the_others(tmp_path):
@@ -101,4 +103,4 @@ def test_a_frame_that_rotted_is_noticed(tmp_path):
     content[45] ^= 1
     (tmp_path / "0.frames").write_bytes(bytes(content))
     with pytest.raises(WireError, match="damaged"):
-        history(archive, 0, Ack(3, checksum_of(frame(3))), 4)
+        reply_history(archive, 0, Ack(3, checksum_of(frame(3))), 4)

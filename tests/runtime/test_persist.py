@@ -10,7 +10,7 @@ import torch
 import aquila
 from aquila.core.state import to_arrays
 from aquila.runtime.archive import FolderArchive
-from aquila.runtime.files import whole_file, write_whole
+from aquila.runtime.files import atomic_file, atomic_write
 from aquila.runtime.persist import (
     SavedStateError,
     device_to_bytes,
@@ -24,7 +24,7 @@ from aquila.runtime.persist import (
 )
 from aquila.runtime.session import DeviceSession, ServerSession
 from aquila.sim.oracle import as_shard
-from problems import ridge
+from helpers.problems import ridge
 
 D = 25
 PROBLEM = ridge(devices=2, dimension=D)
@@ -32,10 +32,15 @@ PROBLEM = ridge(devices=2, dimension=D)
 every_method = pytest.mark.parametrize("name", aquila.METHODS)
 
 
-def server_of(name, archive=None, downlink=0.0):
+def server_of(name, archive=None, downlink_error=0.0):
     method, theta = aquila.create(name, alpha=0.1), torch.zeros(D)
     return ServerSession(
-        method, theta, aquila.Fleet.uniform(D, 2), seed=0, archive=archive, downlink=downlink
+        method,
+        theta,
+        aquila.Fleet.uniform(D, 2),
+        seed=0,
+        archive=archive,
+        downlink_error=downlink_error,
     )
 
 
@@ -44,7 +49,7 @@ def device_of(name, m=0):
     return DeviceSession(method, m, as_shard(PROBLEM.devices[m]), torch.zeros(D), seed=0)
 
 
-def play(server, devices, rounds):
+def run_rounds(server, devices, rounds):
     for _ in range(rounds):
         for m, order in server.open_round().items():
             server.receive(m, devices[m].handle(order))
@@ -52,12 +57,14 @@ def play(server, devices, rounds):
 
 
 @every_method
-@pytest.mark.parametrize("downlink", [0.0, 0.5])
-def test_a_run_in_which_everybody_restarts_all_the_time_has_the_same_bits(name, downlink, tmp_path):
-    steady, restarted = (server_of(name, downlink=downlink) for _ in range(2))
+@pytest.mark.parametrize("downlink_error", [0.0, 0.5])
+def test_a_run_in_which_everybody_restarts_all_the_time_has_the_same_bits(
+    name, downlink_error, tmp_path
+):
+    uninterrupted, restarted = (server_of(name, downlink_error=downlink_error) for _ in range(2))
     devices, again = [[device_of(name, m) for m in range(2)] for _ in range(2)]
     for _ in range(5):
-        play(steady, devices, 1)
+        run_rounds(uninterrupted, devices, 1)
         for m, order in restarted.open_round().items():
             frame = again[m].handle(order)
             save_device(tmp_path / f"{m}", again[m])
@@ -67,18 +74,18 @@ def test_a_run_in_which_everybody_restarts_all_the_time_has_the_same_bits(name, 
             restarted.receive(m, frame)
         restarted.close_round()
         save_server(tmp_path / "server", restarted)
-        restarted = server_of(name, downlink=downlink)
+        restarted = server_of(name, downlink_error=downlink_error)
         assert load_server(tmp_path / "server", restarted)
-        assert restarted.open_round() == steady.open_round()
-    assert torch.equal(steady.theta, restarted.theta)
-    assert steady.acks == restarted.acks
+        assert restarted.open_round() == uninterrupted.open_round()
+    assert torch.equal(uninterrupted.theta, restarted.theta)
+    assert uninterrupted.acks == restarted.acks
     assert device_to_bytes(devices[1]) == device_to_bytes(again[1])
 
 
-def test_a_turn_aside_is_saved_too():
+def test_a_stale_turn_is_saved_too():
     server, devices = server_of("aquila"), [device_of("aquila", m) for m in range(2)]
     late = server.open_round()[0]
-    play(server, devices, 2)
+    run_rounds(server, devices, 2)
     order = server.open_round()[0]
     replies = devices[0].handle(order), devices[0].handle(late)
     other = device_of("aquila")
@@ -100,10 +107,10 @@ def test_files_belong_to_their_owner_and_leave_nothing_beside_them(tmp_path):
 
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path):
-    write_whole(tmp_path / "file", b"old")
+    atomic_write(tmp_path / "file", b"old")
 
     def fail():
-        with whole_file(tmp_path / "file") as file:
+        with atomic_file(tmp_path / "file") as file:
             file.write(b"new")
             raise RuntimeError
 
@@ -114,7 +121,7 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path):
 
 def used_device():
     server, devices = server_of("aquila"), [device_of("aquila", m) for m in range(2)]
-    play(server, devices, 2)
+    run_rounds(server, devices, 2)
     devices[0].handle(server.open_round()[0])
     return server, devices[0]
 
@@ -157,38 +164,41 @@ def test_files_of_others_are_named():
 def test_a_device_starts_anew_on_a_server_with_a_folder(tmp_path):
     server = server_of("aquila", FolderArchive(tmp_path / "archive"))
     devices = [device_of("aquila", m) for m in range(2)]
-    play(server, devices, 3)
+    run_rounds(server, devices, 3)
     devices[0] = device_of("aquila")
-    play(server, devices, 2)
+    run_rounds(server, devices, 2)
     memories = []
     for session in devices:
-        session.settle(server.acks[session.device])
+        session.apply_ack(server.acks[session.device])
         memories.append(session.state.q.double())
     torch.testing.assert_close(server.state.q_bar, sum(memories) / 2, rtol=1e-6, atol=1e-6)
 
 
 def test_models_of_differences_are_saved_by_both_sides_only_where_needed():
-    for downlink in (0.0, 0.5):
+    for downlink_error in (0.0, 0.5):
         server, devices = (
-            server_of("aquila", downlink=downlink), [device_of("aquila", m) for m in range(2)]
+            server_of("aquila", downlink_error=downlink_error),
+            [device_of("aquila", m) for m in range(2)]
         )  # fmt: skip
         late = server.open_round()[0]
-        play(server, devices, 2)
+        run_rounds(server, devices, 2)
         devices[0].handle(late)
-        other, again = device_of("aquila"), server_of("aquila", downlink=downlink)
+        other, again = device_of("aquila"), server_of("aquila", downlink_error=downlink_error)
         restore_device(other, device_to_bytes(devices[0]))
         restore_server(again, server_to_bytes(server))
-        assert [m.name for m in other._models()] == [m.name for m in devices[0]._models()]
-        assert len(other._models()) == (2 if downlink else 0)
-        assert len(again.references) == (1 if downlink else 0)
+        assert [m.checksum for m in other._references()] == [
+            m.checksum for m in devices[0]._references()
+        ]
+        assert len(other._references()) == (2 if downlink_error else 0)
+        assert len(again.references) == (1 if downlink_error else 0)
         assert again.open_round() == server.open_round()
 
 
 def test_references_of_another_fleet_are_refused():
     server, devices = (
-        server_of("fedsgd", downlink=0.5), [device_of("fedsgd", m) for m in range(2)]
+        server_of("fedsgd", downlink_error=0.5), [device_of("fedsgd", m) for m in range(2)]
     )  # fmt: skip
-    play(server, devices, 1)
+    run_rounds(server, devices, 1)
     server.references = {0: replace(server.references[0], theta=torch.zeros(3))}
     with pytest.raises(SavedStateError, match=r"the saved reference\.0 is \(3,\)"):
-        restore_server(server_of("fedsgd", downlink=0.5), server_to_bytes(server))
+        restore_server(server_of("fedsgd", downlink_error=0.5), server_to_bytes(server))

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 import aquila
 from aquila.core.packet import Dense, Packet, WireError
 from aquila.core.wire import pack, unpack
-from aquila.runtime.messages import NOTHING
+from aquila.runtime.messages import NO_ACK
 from aquila.runtime.session import DeviceSession, Order, ServerSession
 from aquila.sim.oracle import as_shard
-from problems import ridge
+from helpers.problems import ridge
 
 PROBLEM = ridge(devices=3, dimension=12)
 METHODS = {
@@ -21,7 +21,7 @@ METHODS = {
     "ladaq": {},
     "lena": {"bits": 6},
 }
-FATES = ("delivered", "order lost", "reply lost", "reply late", "reply twice", "order twice")
+OUTCOMES = ("delivered", "order lost", "reply lost", "reply late", "reply twice", "order twice")
 
 
 def sessions(name: str) -> tuple[ServerSession, list[DeviceSession]]:
@@ -34,79 +34,79 @@ def sessions(name: str) -> tuple[ServerSession, list[DeviceSession]]:
     return ServerSession(method, theta, fleet, seed=0), devices
 
 
-def play_round(server, devices, fates, late):
-    """Run one round in which each message meets its fate; return the replies held up."""
-    held_up = {}
+def run_round(server, devices, outcomes, late):
+    """Run one round in which each message meets its outcome; return the replies held up."""
+    delayed = {}
     orders = server.open_round()
     for device, frame in late.items():
         with pytest.raises(WireError, match="reply to round"):
             server.receive(device, frame)
     for device, order in orders.items():
-        fate = fates[device]
-        if fate == "order lost":
+        outcome = outcomes[device]
+        if outcome == "order lost":
             continue
         reply = devices[device].handle(order)
-        if fate == "order twice":
+        if outcome == "order twice":
             assert devices[device].handle(order) == reply
-        if fate == "reply late":
-            held_up[device] = reply
-        elif fate != "reply lost":
+        if outcome == "reply late":
+            delayed[device] = reply
+        elif outcome != "reply lost":
             server.receive(device, reply)
-        if fate == "reply twice":
+        if outcome == "reply twice":
             with pytest.raises(WireError, match="already replied"):
                 server.receive(device, reply)
     server.close_round()
-    return held_up
+    return delayed
 
 
-def assert_in_step(server, devices):
+def assert_memories_agree(server, devices):
     memories = []
     for session in devices:
-        session.settle(server.acks[session.device])
+        session.apply_ack(server.acks[session.device])
         memories.append(session.state.q)
     state = getattr(server.state, "inner", server.state)
     torch.testing.assert_close(state.q_bar, sum(memories) / len(memories), rtol=1e-11, atol=1e-12)
 
 
-rounds_of_fates = st.lists(st.tuples(*[st.sampled_from(FATES)] * 3), min_size=1, max_size=12)
+rounds_of_outcomes = st.lists(st.tuples(*[st.sampled_from(OUTCOMES)] * 3), min_size=1, max_size=12)
 
 
 @pytest.mark.parametrize("name", METHODS)
 @settings(max_examples=60, deadline=None)
-@given(fates=rounds_of_fates)
-def test_average_memory_survives_any_fate_of_messages(name, fates):
+@given(outcomes=rounds_of_outcomes)
+def test_average_memory_survives_any_outcome_of_messages(name, outcomes):
     server, devices = sessions(name)
     late = {}
-    for round_of_fates in fates:
-        late = play_round(server, devices, round_of_fates, late)
-        assert_in_step(server, devices)
+    for round_of_outcomes in outcomes:
+        late = run_round(server, devices, round_of_outcomes, late)
+        assert_memories_agree(server, devices)
 
 
 def test_a_lost_reply_is_taken_back_and_an_applied_one_kept():
     server, devices = sessions("aquila")
-    play_round(server, devices, ("delivered", "reply lost", "delivered"), {})
+    run_round(server, devices, ("delivered", "reply lost", "delivered"), {})
     assert [ack.round for ack in server.acks] == [0, -1, 0]
     for session in devices:
-        session.settle(server.acks[session.device])
+        session.apply_ack(server.acks[session.device])
     assert devices[0].state.q.any()
     assert not devices[1].state.q.any()
 
 
-def test_an_order_that_comes_again_after_settling_changes_nothing():
+def test_an_order_that_comes_again_after_its_ack_changes_nothing():
     server, devices = sessions("aquila")
     order = server.open_round()[0]
-    play_round(server, devices, ("delivered",) * 3, {})
-    devices[0].settle(server.acks[0])
+    run_round(server, devices, ("delivered",) * 3, {})
+    devices[0].apply_ack(server.acks[0])
     settled = devices[0].state
     devices[0].handle(order)
     assert devices[0].state is settled
-    play_round(server, devices, ("delivered",) * 3, {})
-    assert_in_step(server, devices)
+    run_round(server, devices, ("delivered",) * 3, {})
+    assert_memories_agree(server, devices)
 
 
 def test_a_device_that_lost_its_state_says_so_and_is_refused_without_an_archive(caplog):
     server, devices = sessions("aquila")
-    play_round(server, devices, ("delivered",) * 3, {})
+    run_round(server, devices, ("delivered",) * 3, {})
     order = server.open_round()[0]
     anew = sessions("aquila")[1][0].handle(order)
     assert unpack(anew).fresh
@@ -119,7 +119,7 @@ def test_a_device_that_lost_its_state_says_so_and_is_refused_without_an_archive(
 @pytest.mark.parametrize("name", ["fedsgd", "marina", "lena_tables", "adaquantfl"])
 def test_a_method_that_remembers_nothing_lets_any_device_start_anew(name):
     server, devices = sessions(name)
-    play_round(server, devices, ("delivered",) * 3, {})
+    run_round(server, devices, ("delivered",) * 3, {})
     reply = sessions(name)[1][0].handle(server.open_round()[0])
     assert unpack(reply).fresh
     server.receive(0, reply)
@@ -130,10 +130,10 @@ def test_a_reply_to_another_order_is_refused():
     """The server was put back, and what it asks in round 1 now differs from what it asked then."""
     server, devices = sessions("aquila")
     saved = server.state, server.round, list(server.acks)
-    play_round(server, devices, ("delivered",) * 3, {})
+    run_round(server, devices, ("delivered",) * 3, {})
     reply = devices[0].handle(server.open_round()[0])
     server.restore(*saved)
-    play_round(server, devices, ("order lost",) * 3, {})
+    run_round(server, devices, ("order lost",) * 3, {})
     server.open_round()
     with pytest.raises(WireError, match="reply to another order than that of round 1"):
         server.receive(0, reply)
@@ -143,21 +143,21 @@ def test_a_late_order_destroys_neither_the_state_nor_the_pending_turn():
     server, devices = sessions("aquila")
     late = server.open_round()[0]
     for _ in range(2):
-        play_round(server, devices, ("delivered",) * 3, {})
+        run_round(server, devices, ("delivered",) * 3, {})
     reply = devices[0].handle(server.open_round()[0])
     assert unpack(devices[0].handle(late)).round == 0
     assert devices[0].handle(server.open_round()[0]) == reply
     server.receive(0, reply)
     server.close_round()
     assert not unpack(devices[0].handle(server.open_round()[0])).fresh
-    assert_in_step(server, devices)
+    assert_memories_agree(server, devices)
 
 
 def test_a_round_is_closed_once():
     server, devices = sessions("aquila")
     with pytest.raises(RuntimeError, match="round 0 has not been opened"):
         server.close_round()
-    play_round(server, devices, ("delivered",) * 3, {})
+    run_round(server, devices, ("delivered",) * 3, {})
     before = server.theta.clone()
     with pytest.raises(RuntimeError, match="round 1 has not been opened"):
         server.close_round()
@@ -176,91 +176,99 @@ def test_all_devices_share_one_model_frame():
 
 def test_the_model_moves_when_nobody_uploads():
     server, devices = sessions("aquila")
-    play_round(server, devices, ("delivered",) * 3, {})
+    run_round(server, devices, ("delivered",) * 3, {})
     before = server.theta.clone()
-    play_round(server, devices, ("order lost",) * 3, {})
+    run_round(server, devices, ("order lost",) * 3, {})
     assert not torch.equal(server.theta, before)
 
 
 class TestUnsoundOrders:
-    def handle_in_vain(self, order: Order, match: str) -> None:
+    def assert_order_refused(self, order: Order, match: str) -> None:
         server, devices = sessions("aquila")
-        play_round(server, devices, ("delivered",) * 3, {})
+        run_round(server, devices, ("delivered",) * 3, {})
         session = devices[0]
         state = session.state
         with pytest.raises(WireError, match=match):
             session.handle(order)
         assert session.state is state
-        play_round(server, devices, ("delivered",) * 3, {})
-        assert_in_step(server, devices)
+        run_round(server, devices, ("delivered",) * 3, {})
+        assert_memories_agree(server, devices)
 
-    def order(self, round=1, dimension=12, words_round=None, scalars=None, vector=None) -> Order:
-        model = pack(Packet(round, Dense(torch.zeros(dimension, dtype=torch.float64))))
-        words_round = round if words_round is None else words_round
-        return Order(model, pack(Packet(words_round, vector, scalars or {})))
+    def order(
+        self, round_number=1, dimension=12, control_round=None, scalars=None, vector=None
+    ) -> Order:
+        model = pack(Packet(round_number, Dense(torch.zeros(dimension, dtype=torch.float64))))
+        control_round = round_number if control_round is None else control_round
+        return Order(model, pack(Packet(control_round, vector, scalars or {})))
 
     def test_wrong_dimension(self):
-        self.handle_in_vain(self.order(dimension=13), "holds 13 coordinates")
+        self.assert_order_refused(self.order(dimension=13), "holds 13 coordinates")
 
     def test_rounds_that_differ(self):
-        self.handle_in_vain(self.order(words_round=2), "model of round 1 in an order of round 2")
+        self.assert_order_refused(
+            self.order(control_round=2), "model of round 1 in an order of round 2"
+        )
 
     def test_missing_scalar(self):
-        self.handle_in_vain(self.order(), "lacks the scalar 'drift'")
+        self.assert_order_refused(self.order(), "lacks the scalar 'drift'")
 
-    def test_words_with_a_vector(self):
-        self.handle_in_vain(self.order(vector=Dense(torch.zeros(12))), "where 0 are expected")
+    def test_control_with_a_vector(self):
+        self.assert_order_refused(self.order(vector=Dense(torch.zeros(12))), "where 0 are expected")
 
     def test_damaged_model(self):
         sound = self.order()
         damaged = sound.model[:-1] + bytes([sound.model[-1] ^ 1])
-        self.handle_in_vain(Order(damaged, sound.words), "damaged")
+        self.assert_order_refused(Order(damaged, sound.control), "damaged")
 
     def test_replayed_order(self):
         server, devices = sessions("aquila")
         old = server.open_round()[0]
-        play_round(server, devices, ("delivered",) * 3, {})
-        play_round(server, devices, ("delivered",) * 3, {})
+        run_round(server, devices, ("delivered",) * 3, {})
+        run_round(server, devices, ("delivered",) * 3, {})
         assert not unpack(devices[0].handle(old)).fresh  # it acknowledges nothing
-        assert_in_step(server, devices)
+        assert_memories_agree(server, devices)
 
 
 class TestUnsoundReplies:
-    def receive_in_vain(self, name: str, device: int, frame: bytes, match: str) -> None:
+    def assert_reply_refused(self, name: str, device: int, frame: bytes, match: str) -> None:
         server, _ = sessions(name)
         server.open_round()
         with pytest.raises(WireError, match=match):
             server.receive(device, frame)
         assert server.close_round() == {}
-        assert server.acks == [NOTHING] * 3
+        assert server.acks == [NO_ACK] * 3
         assert not server.theta.any()
 
-    def reply(self, round=0, dimension=12, name="aquila", **fields) -> bytes:
+    def reply(self, round_number=0, dimension=12, name="aquila", **fields) -> bytes:
         answers = sessions(name)[0].open_round()[0].checksum
-        return pack(Packet(round, Dense(torch.ones(dimension)), answers=answers, **fields))
+        return pack(Packet(round_number, Dense(torch.ones(dimension)), answers=answers, **fields))
 
     def test_unknown_device(self):
-        self.receive_in_vain("aquila", 9, self.reply(), "device 9 has no order")
+        self.assert_reply_refused("aquila", 9, self.reply(), "device 9 has no order")
 
     def test_wrong_dimension(self):
-        self.receive_in_vain("aquila", 0, self.reply(dimension=13), "holds 13 coordinates")
+        self.assert_reply_refused("aquila", 0, self.reply(dimension=13), "holds 13 coordinates")
 
     def test_wrong_round(self):
-        self.receive_in_vain("aquila", 0, self.reply(round=4), "reply to round 4 in round 0")
+        self.assert_reply_refused(
+            "aquila", 0, self.reply(round_number=4), "reply to round 4 in round 0"
+        )
 
     def test_another_order(self):
-        self.receive_in_vain("aquila", 0, pack(Packet(0)), "reply to another order")
+        self.assert_reply_refused("aquila", 0, pack(Packet(0)), "reply to another order")
 
     def test_garbage(self):
-        self.receive_in_vain("aquila", 0, b"garbage" * 10, "not a frame")
+        self.assert_reply_refused("aquila", 0, b"garbage" * 10, "not a frame")
 
     def test_missing_or_absurd_scalars(self):
-        self.receive_in_vain("fedavg", 0, self.reply(name="fedavg"), "lacks the scalar 'samples'")
+        self.assert_reply_refused(
+            "fedavg", 0, self.reply(name="fedavg"), "lacks the scalar 'samples'"
+        )
         absurd = self.reply(name="fedavg", scalars={"samples": -1.0})
-        self.receive_in_vain("fedavg", 0, absurd, "claims -1 samples")
-        self.receive_in_vain("ladaq", 0, self.reply(name="ladaq"), "lacks the scalar 'loss'")
+        self.assert_reply_refused("fedavg", 0, absurd, "claims -1 samples")
+        self.assert_reply_refused("ladaq", 0, self.reply(name="ladaq"), "lacks the scalar 'loss'")
         no_age = self.reply(name="lena", scalars={"age": 0.0})
-        self.receive_in_vain("lena", 0, no_age, "adds up 0 rounds")
+        self.assert_reply_refused("lena", 0, no_age, "adds up 0 rounds")
 
     def test_no_round_open(self):
         server, _ = sessions("aquila")
@@ -270,8 +278,8 @@ class TestUnsoundReplies:
 
 def test_marina_waits_for_two_models_in_a_row():
     server, devices = sessions("marina")
-    play_round(server, devices, ("delivered", "delivered", "delivered"), {})
-    play_round(server, devices, ("delivered", "order lost", "reply lost"), {})
+    run_round(server, devices, ("delivered", "delivered", "delivered"), {})
+    run_round(server, devices, ("delivered", "order lost", "reply lost"), {})
     replies = {d: unpack(devices[d].handle(o)) for d, o in server.open_round().items()}
     assert "stale" in replies[1].scalars  # it never saw the model of round 1
     assert "stale" not in replies[2].scalars  # it did, although its reply was lost
@@ -288,7 +296,7 @@ def test_a_refusal_counts_as_no_reply():
     assert unpack(reply).refused
     server.receive(0, reply)
     assert server.close_round()[0].refused
-    assert server.acks == [NOTHING]
+    assert server.acks == [NO_ACK]
 
 
 def test_a_model_that_is_no_longer_finite_stops_the_run():

@@ -5,7 +5,7 @@ import torch
 
 import aquila
 from aquila.sim.setting import Setting
-from problems import ridge
+from helpers.problems import ridge
 
 PROBLEM = ridge(devices=8, dimension=40)
 METHOD = aquila.create("aquila", alpha=0.5 / PROBLEM.smoothness(), b_min=2)
@@ -13,11 +13,11 @@ THETA0 = torch.zeros(40)
 
 
 def simulation(**options):
-    return aquila.Simulation(METHOD, THETA0, PROBLEM.devices, **{"downlink": 0.5, **options})
+    return aquila.Simulation(METHOD, THETA0, PROBLEM.devices, **{"downlink_error": 0.5, **options})
 
 
-def held_by(run):
-    return [session.held for session in run.devices if session.held is not None]
+def references_of(run):
+    return [session.reference for session in run.devices if session.reference is not None]
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -26,51 +26,57 @@ def test_all_devices_share_the_model_they_hold(workers):
     run = simulation(link=link, workers=workers)
     for _ in range(12):
         run.advance()
-        assert len({id(held.theta) for held in held_by(run)}) == 1
-        assert held_by(run)[0].name == run.server.references[0].name
+        assert len({id(reference.theta) for reference in references_of(run)}) == 1
+        assert references_of(run)[0].checksum == run.server.references[0].checksum
 
 
 def test_models_of_rounds_before_are_let_go_of():
     run = simulation(participation=0.25)
     for _ in range(10):
         record = run.advance()
-        assert len(held_by(run)) == len(record.uplink) == 2
+        assert len(references_of(run)) == len(record.uplink) == 2
 
 
 def test_without_the_option_nobody_holds_anything():
-    run = simulation(downlink=0.0)
+    run = simulation(downlink_error=0.0)
     for _ in range(3):
         run.advance()
-    assert not held_by(run)
+    assert not references_of(run)
     assert not run.server.references
 
 
 def test_the_first_round_is_whole_and_the_next_are_small():
     run = simulation(workers=1)
     sizes = [run.advance().downlink_bytes for _ in range(6)]
-    words = 8 * 47
-    assert sizes[0] == 8 * (33 + 4 * 40) + words
-    assert max(sizes[1:]) - words < 0.6 * (sizes[0] - words)
+    control = 8 * 47
+    assert sizes[0] == 8 * (33 + 4 * 40) + control
+    assert max(sizes[1:]) - control < 0.6 * (sizes[0] - control)
 
 
 def test_a_device_that_has_lost_the_model_sits_out_one_round():
     run = simulation()
     run.advance()
-    run.devices[3].held = None
+    run.devices[3].reference = None
     assert [run.advance().refused for _ in range(4)] == [1, 0, 0, 0]
 
 
-@pytest.mark.parametrize("strategy", ["one_by_one", "together", "side_by_side"])
-def test_every_strategy_gives_the_same_bits(strategy):
+@pytest.mark.parametrize("executor", ["sequential", "batched", "threads"])
+def test_every_executor_gives_the_same_bits(executor):
     setting = Setting.of({"samples": 200, "test_samples": 50, "rounds": 6, "split": "iid"})
     problem, _ = setting.problem()
     method = aquila.create("aquila", alpha=0.3, b_min=2)
     link = aquila.Link(uplink_loss=0.2)
     runs = [
         aquila.simulate(
-            method, problem.theta0, problem.devices, 6, downlink=0.5, link=link, strategy=chosen
+            method,
+            problem.theta0,
+            problem.devices,
+            6,
+            downlink_error=0.5,
+            link=link,
+            executor=chosen,
         )
-        for chosen in ("auto", strategy)
+        for chosen in ("auto", executor)
     ]
     assert runs[0].records == runs[1].records
     assert torch.equal(runs[0].theta, runs[1].theta)
@@ -78,6 +84,6 @@ def test_every_strategy_gives_the_same_bits(strategy):
 
 def test_a_checkpoint_with_another_error_is_another_run(tmp_path):
     options = {"out": tmp_path, "checkpoint_every": 1}
-    aquila.simulate(METHOD, THETA0, PROBLEM.devices, 2, downlink=0.5, **options)
-    with pytest.raises(ValueError, match=r"no downlink \(saved: downlink 0\.5\)"):
+    aquila.simulate(METHOD, THETA0, PROBLEM.devices, 2, downlink_error=0.5, **options)
+    with pytest.raises(ValueError, match=r"no downlink_error \(saved: downlink_error 0\.5\)"):
         aquila.simulate(METHOD, THETA0, PROBLEM.devices, 4, resume=True, **options)

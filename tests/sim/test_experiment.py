@@ -76,7 +76,7 @@ def test_qsgd_counts_what_the_table_prints(path):
 def test_files_open_with_what_they_should_give(path):
     first = path.read_text().splitlines()[0]
     assert first.startswith(("# Table", "# Figures", "# Beyond the paper"))
-    assert path.parent.name in ("beta", "table2", "table3", "beyond", "gpu")
+    assert path.parent.name in ("beta", "table2", "table3", "bytes_to_accuracy", "gpu")
     for text in tomllib.loads(path.read_text())["compare"]:
         assert text.partition(":")[0] in aquila.METHODS
 

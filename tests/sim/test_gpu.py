@@ -11,8 +11,8 @@ from aquila.core.innovation import measure
 from aquila.core.packet import Dense, Packet
 from aquila.core.random import Key
 from aquila.core.wire import pack, unpack
-from aquila.sim.flat import FlatModule
-from aquila.sim.hardware import prepare
+from aquila.sim.flat_module import FlatModule
+from aquila.sim.hardware import configure_torch
 from aquila.tasks import build_model
 from aquila.tasks.transformer import WordScores
 
@@ -21,9 +21,9 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a C
 
 @pytest.fixture(autouse=True)
 def plain_hardware():
-    prepare("cuda", "float32", deterministic=False)
+    configure_torch("cuda", "float32", deterministic=False)
     yield
-    prepare("cuda", "float32", deterministic=False)
+    configure_torch("cuda", "float32", deterministic=False)
 
 
 def images(samples: int = 96, seed: int = 0):
@@ -78,13 +78,13 @@ def test_a_run_agrees_with_the_cpu():
 
 @pytest.mark.parametrize("precision", ["tf32", "bf16"])
 def test_short_arithmetic_stays_near(precision):
-    prepare("cuda", precision, deterministic=False)
+    configure_torch("cuda", precision, deterministic=False)
     exact, short = train(problem("cpu")), train(problem("cuda", precision))
     assert short.records[0].loss == pytest.approx(exact.records[0].loss, rel=5e-2)
 
 
 def test_graphs_take_the_same_steps_as_plain_calls():
-    prepare("cuda", "float32", deterministic=True)
+    configure_torch("cuda", "float32", deterministic=True)
     x, y = (part.cuda() for part in images(20))
     batches = [(x[:8], y[:8]), (x[8:16], y[8:16]), (x[16:], y[16:])]  # the last one is smaller
     graphed, plain = (
@@ -93,7 +93,7 @@ def test_graphs_take_the_same_steps_as_plain_calls():
     plain._run_step = plain._step
     theta = graphed.theta.clone()
     for _ in range(2):  # recording must not show
-        results = [model.descend(theta, batches, 0.05, Key((1,))) for model in (graphed, plain)]
+        results = [model.run_sgd(theta, batches, 0.05, Key((1,))) for model in (graphed, plain)]
     assert results[0][0] == pytest.approx(results[1][0], rel=1e-3)
     moved = [local - theta for _, local in results]
     assert (moved[0] - moved[1]).norm() < 1e-2 * moved[1].norm()
@@ -105,19 +105,19 @@ def test_dropout_in_graphs_follows_the_key():
     model = FlatModule(module, nn.functional.cross_entropy, "cuda")
     theta = model.theta.clone()
     batches = [(torch.randn(8, 6).cuda(), torch.randint(0, 3, (8,)).cuda())] * 3
-    once, again, other = (model.descend(theta, batches, 0.1, Key((k,)))[1] for k in (1, 1, 2))
+    once, again, other = (model.run_sgd(theta, batches, 0.1, Key((k,)))[1] for k in (1, 1, 2))
     torch.testing.assert_close(once, again)
     assert not torch.allclose(once, other)
 
 
 def test_devices_train_on_the_thread_that_looked_at_the_module():
-    alone, together = (train(problem("cuda"), workers=workers) for workers in (1, 3))
-    for mine, theirs in zip(alone.records, together.records, strict=True):
+    one_worker, three_workers = (train(problem("cuda"), workers=workers) for workers in (1, 3))
+    for mine, theirs in zip(one_worker.records, three_workers.records, strict=True):
         assert theirs.loss == pytest.approx(mine.loss, rel=2e-2)
 
 
 def test_deterministic_runs_give_the_same_bits():
-    prepare("cuda", "bf16", deterministic=True)
+    configure_torch("cuda", "bf16", deterministic=True)
     runs = [train(problem("cuda", "bf16"), workers=workers) for workers in (1, 1, 2, 2, 3)]
     for other in runs[1:]:
         assert torch.equal(runs[0].theta, other.theta)
@@ -125,7 +125,7 @@ def test_deterministic_runs_give_the_same_bits():
 
 
 def test_devices_with_dropout_give_the_same_bits_one_after_another_and_side_by_side():
-    prepare("cuda", "bf16", deterministic=True)
+    configure_torch("cuda", "bf16", deterministic=True)
     x, y = images(160)
     shards = [(x[m::8], y[m::8]) for m in range(8)]
     module = nn.Sequential(small_resnet(), nn.Dropout(0.3))
@@ -206,5 +206,5 @@ def test_everybody_silent_still_moves_the_model():
 
 
 def test_fused_models_train_alike():
-    plain, fused = train(problem("cuda")), train(problem("cuda", fuse=True))
-    assert fused.records[-1].loss == pytest.approx(plain.records[-1].loss, rel=5e-2)
+    plain, compiled = train(problem("cuda")), train(problem("cuda", compile_model=True))
+    assert compiled.records[-1].loss == pytest.approx(plain.records[-1].loss, rel=5e-2)

@@ -9,7 +9,7 @@ from torch import nn
 import aquila
 from aquila.core.random import Key
 from aquila.tasks import build_model
-from aquila.tasks.widths import held_coordinates
+from aquila.tasks.widths import submodel_coordinates
 
 ALPHA, BETA = 0.2, 0.3
 
@@ -70,7 +70,7 @@ def problem(groups: list[int]):
         for _ in groups
     ]
     made = aquila.problem(full, shards, narrower=[part], groups=groups)
-    held = [list(range(len(made.theta0))), held_coordinates(full, part).tolist()]
+    held = [list(range(len(made.theta0))), submodel_coordinates(full, part).tolist()]
     return made, [held[group] for group in groups]
 
 

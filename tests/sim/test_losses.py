@@ -40,8 +40,8 @@ EVEN = {
 @pytest.fixture(autouse=True)
 def small_passes(monkeypatch):
     """At most four targets in a pass."""
-    monkeypatch.setattr("aquila.sim.flat.CHUNK", 4)
-    monkeypatch.setattr("aquila.sim.judge.CHUNK", 4)
+    monkeypatch.setattr("aquila.sim.flat_module.MAX_PASS_TARGETS", 4)
+    monkeypatch.setattr("aquila.sim.evaluator.MAX_PASS_TARGETS", 4)
 
 
 def network(*layers: nn.Module) -> nn.Module:
@@ -52,7 +52,7 @@ def network(*layers: nn.Module) -> nn.Module:
 def agrees_with_autograd(module, x, y, loss) -> int:
     """Compare loss, gradient and test loss; return how many passes the gradient took."""
     made, passes = aquila.problem(module, [(x, y)], test=(x, y), loss=loss), []
-    first = made.devices[0].models.first.module
+    first = made.devices[0].models.original.module
     first.register_forward_pre_hook(lambda *_: passes.append(1))
     value, gradient = made.devices[0].oracle(Key((0,))).gradient(made.theta0)
     expected = loss(module(x), y)

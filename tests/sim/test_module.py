@@ -6,7 +6,7 @@ from torch import nn
 
 import aquila
 from aquila.core.random import Key
-from aquila.sim.flat import CHUNK, FlatModule
+from aquila.sim.flat_module import MAX_PASS_TARGETS, FlatModule
 
 
 def data(samples: int = 30, seed: int = 0):
@@ -38,7 +38,7 @@ def test_gradient_is_autograds():
 
 
 def test_large_batches_are_cut_without_a_trace():
-    module, (x, y) = network(), data(2 * CHUNK + 100)
+    module, (x, y) = network(), data(2 * MAX_PASS_TARGETS + 100)
     problem = aquila.problem(module, [(x, y)])
     loss, gradient = problem.devices[0].oracle(Key((0,))).gradient(problem.theta0)
     expected_loss, expected = reference(module, x, y)
@@ -75,7 +75,7 @@ def test_local_epochs_are_sgd():
     module, (x, y) = network(), data(12)
     problem = aquila.problem(module, [(x, y)], batch_size=4, epochs=2)
     oracle, alpha = problem.devices[0].oracle(Key((3,))), 0.1
-    loss, way = oracle.train(problem.theta0, alpha)
+    loss, update = oracle.train(problem.theta0, alpha)
     optimizer = torch.optim.SGD(module.parameters(), lr=alpha)
     losses = []
     for epoch in range(2):
@@ -86,7 +86,7 @@ def test_local_epochs_are_sgd():
             optimizer.step()
             losses.append(value.item())
     trained = torch.cat([p.detach().reshape(-1) for p in module.parameters()])
-    torch.testing.assert_close(problem.theta0 - alpha * way, trained, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(problem.theta0 - alpha * update, trained, rtol=1e-4, atol=1e-6)
     assert loss == pytest.approx(sum(losses) / len(losses), rel=1e-5)
     assert len(losses) == 6
 
@@ -158,7 +158,7 @@ def test_batches_are_not_cut_under_batch_norm():
     module = nn.Sequential(
         nn.Linear(5, 4), nn.BatchNorm1d(4, track_running_stats=False), nn.Linear(4, 3)
     )
-    x, y = data(CHUNK + 300)
+    x, y = data(MAX_PASS_TARGETS + 300)
     problem = aquila.problem(module, [(x, y)])
     gradient = problem.devices[0].oracle(Key((0,))).gradient(problem.theta0)[1]
     torch.testing.assert_close(gradient, reference(module, x, y)[1], rtol=1e-3, atol=1e-6)

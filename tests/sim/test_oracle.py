@@ -8,6 +8,6 @@ def test_local_steps_are_gradient_descent():
         return float(theta @ theta) / 2, theta
 
     theta, alpha = torch.tensor([1.0, -2.0], dtype=torch.float64), 0.1
-    loss, way = FunctionOracle(square, local_steps=3).train(theta, alpha)
+    loss, update = FunctionOracle(square, local_steps=3).train(theta, alpha)
     assert loss == 2.5
-    torch.testing.assert_close(theta - alpha * way, theta * (1 - alpha) ** 3)
+    torch.testing.assert_close(theta - alpha * update, theta * (1 - alpha) ** 3)

@@ -5,7 +5,7 @@ import torch
 
 import aquila
 from aquila.core.packet import NEVER
-from problems import ridge
+from helpers.problems import ridge
 
 PROBLEM = ridge(devices=40, dimension=8, rows=4)
 METHOD = aquila.create("aquila", alpha=0.3 / PROBLEM.smoothness(), b_min=2)

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import aquila
-from aquila.sim.folder import CHECKPOINT
-from aquila.sim.records import RECORDS, read_records
-from problems import ridge
+from aquila.sim.records import RECORDS_FILE, read_records
+from aquila.sim.run_folder import CHECKPOINT_FILE
+from helpers.problems import ridge
 
 PROBLEM = ridge(devices=3, dimension=8)
 METHOD = aquila.create("aquila", alpha=0.3 / PROBLEM.smoothness(), b_min=2)
@@ -43,12 +43,12 @@ def test_records_stream_to_disk_as_json_lines(tmp_path):
     lines_seen = []
 
     def count(record):
-        lines_seen.append(len((tmp_path / RECORDS).read_text().splitlines()))
+        lines_seen.append(len((tmp_path / RECORDS_FILE).read_text().splitlines()))
 
     run = simulate(out=tmp_path, on_record=count)
     assert lines_seen == [1, 2, 3, 4, 5, 6]
     assert read_records(tmp_path) == run.records
-    assert json.loads((tmp_path / RECORDS).read_text().splitlines()[0])["round"] == 0
+    assert json.loads((tmp_path / RECORDS_FILE).read_text().splitlines()[0])["round"] == 0
 
 
 @pytest.mark.parametrize("interrupted_after", range(7))
@@ -65,7 +65,7 @@ def test_resumes_after_a_line_was_cut_off(tmp_path):
     whole = simulate(out=tmp_path, checkpoint_every=4)
     simulate_path = tmp_path / "second"
     simulate(rounds=4, out=simulate_path, checkpoint_every=4)
-    with (simulate_path / RECORDS).open("a") as file:
+    with (simulate_path / RECORDS_FILE).open("a") as file:
         file.write('{"round": 4, "lo')
     resumed = simulate(out=simulate_path, resume=True)
     assert resumed.records == whole.records
@@ -80,10 +80,10 @@ def test_a_finished_run_is_not_run_again(tmp_path):
 
 def test_a_folder_with_a_run_is_not_written_over(tmp_path):
     simulate(out=tmp_path)
-    before = (tmp_path / RECORDS).read_bytes()
+    before = (tmp_path / RECORDS_FILE).read_bytes()
     with pytest.raises(ValueError, match="already holds a run; resume=True goes on with it, or"):
         simulate(out=tmp_path)
-    assert (tmp_path / RECORDS).read_bytes() == before
+    assert (tmp_path / RECORDS_FILE).read_bytes() == before
 
 
 def test_checkpoints_can_be_left_out(tmp_path):
@@ -101,27 +101,27 @@ def test_another_run_cannot_be_resumed(tmp_path):
 
 
 def test_another_setting_or_model_cannot_be_resumed(tmp_path):
-    simulate(out=tmp_path, setting="batches of 10\nmodel ridge")
+    simulate(out=tmp_path, identity="batches of 10\nmodel ridge")
     with pytest.raises(ValueError, match="of another run"):
-        simulate(out=tmp_path, setting="batches of 20\nmodel ridge", resume=True)
-    other = {"setting": "batches of 10\nmodel ridge", "out": tmp_path, "resume": True}
+        simulate(out=tmp_path, identity="batches of 20\nmodel ridge", resume=True)
+    other = {"identity": "batches of 10\nmodel ridge", "out": tmp_path, "resume": True}
     with pytest.raises(ValueError, match=r"resumed: model \d[^;]* \(saved: model \d[^;]*\)$"):
         aquila.simulate(METHOD, THETA0 + 1, PROBLEM.devices, 6, **other)
 
 
 def test_a_checkpoint_with_a_part_missing_is_named(tmp_path):
     simulate(out=tmp_path)
-    with np.load(tmp_path / CHECKPOINT) as file:
+    with np.load(tmp_path / CHECKPOINT_FILE) as file:
         arrays = dict(file)
     for missing in ("acks", "last_rounds", "server.theta.", "states.0", "states.0.q."):
         rest = {name: array for name, array in arrays.items() if name != missing}
-        np.savez(tmp_path / CHECKPOINT, **rest)
+        np.savez(tmp_path / CHECKPOINT_FILE, **rest)
         with pytest.raises(ValueError, match="is not a whole checkpoint"):
             simulate(out=tmp_path, resume=True)
-    np.savez(tmp_path / CHECKPOINT, **{**arrays, "states.0.q.": np.zeros((3, 1), np.float32)})
+    np.savez(tmp_path / CHECKPOINT_FILE, **{**arrays, "states.0.q.": np.zeros((3, 1), np.float32)})
     with pytest.raises(ValueError, match=r"q is \(1,\), not \(8,\)"):
         simulate(out=tmp_path, resume=True)
-    np.savez(tmp_path / CHECKPOINT, **{**arrays, "states.0.q.": arrays["states.0.q."][:2]})
+    np.savez(tmp_path / CHECKPOINT_FILE, **{**arrays, "states.0.q.": arrays["states.0.q."][:2]})
     with pytest.raises(ValueError, match="is not a whole checkpoint"):
         simulate(out=tmp_path, resume=True)
 
@@ -129,21 +129,21 @@ def test_a_checkpoint_with_a_part_missing_is_named(tmp_path):
 @pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"PK\x03\x04 broken"])
 def test_a_broken_checkpoint_is_named(tmp_path, content):
     simulate(out=tmp_path)
-    (tmp_path / CHECKPOINT).write_bytes(content)
+    (tmp_path / CHECKPOINT_FILE).write_bytes(content)
     with pytest.raises(ValueError, match=r"checkpoint\.npz is not a checkpoint"):
         simulate(out=tmp_path, resume=True)
 
 
 def test_a_checkpoint_with_pickles_is_refused(tmp_path):
     simulate(out=tmp_path)
-    np.savez(tmp_path / CHECKPOINT, fingerprint=np.array([{"a": 1}], dtype=object))
+    np.savez(tmp_path / CHECKPOINT_FILE, fingerprint=np.array([{"a": 1}], dtype=object))
     with pytest.raises(ValueError, match="is not a checkpoint"):
         simulate(out=tmp_path, resume=True)
 
 
 def test_records_missing_beside_a_checkpoint_are_named(tmp_path):
     simulate(out=tmp_path)
-    (tmp_path / RECORDS).write_text("")
+    (tmp_path / RECORDS_FILE).write_text("")
     with pytest.raises(ValueError, match="has 0 records"):
         simulate(out=tmp_path, resume=True)
 
@@ -163,19 +163,19 @@ def test_a_finished_run_is_freed_at_once():
 @pytest.mark.parametrize("line", ["[]", "garbage", "{}", '{"round": 3}'])
 def test_a_broken_record_is_named(tmp_path, line):
     simulate(out=tmp_path)
-    lines = (tmp_path / RECORDS).read_text().splitlines()
-    (tmp_path / RECORDS).write_text("\n".join([lines[0], line, *lines[2:]]) + "\n")
+    lines = (tmp_path / RECORDS_FILE).read_text().splitlines()
+    (tmp_path / RECORDS_FILE).write_text("\n".join([lines[0], line, *lines[2:]]) + "\n")
     with pytest.raises(ValueError, match="line 2, is not the record of round 1"):
         simulate(out=tmp_path, resume=True)
 
 
 def test_records_without_a_checkpoint_are_kept(tmp_path):
     simulate(out=tmp_path)
-    (tmp_path / CHECKPOINT).unlink()
-    before = (tmp_path / RECORDS).read_bytes()
+    (tmp_path / CHECKPOINT_FILE).unlink()
+    before = (tmp_path / RECORDS_FILE).read_bytes()
     with pytest.raises(ValueError, match="holds records but no checkpoint"):
         simulate(out=tmp_path, resume=True)
-    assert (tmp_path / RECORDS).read_bytes() == before
+    assert (tmp_path / RECORDS_FILE).read_bytes() == before
 
 
 def test_absurd_arguments_are_refused(tmp_path):

@@ -5,7 +5,7 @@ import itertools
 import torch
 
 from aquila.core.random import Key
-from aquila.tasks.images import CIFAR10_SCALE, augment
+from aquila.tasks.images import CIFAR10_NORMALIZATION, augment
 
 
 def shifted(image: torch.Tensor, down: int, right: int, mirror: bool, fill: float) -> torch.Tensor:
@@ -44,5 +44,5 @@ def test_augment_follows_the_key_and_leaves_its_input_alone() -> None:
 
 
 def test_black_pixels_stay_black() -> None:
-    black = CIFAR10_SCALE.apply(torch.zeros(30, 3, 8, 8, dtype=torch.uint8))
-    torch.testing.assert_close(augment(black, Key((0,)), CIFAR10_SCALE.black), black)
+    black = CIFAR10_NORMALIZATION.apply(torch.zeros(30, 3, 8, 8, dtype=torch.uint8))
+    torch.testing.assert_close(augment(black, Key((0,)), CIFAR10_NORMALIZATION.black), black)

@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from aquila.tasks import store
-from aquila.tasks.datasets import DATASETS, load
-from official import (
+from aquila.tasks import data_store
+from aquila.tasks.datasets import DATASETS, load_dataset
+from helpers.dataset_files import (
     real_data,
     write_cifar10,
     write_cifar100,
@@ -19,25 +19,27 @@ def test_load_knows_every_set(tmp_path: Path) -> None:
     write_cifar100(tmp_path)
     write_fashion_mnist(tmp_path / "fashion-mnist", packed=True)
     write_wikitext2(tmp_path)
-    assert load("cifar10", tmp_path).classes == 10
-    assert load("cifar100", str(tmp_path)).classes == 100
-    assert load("fashion_mnist", tmp_path).train[0].shape[1:] == (1, 28, 28)
-    assert not torch.equal(load("digits", seed=0).test[0], load("digits", seed=1).test[0])
+    assert load_dataset("cifar10", tmp_path).classes == 10
+    assert load_dataset("cifar100", str(tmp_path)).classes == 100
+    assert load_dataset("fashion_mnist", tmp_path).train[0].shape[1:] == (1, 28, 28)
+    assert not torch.equal(
+        load_dataset("digits", seed=0).test[0], load_dataset("digits", seed=1).test[0]
+    )
     with pytest.raises(ValueError, match="tokens do not fill 100 rows of 64"):
-        load("wikitext2", tmp_path)
-    assert set(DATASETS) >= {"digits", *store.SOURCES}
+        load_dataset("wikitext2", tmp_path)
+    assert set(DATASETS) >= {"digits", *data_store.SOURCES}
 
 
 def test_unknown_sets_are_told_what_exists() -> None:
     with pytest.raises(ValueError, match=r"'cifar'; did you mean 'cifar10'\? Known: digits"):
-        load("cifar")
+        load_dataset("cifar")
 
 
 @pytest.mark.parametrize(("name", "each"), [("cifar100", 500), ("fashion_mnist", 6000)])
 def test_real_sets_have_mean_zero_and_deviation_one(name: str, each: int) -> None:
     place = real_data(name)
-    assert store.verify(name, place) == []
-    data = load(name, place)
+    assert data_store.verify(name, place) == []
+    data = load_dataset(name, place)
     x, y = data.train
     assert torch.bincount(y).tolist() == [each] * data.classes
     channels = x.shape[1]

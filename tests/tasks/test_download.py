@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from aquila.tasks import store
-from aquila.tasks.download import ATTEMPTS, download
+from aquila.tasks import data_store
+from aquila.tasks.download import MAX_ATTEMPTS, download
 from aquila.tasks.sources import SOURCES, Download, Source
 
 CONTENT = bytes(range(256)) * 40
@@ -106,7 +106,7 @@ def test_a_cut_connection_goes_on_where_it_broke(host: Host, tmp_path: Path) -> 
 
 
 def test_a_later_call_goes_on_too(host: Host, tmp_path: Path) -> None:
-    host.cuts = [700] * ATTEMPTS
+    host.cuts = [700] * MAX_ATTEMPTS
     with pytest.raises(ConnectionError, match="the same command goes on"):
         download(host.address, tmp_path / "name", CHECKSUM)
     assert left(tmp_path) == ["name.part"]
@@ -157,7 +157,7 @@ def test_without_a_network_there_is_one_clear_sentence(
     item = Download(f"http://127.0.0.1:{port}/file", "tiny/file", CHECKSUM)
     monkeypatch.setitem(SOURCES, "tiny", Source("tiny", "Tiny", ("tiny",), {}, (item,)))
     with pytest.raises(ConnectionError) as error:
-        store.fetch("tiny", tmp_path)
+        data_store.fetch("tiny", tmp_path)
     sentence = str(error.value)
     assert sentence.startswith(f"http://127.0.0.1:{port}/file cannot be reached: ")
     assert sentence.endswith(f"; or get the file elsewhere as {tmp_path / 'tiny' / 'file'}")
@@ -166,20 +166,20 @@ def test_without_a_network_there_is_one_clear_sentence(
 
 def test_fetch_puts_the_files_where_find_looks(tiny: Source, host: Host, tmp_path: Path) -> None:
     seen: list[tuple[str, int, int]] = []
-    copy = store.fetch("tiny", tmp_path, lambda *news: seen.append(news))
-    assert copy == store.find("tiny", tmp_path)
-    assert store.verify("tiny", tmp_path) == []
+    copy = data_store.fetch("tiny", tmp_path, lambda *news: seen.append(news))
+    assert copy == data_store.find("tiny", tmp_path)
+    assert data_store.verify("tiny", tmp_path) == []
     assert seen[-1] == ("file", len(CONTENT), len(CONTENT))
 
 
 def test_fetch_keeps_good_files_and_replaces_bad_ones(
     tiny: Source, host: Host, tmp_path: Path
 ) -> None:
-    store.fetch("tiny", tmp_path)
-    store.fetch("tiny", tmp_path)
+    data_store.fetch("tiny", tmp_path)
+    data_store.fetch("tiny", tmp_path)
     assert len(host.asked) == 1
     (tmp_path / "tiny" / "file").write_bytes(b"bad")
-    assert store.verify("tiny", tmp_path) == ["file"]
-    store.fetch("tiny", tmp_path)
+    assert data_store.verify("tiny", tmp_path) == ["file"]
+    data_store.fetch("tiny", tmp_path)
     assert len(host.asked) == 2
     assert (tmp_path / "tiny" / "file").read_bytes() == CONTENT

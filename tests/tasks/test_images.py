@@ -4,32 +4,32 @@ import numpy as np
 import pytest
 import torch
 
-from aquila.tasks import store
+from aquila.tasks import data_store
 from aquila.tasks.images import (
-    CIFAR10_SCALE,
-    FASHION_MNIST_SCALE,
-    Scale,
+    CIFAR10_NORMALIZATION,
+    FASHION_MNIST_NORMALIZATION,
+    Normalization,
     load_cifar10,
     load_cifar100,
     load_fashion_mnist,
     read_idx,
 )
-from official import (
+from helpers.dataset_files import (
     cifar_batch,
-    dictionary,
-    idx,
-    into_tar,
+    idx_bytes,
+    pack_tar,
+    pickled_dictionary,
+    random_images,
     real_data,
-    some_images,
     write_cifar10,
     write_cifar100,
     write_fashion_mnist,
 )
 
 
-def scaled(images: np.ndarray, scale: Scale) -> torch.Tensor:
+def scaled(images: np.ndarray, normalization: Normalization) -> torch.Tensor:
     """One pixel at a time, as the formula says."""
-    mean, deviation = np.array(scale.mean), np.array(scale.deviation)
+    mean, deviation = np.array(normalization.mean), np.array(normalization.deviation)
     shape = (1, -1, 1, 1)
     return torch.from_numpy((images / 255 - mean.reshape(shape)) / deviation.reshape(shape)).float()
 
@@ -38,9 +38,9 @@ def test_cifar10_is_read_scaled_and_in_order(tmp_path: Path) -> None:
     batches = write_cifar10(tmp_path)
     data = load_cifar10(tmp_path)
     train = np.concatenate(batches[:5]).reshape(-1, 3, 32, 32)
-    torch.testing.assert_close(data.train[0], scaled(train, CIFAR10_SCALE))
+    torch.testing.assert_close(data.train[0], scaled(train, CIFAR10_NORMALIZATION))
     torch.testing.assert_close(
-        data.test[0], scaled(batches[5].reshape(-1, 3, 32, 32), CIFAR10_SCALE)
+        data.test[0], scaled(batches[5].reshape(-1, 3, 32, 32), CIFAR10_NORMALIZATION)
     )
     assert data.train[0].dtype == torch.float32
     assert data.train[1].tolist() == [(b + n) % 10 for b in range(5) for n in range(4)]
@@ -50,7 +50,7 @@ def test_cifar10_is_read_scaled_and_in_order(tmp_path: Path) -> None:
 
 def test_the_archive_holds_the_same_as_the_folder(tmp_path: Path) -> None:
     write_cifar10(tmp_path / "folder")
-    into_tar(tmp_path / "folder" / "cifar-10-batches-py", tmp_path / "cifar-10-python.tar.gz")
+    pack_tar(tmp_path / "folder" / "cifar-10-batches-py", tmp_path / "cifar-10-python.tar.gz")
     folder, archive = load_cifar10(tmp_path / "folder"), load_cifar10(tmp_path)
     assert all(map(torch.equal, folder.train + folder.test, archive.train + archive.test))
 
@@ -70,7 +70,7 @@ def test_fashion_mnist_is_read_packed_or_not(tmp_path: Path, packed: bool, folde
     place = tmp_path / "place"
     images = write_fashion_mnist(place / folder, packed)
     data = load_fashion_mnist(place)
-    torch.testing.assert_close(data.train[0], scaled(images[:, None], FASHION_MNIST_SCALE))
+    torch.testing.assert_close(data.train[0], scaled(images[:, None], FASHION_MNIST_NORMALIZATION))
     assert data.train[1].tolist() == [9, 0, 1, 2, 3]
     assert data.test[0].shape == (2, 1, 28, 28)
 
@@ -78,12 +78,12 @@ def test_fashion_mnist_is_read_packed_or_not(tmp_path: Path, packed: bool, folde
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (dictionary(labels=b"]"), "no images"),
-        (cifar_batch(some_images(2)[:, :100], [1, 2]), "no images"),
-        (cifar_batch(some_images(2), [1]), "one of the labels for every image"),
-        (cifar_batch(some_images(2), [1, 10]), "from 0 to 9"),
-        (cifar_batch(some_images(2), [1, 2], "fine_labels"), "one of the labels"),
-        (dictionary(data=b"cos\nsystem\n"), r"asks for os\.system"),
+        (pickled_dictionary(labels=b"]"), "no images"),
+        (cifar_batch(random_images(2)[:, :100], [1, 2]), "no images"),
+        (cifar_batch(random_images(2), [1]), "one of the labels for every image"),
+        (cifar_batch(random_images(2), [1, 10]), "from 0 to 9"),
+        (cifar_batch(random_images(2), [1, 2], "fine_labels"), "one of the labels"),
+        (pickled_dictionary(data=b"cos\nsystem\n"), r"asks for os\.system"),
     ],
 )
 def test_a_wrong_cifar_file_is_named(tmp_path: Path, content: bytes, problem: str) -> None:
@@ -96,12 +96,12 @@ def test_a_wrong_cifar_file_is_named(tmp_path: Path, content: bytes, problem: st
 def test_an_archive_that_is_cut_or_lacks_a_file_is_refused(tmp_path: Path) -> None:
     folder, archive = tmp_path / "f" / "cifar-10-batches-py", tmp_path / "cifar-10-python.tar.gz"
     write_cifar10(tmp_path / "f")
-    into_tar(folder, archive)
+    pack_tar(folder, archive)
     archive.write_bytes(archive.read_bytes()[:9000])
     with pytest.raises(ValueError, match=r"tar\.gz is damaged"):
         load_cifar10(tmp_path)
     (folder / "data_batch_2").unlink()
-    into_tar(folder, archive)
+    pack_tar(folder, archive)
     with pytest.raises(ValueError, match=r"tar\.gz lacks data_batch_2"):
         load_cifar10(tmp_path)
 
@@ -112,8 +112,8 @@ def test_an_archive_that_is_cut_or_lacks_a_file_is_refused(tmp_path: Path) -> No
         (b"", "not an idx file"),
         (b"\x00\x00\x0d\x01" + bytes(8), "not an idx file"),
         (b"\x00\x00\x08\x03\x00\x00", "longer or shorter"),
-        (idx(np.zeros((2, 3), np.uint8))[:-1], "longer or shorter"),
-        (idx(np.zeros((2, 3), np.uint8)) + b"x", "longer or shorter"),
+        (idx_bytes(np.zeros((2, 3), np.uint8))[:-1], "longer or shorter"),
+        (idx_bytes(np.zeros((2, 3), np.uint8)) + b"x", "longer or shorter"),
         (b"\x00\x00\x08\x03" + b"\xff" * 12 + bytes(100), "longer or shorter"),
     ],
 )
@@ -124,21 +124,21 @@ def test_broken_idx_files_are_refused(content: bytes, problem: str) -> None:
 
 def test_idx_files_keep_their_shape() -> None:
     values = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
-    assert np.array_equal(read_idx(idx(values)), values)
+    assert np.array_equal(read_idx(idx_bytes(values)), values)
 
 
 @pytest.mark.parametrize("wrong", [[0] * 5, [0, 10]])
 def test_labels_of_another_file_are_refused(tmp_path: Path, wrong: list[int]) -> None:
     write_fashion_mnist(tmp_path / "fashion-mnist", packed=False)
     labels = tmp_path / "fashion-mnist" / "t10k-labels-idx1-ubyte"
-    labels.write_bytes(idx(np.array(wrong, np.uint8)))
+    labels.write_bytes(idx_bytes(np.array(wrong, np.uint8)))
     with pytest.raises(ValueError, match="t10k images and labels"):
         load_fashion_mnist(tmp_path)
 
 
 def test_real_cifar10() -> None:
     place = real_data("cifar10")
-    assert store.verify("cifar10", place) == []
+    assert data_store.verify("cifar10", place) == []
     data = load_cifar10(place)
     assert data.train[0].shape == (50_000, 3, 32, 32)
     assert torch.bincount(data.train[1]).tolist() == [5000] * 10

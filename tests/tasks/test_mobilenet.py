@@ -27,7 +27,7 @@ def test_only_the_first_block_of_a_stage_strides() -> None:
 def test_blocks_add_at_the_same_places_at_every_width(width: float) -> None:
     with torch.device("meta"):
         module = mobilenetv2(width=width)
-    adds = [part.adds for part in module.modules() if isinstance(part, InvertedResidual)]
+    adds = [part.has_shortcut for part in module.modules() if isinstance(part, InvertedResidual)]
     blocks = [1, 2, 3, 4, 3, 3, 1]
     assert adds == [place > 0 for count in blocks for place in range(count)]
 

@@ -17,20 +17,20 @@ from aquila.tasks.partition import (
 LABELS = torch.arange(1000) % 10
 
 
-def together(parts):
+def all_samples(parts):
     return torch.cat(parts).sort().values.tolist()
 
 
 def test_iid_deals_out_everything_evenly():
     parts = iid(103, 10, Key((0,)))
-    assert together(parts) == list(range(103))
+    assert all_samples(parts) == list(range(103))
     assert {len(part) for part in parts} == {10, 11}
 
 
 @pytest.mark.parametrize(("devices", "classes"), [(10, 2), (100, 2), (5, 4), (10, 10), (20, 3)])
 def test_by_class_gives_each_device_its_classes(devices, classes):
     parts = by_class(LABELS, devices, classes, Key((0,)))
-    assert together(parts) == list(range(1000))
+    assert all_samples(parts) == list(range(1000))
     assert all(len(LABELS[part].unique()) == classes for part in parts)
     holders = [sum(label in LABELS[part] for part in parts) for label in range(10)]
     assert set(holders) == {devices * classes // 10}
@@ -83,7 +83,7 @@ def test_every_sample_goes_to_one_device_and_no_device_is_empty(labels, devices,
         blocks(samples, devices, count, key),
         by_user(users, devices, key),
     ):
-        assert together(parts) == list(range(samples))
+        assert all_samples(parts) == list(range(samples))
         assert len(parts) == devices
         assert min(map(len, parts)) > 0
         assert all(torch.equal(part, part.sort().values) for part in parts)

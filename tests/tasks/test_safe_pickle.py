@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aquila.tasks.safe_pickle import read_pickle
-from official import array, cifar_batch, dictionary, some_images
+from helpers.dataset_files import cifar_batch, pickled_array, pickled_dictionary, random_images
 
 
 class Hostile:
@@ -22,7 +22,7 @@ class Hostile:
 
 
 def test_reads_the_official_form() -> None:
-    images = some_images(3)
+    images = random_images(3)
     entries = read_pickle(cifar_batch(images, [1, 2, 3]))
     assert np.array_equal(entries["data"], images)
     assert entries["labels"] == [1, 2, 3]
@@ -32,7 +32,7 @@ def test_reads_the_official_form() -> None:
 @pytest.mark.parametrize("protocol", [3, 4, 5])
 def test_reads_what_numpy_pickles_today(protocol: int) -> None:
     for order in "CF":
-        images = np.array(some_images(4), order=order)
+        images = np.array(random_images(4), order=order)
         content = pickle.dumps({"data": images}, protocol)
         if protocol < 5:
             assert np.array_equal(read_pickle(content)["data"], images)
@@ -63,17 +63,20 @@ def test_commands_are_refused_and_not_run(tmp_path: Path, protocol: int) -> None
     [
         (b"", "exhausted"),
         (b"\x80\x02]q\x00.", "holds no dictionary"),
-        (dictionary(data=array(some_images(1), b"O8")), "array of something else than bytes"),
-        (dictionary(data=array(some_images(1)))[:500], "refused"),
-        (dictionary(data=b"cos\nsystem\n"), r"asks for os\.system"),
-        (dictionary(data=b"(S'touch harm'\nios\nsystem\n"), r"asks for os\.system"),
-        (dictionary(data=b"cnumpy\nndarray\n)R"), "not callable"),
-        (dictionary(data=b"cnumpy\ndtype\n}b"), "argument"),
-        (dictionary(data=b"cnumpy.core.multiarray\n_reconstruct\n)R}b"), "not known"),
-        (dictionary(data=array(some_images(2))[:-40] + b"tb"), "refused"),
+        (
+            pickled_dictionary(data=pickled_array(random_images(1), b"O8")),
+            "array of something else than bytes",
+        ),
+        (pickled_dictionary(data=pickled_array(random_images(1)))[:500], "refused"),
+        (pickled_dictionary(data=b"cos\nsystem\n"), r"asks for os\.system"),
+        (pickled_dictionary(data=b"(S'touch harm'\nios\nsystem\n"), r"asks for os\.system"),
+        (pickled_dictionary(data=b"cnumpy\nndarray\n)R"), "not callable"),
+        (pickled_dictionary(data=b"cnumpy\ndtype\n}b"), "argument"),
+        (pickled_dictionary(data=b"cnumpy.core.multiarray\n_reconstruct\n)R}b"), "not known"),
+        (pickled_dictionary(data=pickled_array(random_images(2))[:-40] + b"tb"), "refused"),
         (b"\x80\x02Pname\n.", "persistent"),
-        (dictionary(data=b"]r\xff\xff\xff\x7f"), "more memory"),
-        (dictionary(data=b"]p2000000000\n"), "more memory"),
+        (pickled_dictionary(data=b"]r\xff\xff\xff\x7f"), "more memory"),
+        (pickled_dictionary(data=b"]p2000000000\n"), "more memory"),
     ],
 )
 def test_broken_and_twisted_pickles_are_refused(content: bytes, problem: str) -> None:
@@ -82,7 +85,7 @@ def test_broken_and_twisted_pickles_are_refused(content: bytes, problem: str) ->
 
 
 def test_an_array_must_have_as_many_bytes_as_its_shape_says() -> None:
-    whole = dictionary(data=array(np.zeros((2, 3), np.uint8)))
+    whole = pickled_dictionary(data=pickled_array(np.zeros((2, 3), np.uint8)))
     assert np.array_equal(read_pickle(whole)["data"], np.zeros((2, 3)))
     with pytest.raises(ValueError, match="reshape"):
         read_pickle(whole.replace(b"J\x02\x00\x00\x00", b"J\x04\x00\x00\x00"))
@@ -90,7 +93,7 @@ def test_an_array_must_have_as_many_bytes_as_its_shape_says() -> None:
 
 @given(st.data())
 def test_no_change_of_bytes_gets_past(data: st.DataObject) -> None:
-    content = bytearray(cifar_batch(some_images(1)[:, :4], [1]))
+    content = bytearray(cifar_batch(random_images(1)[:, :4], [1]))
     for _ in range(data.draw(st.integers(1, 4))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     try:

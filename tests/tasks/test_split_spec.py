@@ -23,7 +23,7 @@ LABELS = torch.arange(1000) % 10
 SPECS = ["iid", "classes:2", "dirichlet:0.5", "unequal:1.0", "blocks:50"]
 
 
-def together(parts):
+def all_samples(parts):
     return torch.cat(parts).sort().values.tolist()
 
 
@@ -95,7 +95,7 @@ def test_wrong_specs_are_told_what_is_allowed(spec, problem):
 def test_texts_are_shared_out_but_not_by_class():
     text = dataset(torch.arange(1200).reshape(300, 4))
     for spec in ("iid", "unequal:1", "blocks:20"):
-        assert together(split(spec, text, 10, Key((0,)))) == list(range(300))
+        assert all_samples(split(spec, text, 10, Key((0,)))) == list(range(300))
     for spec in ("classes:2", "dirichlet:1"):
         with pytest.raises(ValueError, match="texts have no class"):
             split(spec, text, 10, Key((0,)))

@@ -1,4 +1,4 @@
-"""Static batch norm: `with_statistics` of the models."""
+"""Static batch norm: `with_batch_norm_statistics` of the models."""
 
 import copy
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from aquila.tasks.models import build_model, with_statistics
+from aquila.tasks.models import build_model, with_batch_norm_statistics
 
 
 def normalized(
@@ -51,7 +51,7 @@ def test_statistics_equal_a_slow_reference() -> None:
     norms = [part for part in module.modules() if isinstance(part, nn.BatchNorm2d)]
     expected = slow_statistics(convs[0], norms[0], convs[1], batches)
 
-    tested = with_statistics(module, iter(batches))
+    tested = with_batch_norm_statistics(module, iter(batches))
 
     kept = [part for part in tested.modules() if isinstance(part, nn.BatchNorm2d)]
     got = [kept[0].running_mean, kept[0].running_var, kept[1].running_mean, kept[1].running_var]
@@ -67,7 +67,7 @@ def test_statistics_equal_a_slow_reference() -> None:
 @torch.no_grad()
 def test_with_statistics_a_sample_is_judged_by_itself() -> None:
     module, batches = small_cnn()
-    tested = with_statistics(module, batches)
+    tested = with_batch_norm_statistics(module, batches)
     assert not tested.training
     torch.testing.assert_close(tested(batches[1])[:1], tested(batches[1][:1]))
     assert not torch.allclose(module.eval()(batches[1])[:1], module(batches[1][:1]))
@@ -76,7 +76,7 @@ def test_with_statistics_a_sample_is_judged_by_itself() -> None:
 def test_with_statistics_leaves_the_given_model_alone() -> None:
     module, batches = small_cnn()
     before = copy.deepcopy(module.state_dict())
-    tested = with_statistics(module, batches)
+    tested = with_batch_norm_statistics(module, batches)
     with torch.no_grad():
         for parameter in tested.parameters():
             parameter.zero_()
@@ -88,5 +88,5 @@ def test_with_statistics_leaves_the_given_model_alone() -> None:
 def test_statistics_need_a_batch_only_where_there_is_batch_norm() -> None:
     module, _ = small_cnn()
     with pytest.raises(ValueError, match="at least one batch"):
-        with_statistics(module, [])
-    assert not with_statistics(build_model("mlp"), []).training
+        with_batch_norm_statistics(module, [])
+    assert not with_batch_norm_statistics(build_model("mlp"), []).training

@@ -4,42 +4,51 @@ import pytest
 import torch
 
 from aquila.tasks.text import (
-    END,
+    END_OF_LINE,
     UNKNOWN,
-    encode,
+    build_vocabulary,
+    cut_into_sequences,
+    encode_words,
     load_wikitext2,
-    number_words,
     read_words,
-    sequences,
 )
-from official import into_zip, real_data, write_wikitext2
+from helpers.dataset_files import pack_zip, real_data, write_wikitext2
 
 
 def test_every_line_ends_with_a_word_of_its_own() -> None:
-    assert read_words(b" \n = A = \n b  c\n") == [END, "=", "A", "=", END, "b", "c", END]
+    assert read_words(b" \n = A = \n b  c\n") == [
+        END_OF_LINE,
+        "=",
+        "A",
+        "=",
+        END_OF_LINE,
+        "b",
+        "c",
+        END_OF_LINE,
+    ]
 
 
 def test_lines_end_only_where_files_end_them() -> None:
     # U+2028 and the form feed are white space, but end no line
-    assert read_words("a\u2028b\fc\r\nd".encode()) == ["a", "b", "c", END, "d", END]
+    assert read_words("a\u2028b\fc\r\nd".encode()) == ["a", "b", "c", END_OF_LINE, "d", END_OF_LINE]
 
 
 def test_words_are_numbered_as_they_come() -> None:
-    ids = number_words(["b", END, "a", "b", "<unk>"])
-    assert ids == {UNKNOWN: 0, END: 1, "b": 2, "a": 3, "<unk>": 4}
-    assert encode(["a", "zebra", END, "<unk>"], ids).tolist() == [3, 0, 1, 4]
+    ids = build_vocabulary(["b", END_OF_LINE, "a", "b", "<unk>"])
+    assert ids == {UNKNOWN: 0, END_OF_LINE: 1, "b": 2, "a": 3, "<unk>": 4}
+    assert encode_words(["a", "zebra", END_OF_LINE, "<unk>"], ids).tolist() == [3, 0, 1, 4]
 
 
 def test_sequences_follow_each_row_to_its_end() -> None:
     # 23 tokens: 3 rows of 7, each of 3 sequences of 2, the rest dropped
     expected = [[0, 1], [2, 3], [4, 5], [7, 8], [9, 10], [11, 12], [14, 15], [16, 17], [18, 19]]
-    assert sequences(torch.arange(23), rows=3, length=2).tolist() == expected
+    assert cut_into_sequences(torch.arange(23), rows=3, length=2).tolist() == expected
 
 
 @pytest.mark.parametrize(("rows", "length"), [(3, 8), (24, 1), (1, 24)])
 def test_a_text_too_short_is_refused(rows: int, length: int) -> None:
     with pytest.raises(ValueError, match=f"23 tokens do not fill {rows} rows of {length}"):
-        sequences(torch.arange(23), rows, length)
+        cut_into_sequences(torch.arange(23), rows, length)
 
 
 @pytest.mark.parametrize("packed", [True, False])
@@ -47,7 +56,7 @@ def test_a_small_text_is_laid_out(tmp_path: Path, packed: bool) -> None:
     write_wikitext2(tmp_path)
     if packed:
         (tmp_path / "packed").mkdir()
-        into_zip(tmp_path / "wikitext-2", tmp_path / "packed" / "wikitext-2-v1.zip")
+        pack_zip(tmp_path / "wikitext-2", tmp_path / "packed" / "wikitext-2-v1.zip")
     data = load_wikitext2(tmp_path / "packed" if packed else tmp_path, 2, 1, 3)
     # ids: <ukn> 0, <eos> 1, = 2, Eagle 3, an 4, eagle 5, sees 6, <unk> 7, fish 8
     assert data.classes == 9

@@ -129,7 +129,7 @@ def test_is_a_federated_problem_that_learns() -> None:
     tokens = text(8)
     made = problem(model(dropout=0), [(tokens, tokens)], (tokens, tokens), loss=token_loss)
     assert made.evaluate is not None
-    theta, model_ = made.theta0, made.devices[0].models.first
+    theta, model_ = made.theta0, made.devices[0].models.original
     start = made.evaluate(theta)
     for _ in range(30):
         _, gradient = model_.gradient(theta, (tokens, tokens), KEY)

@@ -7,8 +7,8 @@ from torch import nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from aquila.tasks.models import build_model
-from aquila.tasks.transformer import PAPER, FromHeads, IntoHeads
-from aquila.tasks.widths import Scaler, held_coordinates, narrow
+from aquila.tasks.transformer import PAPER_SIZES, FromHeads, IntoHeads
+from aquila.tasks.widths import Scaler, narrow, submodel_coordinates
 
 
 def slow_held(full: nn.Module, part: nn.Module) -> list[int]:
@@ -44,11 +44,11 @@ def test_scaler_divides_in_training_only() -> None:
         ("transformer_small", {"vocabulary": 11, "length": 5}),
     ],
 )
-def test_held_coordinates_equal_a_slow_reference(
+def test_submodel_coordinates_equal_a_slow_reference(
     name: str, options: dict[str, object], width: float
 ) -> None:
     full, part = build_model(name, **options), build_model(name, width, **options)
-    held = held_coordinates(full, part)
+    held = submodel_coordinates(full, part)
     assert held.dtype == torch.int64
     assert held.tolist() == slow_held(full, part)
     assert held.tolist() == sorted(set(held.tolist()))
@@ -56,7 +56,7 @@ def test_held_coordinates_equal_a_slow_reference(
 
 def test_held_values_reshape_to_prefixes() -> None:
     full, part = build_model("cnn"), build_model("cnn", 0.5)
-    values = parameters_to_vector(full.parameters())[held_coordinates(full, part)]
+    values = parameters_to_vector(full.parameters())[submodel_coordinates(full, part)]
     vector_to_parameters(values, part.parameters())
     for whole, piece in zip(full.parameters(), part.parameters(), strict=True):
         assert torch.equal(piece, whole[tuple(slice(size) for size in piece.shape)])
@@ -64,18 +64,18 @@ def test_held_values_reshape_to_prefixes() -> None:
 
 @pytest.mark.parametrize("width", [0.5, 0.25, 0.0625])
 def test_attention_is_cut_per_head_as_in_heterofl(width: float) -> None:
-    size, heads = PAPER.embedding, PAPER.heads
+    size, heads = PAPER_SIZES.embedding, PAPER_SIZES.heads
     columns = torch.arange(int(size * width))
     # the rule for a square matrix: rows fall into heads, and each head keeps its first rows
     rows = torch.arange(size).view(heads, -1)[:, : int(size / heads * width)].reshape(-1)
     with torch.device("meta"):
-        into = IntoHeads(PAPER), IntoHeads(PAPER.narrow(width))
-        back = FromHeads(PAPER), FromHeads(PAPER.narrow(width))
+        into = IntoHeads(PAPER_SIZES), IntoHeads(PAPER_SIZES.narrow(width))
+        back = FromHeads(PAPER_SIZES), FromHeads(PAPER_SIZES.narrow(width))
     expected = (rows[:, None] * size + columns).reshape(-1)
-    held = held_coordinates(*into)
+    held = submodel_coordinates(*into)
     assert torch.equal(held, torch.cat([expected, size**2 + rows]))
     expected = (columns[:, None] * size + rows).reshape(-1)
-    held = held_coordinates(*back)
+    held = submodel_coordinates(*back)
     assert torch.equal(held, torch.cat([expected, size**2 + columns]))
 
 
@@ -83,7 +83,7 @@ def test_attention_is_cut_per_head_as_in_heterofl(width: float) -> None:
 def test_large_models_need_no_values(name: str) -> None:
     with torch.device("meta"):
         full, part = build_model(name), build_model(name, 0.5)
-    held = held_coordinates(full, part)
+    held = submodel_coordinates(full, part)
     assert len(held) == sum(p.numel() for p in part.parameters())
     assert held[0] == 0
     assert held[-1] == sum(p.numel() for p in full.parameters()) - 1  # the last class is kept
@@ -96,7 +96,7 @@ def test_frozen_parameters_do_not_count() -> None:
         next(module.parameters()).requires_grad_(False)
     row = list(range(16))  # of the second weight, ten rows of 32 after 32 biases
     weights = [32 + 32 * unit + place for unit in range(10) for place in row]
-    assert held_coordinates(full, part).tolist() == row + weights + list(range(352, 362))
+    assert submodel_coordinates(full, part).tolist() == row + weights + list(range(352, 362))
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_narrow_model_computes_as_the_full_one_with_the_rest_zero(
     torch.manual_seed(0)
     full = build_model(name, **options).double().eval()
     part = build_model(name, 0.3, **options).double().eval()
-    held = held_coordinates(full, part)
+    held = submodel_coordinates(full, part)
     values = parameters_to_vector(full.parameters())
     kept = torch.zeros_like(values)
     kept[held] = values[held]
@@ -140,4 +140,4 @@ def test_models_that_do_not_match_are_refused(
     full: Callable[[], nn.Module], part: Callable[[], nn.Module], words: str
 ) -> None:
     with pytest.raises(ValueError, match=words):
-        held_coordinates(full(), part())
+        submodel_coordinates(full(), part())

@@ -5,12 +5,12 @@ from typing import Any
 
 import click
 
+from aquila.cli.archive import archive
 from aquila.cli.compare import compare
 from aquila.cli.data import data
 from aquila.cli.deploy import deploy
 from aquila.cli.figures import figures
 from aquila.cli.frame import frame
-from aquila.cli.keep import keep
 from aquila.cli.methods import methods
 from aquila.cli.report import report
 from aquila.cli.run import run
@@ -43,5 +43,5 @@ def main() -> None:
     """Federated learning that hardly talks: AQUILA and its peers, measured in real bytes."""
 
 
-for command in (compare, run, report, table, figures, keep, methods, data, frame, deploy):
+for command in (compare, run, report, table, figures, archive, methods, data, frame, deploy):
     main.add_command(command)

@@ -21,17 +21,17 @@ def data(context: click.Context) -> None:
     if context.invoked_subcommand is None:
         from aquila.cli.progress import make_console
 
-        make_console().print(overview())
+        make_console().print(datasets_table())
 
 
 @data.command()
 @click.argument("name")
 def verify(name: str) -> None:
     """Check the files of the data set NAMEd against the published checksums."""
-    from aquila.tasks import store
+    from aquila.tasks import data_store
 
-    copy = store.need(name)
-    if faulty := store.verify(name):
+    copy = data_store.find_required(name)
+    if faulty := data_store.verify(name):
         raise ValueError(f"{copy.path} is not as published: {', '.join(faulty)}")
     click.echo(f"{copy.source.title} in {copy.path} is as published")
 
@@ -49,14 +49,14 @@ def fetch(name: str, to: Path | None) -> None:
     A download that broke off goes on where it stopped.
     """
     from aquila.cli.progress import make_console
-    from aquila.tasks import store
+    from aquila.tasks import data_store
 
     console = make_console()
-    with _bars(console) as show:
-        copy = store.fetch(name, to, show)
+    with _progress_bars(console) as show:
+        copy = data_store.fetch(name, to, show)
     click.echo(f"{copy.source.title} is in {copy.path}")
-    if store.find(name) is None:
-        click.echo(f"Set {store.VARIABLE}={to} so that it is found there")
+    if data_store.find(name) is None:
+        click.echo(f"Set {data_store.FOLDER_VARIABLE}={to} so that it is found there")
 
 
 @data.command()
@@ -79,16 +79,16 @@ def split(name: str, spec: str, devices: int, seed: int, out: Path) -> None:
     from statistics import median
 
     from aquila.core.random import Key, Purpose
-    from aquila.report.split import plot_split
-    from aquila.tasks.datasets import load
+    from aquila.report.split_figure import plot_split
+    from aquila.tasks.datasets import load_dataset
     from aquila.tasks.partition import class_counts
-    from aquila.tasks.partition import split as share_out
+    from aquila.tasks.partition import split as split_dataset
 
-    dataset = load(name, seed=seed)
+    dataset = load_dataset(name, seed=seed)
     labels = dataset.train[1]
     if labels.ndim > 1:
         raise ValueError(f"{name} is a text and has no classes to draw")
-    parts = share_out(spec, dataset, devices, Key((seed, Purpose.SPLIT)))
+    parts = split_dataset(spec, dataset, devices, Key((seed, Purpose.SPLIT)))
     sizes = [len(part) for part in parts]
     click.echo(
         f"{name} split {spec}: {devices} devices with {min(sizes)} to {max(sizes)} samples, "
@@ -98,7 +98,7 @@ def split(name: str, spec: str, devices: int, seed: int, out: Path) -> None:
     click.echo(plot_split(class_counts(labels, parts, dataset.classes), out, title))
 
 
-def overview() -> Table:
+def datasets_table() -> Table:
     """Return a table of all data sets: where each was found, and whether its files are right."""
     from rich.markup import escape
     from rich.table import Table
@@ -110,22 +110,22 @@ def overview() -> Table:
         table.add_column(heading, overflow="fold")
     table.add_row("digits", "in the package", "ready")
     for name in SOURCES:
-        table.add_row(name, *map(escape, _standing(name)))
+        table.add_row(name, *map(escape, _status(name)))
     return table
 
 
-def _standing(name: str) -> tuple[str, str]:
-    from aquila.tasks import store
+def _status(name: str) -> tuple[str, str]:
+    from aquila.tasks import data_store
 
-    copy = store.find(name)
+    copy = data_store.find(name)
     if copy is None:
         return "-", f"missing: aquila data fetch {name}"
-    faulty = store.verify(name)
+    faulty = data_store.verify(name)
     return str(copy.path), f"not as published: {', '.join(faulty)}" if faulty else "verified"
 
 
 @contextmanager
-def _bars(console: Console) -> Iterator[Callable[[str, int, int], None]]:
+def _progress_bars(console: Console) -> Iterator[Callable[[str, int, int], None]]:
     """Show a bar for each file; yield the function that moves them."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 

@@ -1,4 +1,4 @@
-"""`aquila deploy`: the files and the gate of a real federation on Flower."""
+"""`aquila deploy`: the files and the proxy of a real federation on Flower."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from pathlib import Path
 
 import click
 
-FOLDER = click.Path(file_okay=False, path_type=Path)
-FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-EXTRA = "aquila deploy needs more than is installed: pip install 'aquila-fl[flower]'"
+FOLDER_PATH = click.Path(file_okay=False, path_type=Path)
+FILE_PATH = click.Path(exists=True, dir_okay=False, path_type=Path)
+MISSING_EXTRA_MESSAGE = (
+    "aquila deploy needs more than is installed: pip install 'aquila-fl[flower]'"
+)
 
 
 @click.group()
@@ -19,7 +21,7 @@ def deploy() -> None:
 
 
 @deploy.command()
-@click.argument("folder", type=FOLDER)
+@click.argument("folder", type=FOLDER_PATH)
 @click.option("--devices", type=int, required=True, help="Number of devices, M.")
 @click.option(
     "--host",
@@ -41,7 +43,7 @@ def init(
     from aquila.deploy.plan import LOOPBACK, Plan
 
     plan = Plan(devices, tuple(host.lower() for host in hosts) or LOOPBACK, port, insecure)
-    with _extra():
+    with _require_extra():
         from aquila.deploy import federation
 
         certificate = federation.create(folder, plan, overwrite)
@@ -50,30 +52,32 @@ def init(
         warning = "Warning: insecure: nothing is encrypted and nobody proves who they are"
         click.echo(warning, err=True)
     else:
-        click.echo(f"Certificate for {', '.join(plan.certified)} until {certificate.until}")
+        click.echo(
+            f"Certificate for {', '.join(plan.certificate_hosts)} until {certificate.expires_on}"
+        )
     _next_steps(folder, insecure)
 
 
 @deploy.command()
-@click.argument("folder", type=FOLDER)
+@click.argument("folder", type=FOLDER_PATH)
 def renew(folder: Path) -> None:
     """Give the server in FOLDER a new certificate; nothing changes for devices."""
-    with _extra():
+    with _require_extra():
         from aquila.deploy import federation
 
         certificate = federation.renew(folder)
-    click.echo(f"Certificate until {certificate.until}; start the server again to use it")
+    click.echo(f"Certificate until {certificate.expires_on}; start the server again to use it")
 
 
 @deploy.command()
-@click.argument("folder", type=FOLDER)
+@click.argument("folder", type=FOLDER_PATH)
 @click.argument("device", type=int)
 def rekey(folder: Path, device: int) -> None:
     """Give DEVICE of the federation in FOLDER a new key, or add the next device."""
-    with _extra():
+    with _require_extra():
         from aquila.deploy import federation
 
-        added = federation.renew_device(folder, device)
+        added = federation.rekey_device(folder, device)
     click.echo(f"{folder}/device-{device} holds {'a new device' if added else 'a new key'}; next:")
     click.echo(f"  {folder}/server/register.sh keys/device-{device}.pub")
 
@@ -81,15 +85,15 @@ def rekey(folder: Path, device: int) -> None:
 @deploy.command()
 @click.option("--listen", required=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(1, 65535), required=True, help="Port to listen on.")
-@click.option("--to", required=True, help="Address and port of the SuperLink.")
-@click.option("--ssl-ca-certfile", type=FILE, help="The authority's certificate.")
-@click.option("--ssl-certfile", type=FILE, help="The server's certificate.")
-@click.option("--ssl-keyfile", type=FILE, help="The server's key.")
+@click.option("--superlink", required=True, help="Address and port of the SuperLink.")
+@click.option("--ssl-ca-certfile", type=FILE_PATH, help="The authority's certificate.")
+@click.option("--ssl-certfile", type=FILE_PATH, help="The server's certificate.")
+@click.option("--ssl-keyfile", type=FILE_PATH, help="The server's key.")
 @click.option("--insecure", is_flag=True, help="No encryption: for tests only.")
-def gate(
+def proxy(
     listen: str,
     port: int,
-    to: str,
+    superlink: str,
     ssl_ca_certfile: Path | None,
     ssl_certfile: Path | None,
     ssl_keyfile: Path | None,
@@ -102,23 +106,23 @@ def gate(
     tls = None
     if not insecure:
         if ssl_ca_certfile is None or ssl_certfile is None or ssl_keyfile is None:
-            raise ValueError("the gate needs --ssl-ca-certfile, --ssl-certfile and --ssl-keyfile")
+            raise ValueError("the proxy needs --ssl-ca-certfile, --ssl-certfile and --ssl-keyfile")
         tls = ssl_ca_certfile, ssl_certfile, ssl_keyfile
-    with _extra():
-        from aquila.deploy.gate import serve
+    with _require_extra():
+        from aquila.deploy.proxy import serve
 
-        serve(listen, port, to, tls)
+        serve(listen, port, superlink, tls)
 
 
 @contextmanager
-def _extra() -> Iterator[None]:
+def _require_extra() -> Iterator[None]:
     """Say in one sentence what to install, where something is missing."""
     try:
         yield
     except ModuleNotFoundError as missing:
         if missing.name not in ("cryptography", "httpx", "uvicorn"):
             raise
-        raise click.ClickException(EXTRA) from None
+        raise click.ClickException(MISSING_EXTRA_MESSAGE) from None
 
 
 def _next_steps(folder: Path, insecure: bool) -> None:

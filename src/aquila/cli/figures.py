@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from aquila.cli.warning import warn_of_broken
+from aquila.cli.broken_runs import warn_broken_run
 
 
 @click.command()
@@ -22,6 +22,6 @@ def figures(folder: Path, out: Path | None) -> None:
     from aquila.report.figures import draw_all
     from aquila.report.runs import find_runs
 
-    runs = find_runs(folder, warn_of_broken)
+    runs = find_runs(folder, warn_broken_run)
     for path in draw_all(runs, folder, out or folder / "figures"):
         click.echo(path)

@@ -62,9 +62,9 @@ def vector_facts(vector: Codes | Dense) -> list[tuple[str, object]]:
             ("grids", f"{len(vector.low)} of {vector.bucket} coordinates"),
             ("entropy of the codes", f"{entropy(vector):.3f} bits a coordinate"),
         ]
-        if vector.lots is not None:
-            winners = int((values != 0).sum())
-            facts.append(("lots", f"of seed {vector.lots:08x}, won by {winners} coordinates"))
+        if vector.dither_seed is not None:
+            sent = int((values != 0).sum())
+            facts.append(("lots", f"of seed {vector.dither_seed:08x}, won by {sent} coordinates"))
     return facts
 
 

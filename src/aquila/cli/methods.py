@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from aquila.methods.catalog import Entry
+    from aquila.methods.parts.factory import MethodFactory
 
 
 @click.command()
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
 @click.option("--markdown", is_flag=True, help="Print the reference as Markdown instead.")
 def methods(name: str | None, markdown: bool) -> None:
     """List all methods, or tell all about the one with this NAME."""
+    from aquila.cli.method_reference import page, section
     from aquila.cli.progress import make_console
-    from aquila.cli.reference import page, section
-    from aquila.core.parameter import nearest
+    from aquila.core.parameter import spelling_hint
     from aquila.methods import METHODS
 
     console = make_console()
     if name is not None and name not in METHODS:
-        raise ValueError(f"there is no method {name!r}{nearest(name, METHODS)}")
+        raise ValueError(f"there is no method {name!r}{spelling_hint(name, METHODS)}")
     if markdown:
         click.echo(page(METHODS.values()) if name is None else section(METHODS[name]))
     elif name is None:
-        console.print(overview(list(METHODS.values())))
+        console.print(methods_table(list(METHODS.values())))
         console.print("* partly a reconstruction; `aquila methods NAME` tells more")
     else:
-        tell(METHODS[name], console)
+        print_method(METHODS[name], console)
 
 
-def overview(entries: list[Entry]) -> Table:
+def methods_table(entries: list[MethodFactory]) -> Table:
     """Return a table of all methods."""
     from rich.table import Table
 
@@ -49,7 +49,7 @@ def overview(entries: list[Entry]) -> Table:
     return table
 
 
-def tell(entry: Entry, console: Console) -> None:
+def print_method(entry: MethodFactory, console: Console) -> None:
     """Print everything the catalogue knows of one method."""
     from rich.table import Table
 

@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.live import Live
 
-from aquila.cli.standing import GAP, Row, Standing
+from aquila.cli.progress_line import GAP, ProgressLine, RunProgress
 
 if TYPE_CHECKING:
     from aquila.sim.records import Record
 
-LINES_A_RUN = 4
-FILE_WIDTH = 120
+LINES_PER_RUN = 4
+NON_TERMINAL_WIDTH = 120
 
 
 def make_console() -> Console:
     """Return a console as wide as the terminal, or wide enough for the tables in a file."""
     console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=FILE_WIDTH)
+    return console if console.is_terminal else Console(highlight=False, width=NON_TERMINAL_WIDTH)
 
 
-class Watch:
+class ProgressDisplay:
     """Shows how the runs of a command are doing, one after the other."""
 
     def __init__(
@@ -41,35 +41,35 @@ class Watch:
         self.clock = clock
 
     @contextmanager
-    def run(self, label: str) -> Iterator[tuple[Standing, Callable[[Record], None]]]:
-        """Watch a run: yield how it stands, and what to call after each of its rounds.
+    def show_run(self, label: str) -> Iterator[tuple[RunProgress, Callable[[Record], None]]]:
+        """Show a run: yield how it stands, and what to call after each of its rounds.
 
         On a terminal its line is renewed while it runs and stays where it is afterwards.
         """
-        standing = Standing(label, self.rounds, self.clock)
+        progress = RunProgress(label, self.rounds, self.clock)
         if not self.console.is_terminal or self.console.is_dumb_terminal:
-            yield standing, lambda record: self._tell(standing, record)
+            yield progress, lambda record: self._print_line(progress, record)
             return
-        row = Row(standing, self.label_width)
+        row = ProgressLine(progress, self.label_width)
         try:
             with Live(row, console=self.console, refresh_per_second=5):
                 try:
-                    yield standing, standing.count
+                    yield progress, progress.add_record
                 finally:
-                    standing.over = True
+                    progress.finished = True
         finally:
             self.console.show_cursor()  # which an interrupt while rich sets up would leave hidden
 
-    def say(self, label: str, sentence: str) -> None:
+    def print_message(self, label: str, sentence: str) -> None:
         """Print a sentence about a run."""
         self.console.print(f"{label}: {sentence}", markup=False)
 
-    def _tell(self, standing: Standing, record: Record) -> None:
-        standing.count(record)
-        if standing.done % max(1, self.rounds // LINES_A_RUN) == 0:
-            said = standing.fields()
+    def _print_line(self, progress: RunProgress, record: Record) -> None:
+        progress.add_record(record)
+        if progress.done % max(1, self.rounds // LINES_PER_RUN) == 0:
+            said = progress.fields()
             names = ["loss", "quality", "uplink", "replies"]
-            names += ["time"] if standing.done < self.rounds else []
+            names += ["time"] if progress.done < self.rounds else []
             label = said["label"].ljust(self.label_width)
             parts = (label, f"round {said['round']}", *(said[name] for name in names))
             self.console.print(GAP.join(parts).rstrip(), markup=False)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aquila.cli.warning import warn_of_broken
+from aquila.cli.broken_runs import warn_broken_run
 
 if TYPE_CHECKING:
-    from aquila.report.page import Counts, Run
+    from aquila.report.page import ClassCounts, PageRun
 
-REPORT = "report.html"
+REPORT_FILE = "report.html"
 
 
 @click.command()
@@ -23,14 +23,14 @@ REPORT = "report.html"
 @click.option(
     "--out",
     type=click.Path(dir_okay=False, path_type=Path),
-    help=f"File for the page.  [default: {REPORT} in the first DIR]",
+    help=f"File for the page.  [default: {REPORT_FILE} in the first DIR]",
 )
 def report(folders: tuple[Path, ...], out: Path | None) -> None:
     """Write one HTML page of the runs in DIRs, which opens anywhere without a network.
 
     A DIR is a folder that `aquila run` wrote, or one of such folders, as of `aquila compare`.
     """
-    click.echo(write_report(folders, out or folders[0] / REPORT))
+    click.echo(write_report(folders, out or folders[0] / REPORT_FILE))
 
 
 def write_report(folders: Sequence[Path], path: Path) -> Path:
@@ -40,27 +40,29 @@ def write_report(folders: Sequence[Path], path: Path) -> Path:
 
     found = read_runs(folders)
     for reason in found.broken:
-        warn_of_broken(reason)
+        warn_broken_run(reason)
     return write_page(found, path, command_lines([r.facts for r in found.runs]), class_counts_of)
 
 
-def class_counts_of(run: Run) -> Counts | None:
+def class_counts_of(run: PageRun) -> ClassCounts | None:
     """Return how many samples of each class each device had; None if the data are not here."""
     import torch
 
-    from aquila.tasks.datasets import load
+    from aquila.tasks.datasets import load_dataset
     from aquila.tasks.partition import class_counts
 
-    name, folder, seed = (run.facts.get(key) for key in ("data", "folder", "seed"))
+    name, folder, seed = (run.facts.get(key) for key in ("data", "data_folder", "seed"))
     if not isinstance(name, str) or not isinstance(seed, int):
         return None
     try:
-        data = load(name, folder if isinstance(folder, str) and folder else None, seed)
+        data = load_dataset(name, folder if isinstance(folder, str) and folder else None, seed)
     except (ValueError, OSError):
         return None
-    labels = data.train[1][: len(run.owners)]
-    if labels.ndim > 1 or len(labels) < len(run.owners):
+    labels = data.train[1][: len(run.device_of_sample)]
+    if labels.ndim > 1 or len(labels) < len(run.device_of_sample):
         return None
-    owners = torch.tensor(run.owners)
-    parts = [(owners == device).nonzero().flatten() for device in range(len(run.samples))]
+    owners = torch.tensor(run.device_of_sample)
+    parts = [
+        (owners == device).nonzero().flatten() for device in range(len(run.samples_per_device))
+    ]
     return class_counts(labels, parts, data.classes)

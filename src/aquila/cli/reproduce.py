@@ -3,13 +3,13 @@
 import shlex
 from collections.abc import Mapping, Sequence
 
-from aquila.cli.spec import Spec
+from aquila.cli.method_spec import MethodSpec
 from aquila.sim.experiment import Experiment
 from aquila.sim.setting import Setting
 
 Facts = Mapping[str, object]
-LINE = 100
-FOLDER = "runs/again"
+LINE_WIDTH = 100
+OUT_FOLDER = "runs/again"
 
 
 def command_lines(runs: Sequence[Facts]) -> list[str]:
@@ -17,20 +17,20 @@ def command_lines(runs: Sequence[Facts]) -> list[str]:
 
     Runs whose folder does not say what they are have none. The last line makes the report again.
     """
-    told = [(spec, setting) for facts in runs for spec, setting in _asked(facts)]
-    settings = list(dict.fromkeys(setting for _, setting in told))
-    if len(told) > 1 and len(settings) == 1:
-        specs = list(dict.fromkeys(spec for spec, _ in told))
-        lines = [_line("compare", specs, settings[0], FOLDER)]
+    described = [(spec, setting) for facts in runs for spec, setting in _method_and_setting(facts)]
+    settings = list(dict.fromkeys(setting for _, setting in described))
+    if len(described) > 1 and len(settings) == 1:
+        specs = list(dict.fromkeys(spec for spec, _ in described))
+        lines = [_command_line("compare", specs, settings[0], OUT_FOLDER)]
     else:
         lines = [
-            _line("run", [spec], setting, f"{FOLDER}/{number}")
-            for number, (spec, setting) in enumerate(dict.fromkeys(told), start=1)
+            _command_line("run", [spec], setting, f"{OUT_FOLDER}/{number}")
+            for number, (spec, setting) in enumerate(dict.fromkeys(described), start=1)
         ]
-    return [*lines, f"aquila report {FOLDER}"] if lines else []
+    return [*lines, f"aquila report {OUT_FOLDER}"] if lines else []
 
 
-def _asked(facts: Facts) -> list[tuple[str, Setting]]:
+def _method_and_setting(facts: Facts) -> list[tuple[str, Setting]]:
     """Return the method as `--method` takes it and the setting, if both can still be had."""
     fields = {name: facts[name] for name in Setting().to_dict() if name in facts}
     label = facts.get("method")
@@ -40,20 +40,20 @@ def _asked(facts: Facts) -> list[tuple[str, Setting]]:
         setting = Setting.of(fields)
     except ValueError:
         return []
-    return [(_method(label, facts.get("parameters"), setting), setting)]
+    return [(_method_option(label, facts.get("parameters"), setting), setting)]
 
 
-def _method(label: str, settled: object, setting: Setting) -> str:
+def _method_option(label: str, parameters: object, setting: Setting) -> str:
     """Return name:parameter=value,..., with the parameters that no default would give."""
     name, *given = label.split(" ")
     asked = dict(part.partition("=")[::2] for part in given)
-    if isinstance(settled, Mapping):
-        defaults = Spec(name, {}).settled(Experiment(setting))
-        asked |= {n: _text(v) for n, v in settled.items() if defaults.get(n) != v}
+    if isinstance(parameters, Mapping):
+        defaults = MethodSpec(name, {}).all_parameters(Experiment(setting))
+        asked |= {n: _text(v) for n, v in parameters.items() if defaults.get(n) != v}
     return ":".join(filter(None, (name, ",".join(f"{n}={v}" for n, v in asked.items()))))
 
 
-def _line(command: str, specs: Sequence[str], setting: Setting, out: str) -> str:
+def _command_line(command: str, specs: Sequence[str], setting: Setting, out: str) -> str:
     default = Setting().to_dict()
     words = [word for spec in specs for word in ("-m", spec)]
     for name, value in setting.to_dict().items():
@@ -61,14 +61,14 @@ def _line(command: str, specs: Sequence[str], setting: Setting, out: str) -> str
             words += ["--" + name.replace("_", "-"), _text(value)]
     words += ["--out", out]
     pairs = zip(words[::2], words[1::2], strict=True)
-    return _wrapped([f"aquila {command}", *(shlex.join(pair) for pair in pairs)])
+    return _wrap([f"aquila {command}", *(shlex.join(pair) for pair in pairs)])
 
 
-def _wrapped(pieces: Sequence[str]) -> str:
+def _wrap(pieces: Sequence[str]) -> str:
     """Break a long line where a shell allows it."""
     lines = [pieces[0]]
     for piece in pieces[1:]:
-        if len(lines[-1]) + len(piece) < LINE:
+        if len(lines[-1]) + len(piece) < LINE_WIDTH:
             lines[-1] += f" {piece}"
         else:
             lines.append(f"    {piece}")

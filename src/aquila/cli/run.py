@@ -4,9 +4,9 @@ from pathlib import Path
 
 import click
 
-from aquila.cli.setting import chosen_experiment, setting_options
-from aquila.cli.spec import parse_spec
-from aquila.cli.tracking import chosen_trackers, tracking_options
+from aquila.cli.method_spec import parse_method_spec
+from aquila.cli.setting import load_experiment, setting_options
+from aquila.cli.tracker_options import make_trackers, tracker_options
 
 
 @click.command()
@@ -21,7 +21,7 @@ from aquila.cli.tracking import chosen_trackers, tracking_options
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for records and checkpoints.")
 @click.option("--resume", is_flag=True, help="Go on with the run in the folder.")
 @click.option("--overwrite", is_flag=True, help="Throw away the run in the folder.")
-@tracking_options
+@tracker_options
 def run(
     experiment: Path | None,
     smoke: bool,
@@ -34,18 +34,18 @@ def run(
     **options: str | None,
 ) -> None:
     """Train with one method, on the digits or on the EXPERIMENT of a TOML file."""
-    chosen, spec = chosen_experiment(experiment, smoke, options), parse_spec(method)
+    chosen, spec = load_experiment(experiment, smoke, options), parse_method_spec(method)
 
-    from aquila.cli.progress import Watch, make_console
-    from aquila.cli.training import Training, claim
-    from aquila.report.table import Result, results_table
+    from aquila.cli.method_runner import MethodRunner, prepare_output
+    from aquila.cli.progress import ProgressDisplay, make_console
+    from aquila.report.results_table import RunResult, results_table
 
     spec.create(chosen)  # a misspelt method is reported before anything else
-    trackers = chosen_trackers(tensorboard, mlflow)
-    claim(spec, out, trackers, resume, overwrite)
+    trackers = make_trackers(tensorboard, mlflow)
+    prepare_output(spec, out, trackers, resume, overwrite)
     console, setting = make_console(), chosen.setting
     problem, parts = setting.problem()
     console.print(setting.describe(len(problem.theta0)))
-    watch = Watch(console, setting.rounds, len(spec.label))
-    records = Training(chosen, problem, parts, resume, watch, trackers).run(spec, out)
-    console.print(results_table([Result(spec.label, records)], problem.fleet, console.width))
+    display = ProgressDisplay(console, setting.rounds, len(spec.label))
+    records = MethodRunner(chosen, problem, parts, resume, display, trackers).run(spec, out)
+    console.print(results_table([RunResult(spec.label, records)], problem.fleet, console.width))

@@ -13,11 +13,11 @@ import click
 
 from aquila.core.parameter import parameters
 from aquila.sim.experiment import Experiment, read_experiment
-from aquila.sim.setting import SETTINGS, SPLIT, Setting
+from aquila.sim.setting import RUN_FILE, SPLIT_FILE, Setting
 from aquila.version import __version__
 
 if TYPE_CHECKING:
-    from aquila.cli.spec import Spec
+    from aquila.cli.method_spec import MethodSpec
     from aquila.tasks.partition import Partition
 
 METAVARS: dict[type, str] = {int: "COUNT", float: "NUMBER", bool: "true|false", str: "TEXT"}
@@ -41,7 +41,7 @@ def setting_options(command: F) -> F:
     return experiment(command)
 
 
-def chosen_experiment(
+def load_experiment(
     experiment: Path | None, smoke: bool, options: dict[str, str | None]
 ) -> Experiment:
     """Return the experiment of the file, or the demo's, with the options given on top."""
@@ -68,32 +68,34 @@ def _check_methods(experiment: Experiment) -> None:
         create(name, **parameters_)
 
 
-def save_settings(folder: Path, experiment: Experiment, spec: Spec, parts: Partition) -> None:
+def write_run_file(
+    folder: Path, experiment: Experiment, spec: MethodSpec, parts: Partition
+) -> None:
     """Write down in a run's folder what was run, on which split, and on what."""
     from aquila.tasks.partition import save_partition
 
-    facts = {
+    content = {
         "method": spec.label,
-        "parameters": spec.settled(experiment),
+        "parameters": spec.all_parameters(experiment),
         **experiment.setting.to_dict(),
-        **_surroundings(experiment.setting),
+        **_environment(experiment.setting),
     }
-    (folder / SETTINGS).write_text(json.dumps(facts, indent=2) + "\n")
-    save_partition(folder / SPLIT, parts)
+    (folder / RUN_FILE).write_text(json.dumps(content, indent=2) + "\n")
+    save_partition(folder / SPLIT_FILE, parts)
 
 
-def flat_facts(experiment: Experiment, spec: Spec) -> dict[str, object]:
+def tracker_parameters(experiment: Experiment, spec: MethodSpec) -> dict[str, object]:
     """Return the same facts without tables in the table, as trackers want them."""
-    parameters_ = spec.settled(experiment)
+    parameters_ = spec.all_parameters(experiment)
     return {
         "method": spec.label,
         **{f"method.{name}": value for name, value in parameters_.items()},
         **experiment.setting.to_dict(),
-        **_surroundings(experiment.setting),
+        **_environment(experiment.setting),
     }
 
 
-def _surroundings(setting: Setting) -> dict[str, object]:
+def _environment(setting: Setting) -> dict[str, object]:
     import torch
 
     return {

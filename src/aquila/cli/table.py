@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from aquila.cli.warning import warn_of_broken
+from aquila.cli.broken_runs import warn_broken_run
 
 
 @click.command()
@@ -26,14 +26,14 @@ def table(number: str, results: Path, form: str | None) -> None:
     """
     from aquila.cli.progress import make_console
     from aquila.report.paper import paper_rows
-    from aquila.report.reproduction import lines
-    from aquila.report.reproduction_view import LEGEND, comma_separated, markdown, screen_table
+    from aquila.report.reproduction import method_lines
+    from aquila.report.reproduction_view import LEGEND, csv_text, markdown, screen_table
     from aquila.report.runs import find_runs
 
-    runs = find_runs(results, warn_of_broken)
-    reproduced = [(row, lines(row, runs)) for row in paper_rows(int(number))]
+    runs = find_runs(results, warn_broken_run)
+    reproduced = [(row, method_lines(row, runs)) for row in paper_rows(int(number))]
     if form is not None:
-        click.echo({"csv": comma_separated, "markdown": markdown}[form](reproduced), nl=False)
+        click.echo({"csv": csv_text, "markdown": markdown}[form](reproduced), nl=False)
         return
     console = make_console()
     for row, made in reproduced:

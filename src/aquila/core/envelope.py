@@ -28,7 +28,7 @@ class Kind(IntEnum):
     DENSE = 1
     FIXED = 2
     CODED = 3
-    DRAWN = 4
+    DITHERED = 4
 
 
 class Flag:
@@ -72,10 +72,10 @@ class Frame(NamedTuple):
         return self.bits * self.dimension
 
 
-def demand(condition: bool, problem: str) -> None:
+def require(condition: bool, message: str) -> None:
     """Raise WireError with the problem unless the condition holds."""
     if not condition:
-        raise WireError(problem)
+        raise WireError(message)
 
 
 def seal(frame: Frame) -> bytes:
@@ -103,12 +103,12 @@ def parse(data: bytes, trusted: bool = False) -> Frame:
     (
         magic, version, kind, flags, bits, round_, ack, answers, dimension, bucket, count
     ) = _HEADER.unpack_from(data)  # fmt: skip
-    demand(magic == MAGIC, "not a frame: it does not start with AQLA")
+    require(magic == MAGIC, "not a frame: it does not start with AQLA")
     if version != VERSION:
         raise WireError(f"frame of version {version}; this release reads version {VERSION}")
     content = memoryview(data)[: -_CHECKSUM.size]
     sound = trusted or crc32(content) == checksum_of(data)
-    demand(sound, "checksum does not match: the frame is damaged")
+    require(sound, "checksum does not match: the frame is damaged")
     if kind >= len(_KINDS):
         raise WireError(f"frame of kind {kind}; this release reads kinds 0 to {len(_KINDS) - 1}")
     if flags & ~_ALL_FLAGS:
@@ -140,13 +140,13 @@ def round_of(frame: bytes) -> int:
     return int.from_bytes(frame[8:12], "little")
 
 
-def checksum_of_order(words: bytes, model: bytes) -> int:
+def checksum_of_order(control: bytes, model: bytes) -> int:
     """Return what stands for the content of an order: a checksum over those of its two frames."""
-    return crc32(words[-_CHECKSUM.size :] + model[-_CHECKSUM.size :])
+    return crc32(control[-_CHECKSUM.size :] + model[-_CHECKSUM.size :])
 
 
 def _seal_scalars(scalars: Mapping[str, float]) -> bytes:
-    demand(len(scalars) < 256, f"{len(scalars)} scalars; a frame holds at most 255")
+    require(len(scalars) < 256, f"{len(scalars)} scalars; a frame holds at most 255")
     parts = []
     for name, value in scalars.items():
         _check_scalar(name, value)
@@ -158,13 +158,13 @@ def _parse_scalars(content: memoryview, count: int) -> tuple[dict[str, float], i
     scalars: dict[str, float] = {}
     at = _HEADER.size
     for _ in range(count):
-        demand(at < len(content), "scalars are cut short")
+        require(at < len(content), "scalars are cut short")
         end = at + 1 + content[at]
-        demand(end + _DOUBLE.size <= len(content), "scalars are cut short")
+        require(end + _DOUBLE.size <= len(content), "scalars are cut short")
         name = bytes(content[at + 1 : end]).decode("ascii", errors="replace")
         (value,) = _DOUBLE.unpack_from(content, end)
         _check_scalar(name, value)
-        demand(name not in scalars, f"scalar {name} is there twice")
+        require(name not in scalars, f"scalar {name} is there twice")
         scalars[name] = value
         at = end + _DOUBLE.size
     return scalars, at
@@ -172,5 +172,5 @@ def _parse_scalars(content: memoryview, count: int) -> tuple[dict[str, float], i
 
 def _check_scalar(name: str, value: float) -> None:
     sound = len(name) <= MAX_NAME and name.isascii() and name.isidentifier()
-    demand(sound, f"{name[:MAX_NAME]!r} is no name for a scalar")
-    demand(math.isfinite(value), f"scalar {name} is {value}")
+    require(sound, f"{name[:MAX_NAME]!r} is no name for a scalar")
+    require(math.isfinite(value), f"scalar {name} is {value}")

@@ -16,7 +16,7 @@ class Fleet:
 
     `groups` gives the group of each device, `slices` the sorted coordinates each group holds,
     `None` meaning all. Sums and averages go by coordinate over the devices that hold it, so no
-    method ever sees that a fleet is heterogeneous. Vectors live on the torch `device`.
+    method ever sees that a fleet is heterogeneous. Vectors live on the `torch_device`.
     """
 
     def __init__(
@@ -24,29 +24,33 @@ class Fleet:
         dimension: int,
         groups: Sequence[int],
         slices: Sequence[torch.Tensor | None] = (None,),
-        device: torch.device | str = "cpu",
+        torch_device: torch.device | str = "cpu",
     ) -> None:
         self.dimension = dimension
         self.groups = tuple(groups)
-        self.slices = tuple(None if held is None else held.to(device) for held in slices)
-        self.device = device
+        self.slices = tuple(
+            None if indices is None else indices.to(torch_device) for indices in slices
+        )
+        self.torch_device = torch_device
         self.participation = 1.0
 
     @classmethod
-    def uniform(cls, dimension: int, devices: int, device: torch.device | str = "cpu") -> "Fleet":
+    def uniform(
+        cls, dimension: int, devices: int, torch_device: torch.device | str = "cpu"
+    ) -> "Fleet":
         """Return a fleet in which every device holds the whole model."""
-        return cls(dimension, [0] * devices, device=device)
+        return cls(dimension, [0] * devices, torch_device=torch_device)
 
-    def taking_part(self, share: float) -> "Fleet":
+    def with_participation(self, participation: float) -> "Fleet":
         """Return the same fleet, of which a share takes part in a round."""
         fleet = copy(self)
-        fleet.participation = share
+        fleet.participation = participation
         return fleet
 
     @property
-    def slices_in_words(self) -> str:
+    def slices_digest(self) -> str:
         """Which coordinates each group holds, told by a few words that no others would give."""
-        return ", ".join("all" if held is None else digest(held) for held in self.slices)
+        return ", ".join("all" if indices is None else digest(indices) for indices in self.slices)
 
     @property
     def devices(self) -> range:
@@ -59,22 +63,22 @@ class Fleet:
 
     def dimension_of_group(self, group: int) -> int:
         """Coordinates that each device of a group holds."""
-        held = self.slices[group]
-        return self.dimension if held is None else held.numel()
+        indices = self.slices[group]
+        return self.dimension if indices is None else indices.numel()
 
     def restrict(self, vector: Vector) -> tuple[Vector, ...]:
         """Return the vector as each group sees it."""
-        return tuple(vector if held is None else vector[held] for held in self.slices)
+        return tuple(vector if indices is None else vector[indices] for indices in self.slices)
 
     def squared_norms(self, vector: Vector) -> tuple[float, ...]:
         """Return the squared norm of the vector as each group sees it."""
         return tuple(squared_norm(part) for part in self.restrict(vector))
 
-    def held_by(self, devices: Iterable[DeviceId]) -> torch.Tensor:
+    def coordinate_mask(self, devices: Iterable[DeviceId]) -> torch.Tensor:
         """Return which coordinates at least one of the devices holds."""
         return self._weight_of_holders(dict.fromkeys(devices, 1.0)) > 0
 
-    def variance_left(self, devices: Iterable[DeviceId]) -> tuple[float, ...]:
+    def variance_factors(self, devices: Iterable[DeviceId]) -> tuple[float, ...]:
         """Return what the mean over the devices leaves of the variance of one, group by group.
 
         That is one over the square of how many hold a coordinate, on average over those of a group.
@@ -83,7 +87,7 @@ class Fleet:
         parts = (part.reshape(-1) for part in self.restrict(1 / holders))
         return tuple(squared_norm(part) / part.numel() for part in parts)
 
-    def share(self, vectors: Iterable[tuple[DeviceId, Vector]]) -> Vector:
+    def mean_over_holders(self, vectors: Iterable[tuple[DeviceId, Vector]]) -> Vector:
         """Return the sum over the given devices divided by all devices that hold a coordinate."""
         return self._divide(self._sum(vectors), self._holders)
 
@@ -99,7 +103,7 @@ class Fleet:
         return self._divide(self._sum(weighted), self._weight_of_holders(weights))
 
     @cached_property
-    def fewest_holders(self) -> int:
+    def min_holders(self) -> int:
         """Devices that hold the coordinate which the fewest hold, of those that anyone holds."""
         return int(self._holders[self._holders > 0].min())
 
@@ -109,13 +113,13 @@ class Fleet:
 
     def _sum(self, vectors: Iterable[tuple[DeviceId, Vector]]) -> Vector:
         """Sum in float64, so that the order of many small terms does not show in the result."""
-        total = torch.zeros(self.dimension, dtype=torch.float64, device=self.device)
+        total = torch.zeros(self.dimension, dtype=torch.float64, device=self.torch_device)
         for device, vector in vectors:
-            held = self.slices[self.groups[device]]
-            if held is None:
+            indices = self.slices[self.groups[device]]
+            if indices is None:
                 total += vector
             else:
-                total.index_add_(0, held, vector.to(torch.float64))
+                total.index_add_(0, indices, vector.to(torch.float64))
         return total
 
     def _weight_of_holders(self, weights: Mapping[DeviceId, float]) -> torch.Tensor:
@@ -123,13 +127,17 @@ class Fleet:
         by_group = [0.0] * len(self.slices)
         for device, weight in weights.items():
             by_group[self.groups[device]] += weight
-        everywhere = sum(w for w, held in zip(by_group, self.slices, strict=True) if held is None)
-        if all(held is None for held in self.slices):
-            return torch.tensor(everywhere, dtype=torch.float64, device=self.device)
-        total = torch.full((self.dimension,), everywhere, dtype=torch.float64, device=self.device)
-        for weight, held in zip(by_group, self.slices, strict=True):
-            if held is not None:
-                total[held] += weight
+        everywhere = sum(
+            w for w, indices in zip(by_group, self.slices, strict=True) if indices is None
+        )
+        if all(indices is None for indices in self.slices):
+            return torch.tensor(everywhere, dtype=torch.float64, device=self.torch_device)
+        total = torch.full(
+            (self.dimension,), everywhere, dtype=torch.float64, device=self.torch_device
+        )
+        for weight, indices in zip(by_group, self.slices, strict=True):
+            if indices is not None:
+                total[indices] += weight
         return total
 
     @staticmethod

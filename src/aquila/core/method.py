@@ -89,7 +89,7 @@ class ServerHalf(Protocol[State]):
         ...
 
     def orders(
-        self, state: State, fleet: Fleet, round: int, key: Key
+        self, state: State, fleet: Fleet, round_number: int, key: Key
     ) -> tuple[State, dict[DeviceId, Packet]]:
         """Return an order for each device that takes part in the round."""
         ...
@@ -118,10 +118,10 @@ class Method:
     server: ServerHalf[Any]
 
 
-def broadcast(
+def model_orders(
     fleet: Fleet,
     theta: Vector,
-    round: int,
+    round_number: int,
     devices: Iterable[DeviceId] | None = None,
     scalars: Mapping[str, float] | None = None,
     by_group: Mapping[str, Sequence[float]] | None = None,
@@ -132,7 +132,7 @@ def broadcast(
     """
     packets = [
         Packet(
-            round,
+            round_number,
             Dense(part),
             {**(scalars or {}), **{name: v[group] for name, v in (by_group or {}).items()}},
         )

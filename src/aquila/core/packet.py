@@ -45,8 +45,9 @@ class Codes:
     """A vector on a uniform grid: coordinate i is `low + step * codes[i]`, 0 <= codes[i] < 2**bits.
 
     `low` and `step` hold one entry for each run of `bucket` coordinates; one entry in all when
-    the grid spans the whole vector. `lots` is the seed of the lots that the codes were drawn by, if
-    they were: it tells the wire where a code that is not in the middle is likely.
+    the grid spans the whole vector. `dither_seed` is the seed of the lots that
+    the codes were drawn by, if they were: it tells the wire where a code that is not in the middle
+    is likely.
     """
 
     codes: torch.Tensor
@@ -54,7 +55,7 @@ class Codes:
     low: Vector
     step: Vector
     bucket: int
-    lots: int | None = None
+    dither_seed: int | None = None
 
     @property
     def dimension(self) -> int:
@@ -66,9 +67,9 @@ class Codes:
         scaled = self.codes.to(self.low.dtype)
         if len(self.low) == 1:
             return scaled.mul_(self.step).add_(self.low)
-        return scaled.mul_(self._spread(self.step)).add_(self._spread(self.low))
+        return scaled.mul_(self._expand_buckets(self.step)).add_(self._expand_buckets(self.low))
 
-    def _spread(self, grid: Vector) -> Vector:
+    def _expand_buckets(self, grid: Vector) -> Vector:
         return grid.repeat_interleave(self.bucket)[: self.dimension]
 
 

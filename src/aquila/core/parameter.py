@@ -10,7 +10,7 @@ from numbers import Real
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 Value = float | int | str | bool
-WHOLE = re.compile(r"\s*[+-]?\d+\s*")
+INTEGER = re.compile(r"\s*[+-]?\d+\s*")
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Bounds:
     high: float = math.inf
     above: float = -math.inf
 
-    def allow(self, value: float) -> bool:
+    def allows(self, value: float) -> bool:
         """Whether the value is finite and in range."""
         finite = isinstance(value, int) or math.isfinite(value)
         return finite and self.low <= value <= self.high and value > self.above
@@ -62,7 +62,7 @@ class Parameter:
         read: Value | None
         if self.bounds is not None:
             read = self._number(value)
-            read = read if read is not None and self.bounds.allow(read) else None
+            read = read if read is not None and self.bounds.allows(read) else None
         elif self.type is bool:
             read = {"true": True, "false": False}.get(str(value).lower())
         else:
@@ -75,7 +75,7 @@ class Parameter:
     def _number(self, value: object) -> float | int | None:
         if isinstance(value, bool) or not isinstance(value, Real | str):
             return None
-        if self.type is int and WHOLE.fullmatch(str(value)):
+        if self.type is int and INTEGER.fullmatch(str(value)):
             return int(str(value))  # not by way of a float, which holds 53 bits
         try:
             number = float(value)
@@ -103,7 +103,7 @@ def check_arguments(
     checked = {}
     for name, value in given.items():
         if name not in known:
-            raise ValueError(f"{owner} has no parameter {name!r}{nearest(name, known)}")
+            raise ValueError(f"{owner} has no parameter {name!r}{spelling_hint(name, known)}")
         try:
             checked[name] = known[name].check(value)
         except ValueError as error:
@@ -111,7 +111,7 @@ def check_arguments(
     return checked
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def spelling_hint(name: str, known: Iterable[str]) -> str:
     """Return a hint for a misspelt name: the nearest known one, and all of them."""
     known = list(known)
     close = get_close_matches(name.lower(), known, n=1)

@@ -27,11 +27,11 @@ class Purpose(IntEnum):
 class Key:
     """Words that name one stream of random numbers, such as (seed, round, device, purpose)."""
 
-    words: tuple[int, ...]
+    path: tuple[int, ...]
 
-    def child(self, *words: int) -> "Key":
+    def child(self, *path: int) -> "Key":
         """Return the key of a stream below this one."""
-        return Key(self.words + words)
+        return Key(self.path + path)
 
     def numpy(self) -> np.random.Generator:
         """Return the stream as a NumPy generator, from its beginning."""
@@ -47,11 +47,11 @@ class Key:
         generator = self.torch(like.device)
         return torch.rand(like.shape, generator=generator, dtype=like.dtype, device=like.device)
 
-    def word(self) -> int:
+    def uint32(self) -> int:
         """Return a whole number below 2**32."""
         return int(self._seed().generate_state(1, np.uint32)[0])
 
-    def coin(self, probability: float) -> bool:
+    def bernoulli(self, probability: float) -> bool:
         """Return True with the given probability."""
         return bool(self.numpy().random() < probability)
 
@@ -62,4 +62,4 @@ class Key:
 
     def _seed(self) -> np.random.SeedSequence:
         # as plain entropy, (1, 2) and (1, 2, 0) would name the same stream
-        return np.random.SeedSequence(self.words[0], spawn_key=self.words[1:])
+        return np.random.SeedSequence(self.path[0], spawn_key=self.path[1:])

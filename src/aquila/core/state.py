@@ -47,28 +47,28 @@ def from_arrays(template: Any, arrays: Mapping[str, npt.NDArray[Any]], prefix: s
             )
         return torch.from_numpy(np.array(array)).to(template.device, template.dtype)
     if isinstance(template, tuple):
-        return _tuples(array.tolist())
+        return _as_tuples(array.tolist())
     return type(template)(array.item())
 
 
-def vectors_of(state: Any) -> Iterator[torch.Tensor]:
+def tensors_of(state: Any) -> Iterator[torch.Tensor]:
     """Yield the tensors of a state, in the order of its fields."""
     if dataclasses.is_dataclass(state):
         for field in dataclasses.fields(state):
-            yield from vectors_of(getattr(state, field.name))
+            yield from tensors_of(getattr(state, field.name))
     elif isinstance(state, torch.Tensor):
         yield state
 
 
-def with_vectors(state: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+def map_tensors(state: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     """Return the state with each of its tensors, in the order of the fields, changed."""
     if dataclasses.is_dataclass(state):
         values = {
-            f.name: with_vectors(getattr(state, f.name), change) for f in dataclasses.fields(state)
+            f.name: map_tensors(getattr(state, f.name), change) for f in dataclasses.fields(state)
         }
         return dataclasses.replace(state, **values)  # type: ignore[type-var]
     return change(state) if isinstance(state, torch.Tensor) else state
 
 
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+def _as_tuples(value: Any) -> Any:
+    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value

@@ -31,15 +31,15 @@ def max_norm(v: Vector) -> float:
 def error_ratio(v: Vector, approximation: Vector) -> float:
     """Size of the error against the size of the vector; 0 for the zero vector."""
     _, error = passes_for(v, approximation).measure(v, approximation)
-    return relative_size(error, squared_norm(v))
+    return relative_norm(error, squared_norm(v))
 
 
-def relative_size(squared: float, whole: float) -> float:
+def relative_norm(squared: float, whole: float) -> float:
     """Size of a part against the size of the whole, both given by their squared norms."""
     return math.sqrt(squared / whole) if whole else 0.0
 
 
-def check_first_model(theta: object) -> None:
+def check_theta0(theta: object) -> None:
     """Raise TypeError or ValueError unless a run can begin from this."""
     if not isinstance(theta, torch.Tensor):
         raise TypeError(f"theta0 must be a torch tensor, not {type(theta).__name__}")

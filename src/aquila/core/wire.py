@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from aquila.core.envelope import Flag, Frame, Kind, demand, parse, seal
+from aquila.core.envelope import Flag, Frame, Kind, parse, require, seal
 from aquila.core.packet import MAX_BITS, Codes, Dense, Packet, WireError, code_dtype
 from aquila.core.vector import Vector
 from aquila.native import coder
@@ -19,14 +19,14 @@ from aquila.native.checksum import crc32
 
 __all__ = ["WireError", "checksum_of_vector", "pack", "unpack"]
 
-SAFE = 1e38
+SAFE_LIMIT = 1e38
 """A grid that ends below this is finite in float32 and float64, however its ends are rounded."""
 
-_SEED = 4
+_SEED_BYTES = 4
 """Bytes of the seed of lots."""
 
-UNASKED_LIMIT = 2**28
-"""Coordinates of a coded or drawn frame that is read without knowing how many to expect.
+UNCHECKED_DIMENSION_LIMIT = 2**28
+"""Coordinates of a coded or dithered frame that is read without knowing how many to expect.
 
 One of a few bytes can rightly stand for billions of equal codes.
 """
@@ -38,12 +38,12 @@ def pack(packet: Packet) -> bytes:
     kind, bits, bucket, dimension, floats = Kind.EMPTY, 0, 0, 0, torch.float32
     body: bytes | memoryview = b""
     if vector is not None:
-        demand(not packet.refused, "packet both refuses to upload and uploads")
+        require(not packet.refused, "packet both refuses to upload and uploads")
         bits, dimension = vector.bits, vector.dimension
         if isinstance(vector, Dense):
-            kind, floats, body = Kind.DENSE, vector.values.dtype, _dense(vector)
+            kind, floats, body = Kind.DENSE, vector.values.dtype, _dense_body(vector)
         else:
-            floats, (kind, body) = vector.low.dtype, _codes(vector)
+            floats, (kind, body) = vector.low.dtype, _codes_body(vector)
             bucket = 0 if vector.bucket >= dimension else vector.bucket
         if floats not in (torch.float32, torch.float64):
             raise WireError(f"a frame cannot hold {floats}")
@@ -73,108 +73,117 @@ def unpack(
     process may be `trusted` to match its checksum.
     """
     frame = parse(data, trusted)
-    _demand_dimension(frame, dimension)
+    _require_dimension(frame, dimension)
     vector = _DECODERS[frame.kind](frame, device)
     refused, fresh = frame.flags & Flag.REFUSED > 0, frame.flags & Flag.FRESH > 0
-    demand(not (refused and vector), "frame both refuses to upload and uploads")
+    require(not (refused and vector), "frame both refuses to upload and uploads")
     return Packet(frame.round, vector, frame.scalars, frame.ack, refused, frame.answers, fresh)
 
 
 def checksum_of_vector(vector: Vector) -> int:
     """Return the checksum of a vector's bytes as a dense frame has them in its body."""
-    return crc32(_little(_array(vector)))
+    return crc32(_little_endian(_array(vector)))
 
 
-def _demand_dimension(frame: Frame, expected: int | None) -> None:
+def _require_dimension(frame: Frame, expected: int | None) -> None:
     if expected is None:
-        if frame.kind in (Kind.CODED, Kind.DRAWN) and frame.dimension > UNASKED_LIMIT:
+        if (
+            frame.kind in (Kind.CODED, Kind.DITHERED)
+            and frame.dimension > UNCHECKED_DIMENSION_LIMIT
+        ):
             raise WireError(
                 f"{frame.kind.name.lower()} frame of {frame.dimension} coordinates; above "
-                f"{UNASKED_LIMIT} a reader must know how many to expect"
+                f"{UNCHECKED_DIMENSION_LIMIT} a reader must know how many to expect"
             )
     elif frame.dimension != expected and frame.kind is not Kind.EMPTY:
         raise WireError(f"frame holds {frame.dimension} coordinates where {expected} are expected")
 
 
-def _dense(vector: Dense) -> memoryview:
-    _demand_finite(vector.values)
-    return _little(_array(vector.values))
+def _dense_body(vector: Dense) -> memoryview:
+    _require_finite(vector.values)
+    return _little_endian(_array(vector.values))
 
 
-def _codes(vector: Codes) -> tuple[Kind, bytes]:
+def _codes_body(vector: Codes) -> tuple[Kind, bytes]:
     """Return kind and body of codes: drawn ones as such, others in the kind that is shorter."""
-    _demand_width(vector.bits)
-    demand(vector.dimension > 0 and vector.bucket > 0, "codes without coordinates or buckets")
+    _require_width(vector.bits)
+    require(vector.dimension > 0 and vector.bucket > 0, "codes without coordinates or buckets")
     low, step = _array(vector.low), _array(vector.step)
-    _demand_grid(low, step, vector.dimension, vector.bucket, vector.bits)
-    codes = _array(_narrowed(vector))
+    _require_grid(low, step, vector.dimension, vector.bucket, vector.bits)
+    codes = _array(_narrow_codes(vector))
     try:
-        if vector.lots is not None:
-            return Kind.DRAWN, _drawn(codes, vector, vector.lots)
+        if vector.dither_seed is not None:
+            return Kind.DITHERED, _dithered_body(codes, vector, vector.dither_seed)
         kind, body = Kind.CODED, coder.encode(codes, vector.bits)
     except ValueError as problem:
         raise WireError(str(problem)) from None
     if len(body) >= packed_size(vector.dimension, vector.bits):
         kind, body = Kind.FIXED, coder.pack(codes, vector.bits)
-    return kind, b"".join((_little(low), _little(step), body))
+    return kind, b"".join((_little_endian(low), _little_endian(step), body))
 
 
-def _drawn(codes: NDArray[Any], vector: Codes, seed: int) -> bytes:
+def _dithered_body(codes: NDArray[Any], vector: Codes, seed: int) -> bytes:
     """Return the body of codes whose grid follows from its step, and their places from lots."""
-    demand(0 <= seed < 2**32, "codes are drawn by a seed that is no number of 32 bits")
-    demand(vector.bits >= 2 and len(vector.step) == 1, "drawn codes need two bits and one grid")
-    centred = bool(vector.low == _lowest(vector.step, vector.bits))
-    demand(centred, "the middle of the grid of drawn codes is not zero")
+    require(0 <= seed < 2**32, "codes are drawn by a seed that is no number of 32 bits")
+    require(vector.bits >= 2 and len(vector.step) == 1, "dithered codes need two bits and one grid")
+    centred = bool(vector.low == _centered_low(vector.step, vector.bits))
+    require(centred, "the middle of the grid of dithered codes is not zero")
     body = coder.encode_drawn(codes, vector.bits, seed)
-    return b"".join((_little(_array(vector.step)), seed.to_bytes(_SEED, "little"), body))
+    return b"".join(
+        (_little_endian(_array(vector.step)), seed.to_bytes(_SEED_BYTES, "little"), body)
+    )
 
 
-def _lowest(step: Vector, bits: int) -> Vector:
+def _centered_low(step: Vector, bits: int) -> Vector:
     """Return where a grid begins on which the code 2**(bits - 1) - 1 is exactly zero."""
     centre: int = 2 ** (bits - 1) - 1
     return -(step * centre)
 
 
-def _narrowed(vector: Codes) -> torch.Tensor:
+def _narrow_codes(vector: Codes) -> torch.Tensor:
     """Return the codes in the smallest type that holds their width."""
     dtype = code_dtype(vector.bits)
     if vector.codes.dtype == dtype:
         return vector.codes
     codes = vector.codes.to(dtype)
-    demand(bool((codes == vector.codes).all()), f"codes do not fit {vector.bits} bits")
+    require(bool((codes == vector.codes).all()), f"codes do not fit {vector.bits} bits")
     return codes
 
 
 def _decode_empty(frame: Frame, device: torch.device | str) -> None:
     described = frame.bits, frame.dimension, frame.bucket, frame.flags & Flag.DOUBLE, frame.body
-    demand(not any(described), "frame without a vector describes one")
+    require(not any(described), "frame without a vector describes one")
 
 
 def _decode_dense(frame: Frame, device: torch.device | str) -> Dense:
     width = _float_width(frame)
-    demand(frame.bits == 8 * width, f"dense frame claims {frame.bits} bits a coordinate")
-    demand(frame.bucket == 0, "dense frame claims buckets")
-    _demand_size(frame, frame.dimension * width)
-    values = _host(frame.dimension, torch.float64 if width == 8 else torch.float32, device)
+    require(frame.bits == 8 * width, f"dense frame claims {frame.bits} bits a coordinate")
+    require(frame.bucket == 0, "dense frame claims buckets")
+    _require_size(frame, frame.dimension * width)
+    values = _host_tensor(frame.dimension, torch.float64 if width == 8 else torch.float32, device)
     np.copyto(values.numpy(), np.frombuffer(frame.body, f"<f{width}", frame.dimension))
     values = values.to(device, non_blocking=True)
-    _demand_finite(values)
+    _require_finite(values)
     return Dense(values)
 
 
-def _decode_drawn(frame: Frame, device: torch.device | str) -> Codes:
+def _decode_dithered(frame: Frame, device: torch.device | str) -> Codes:
     count, bits, start = frame.dimension, frame.bits, _float_width(frame)
-    _demand_width(bits)
-    demand(bits >= 2 and count > 0 and not frame.bucket, "drawn codes need two bits and one grid")
-    demand(frame.body_bytes >= start + _SEED, "grid or seed of the drawn codes is cut short")
-    step = torch.from_numpy(_floats(frame, 1))
-    low = _lowest(step, bits)
-    _demand_grid(low.numpy(), step.numpy(), count, count, bits)
+    _require_width(bits)
+    require(
+        bits >= 2 and count > 0 and not frame.bucket, "dithered codes need two bits and one grid"
+    )
+    require(
+        frame.body_bytes >= start + _SEED_BYTES, "grid or seed of the dithered codes is cut short"
+    )
+    step = torch.from_numpy(_read_floats(frame, 1))
+    low = _centered_low(step, bits)
+    _require_grid(low.numpy(), step.numpy(), count, count, bits)
     body = memoryview(frame.body)[start:]
-    seed = int.from_bytes(body[:_SEED], "little")
-    codes = _host(count, code_dtype(bits), device)
+    seed = int.from_bytes(body[:_SEED_BYTES], "little")
+    codes = _host_tensor(count, code_dtype(bits), device)
     try:
-        coder.decode_drawn(body[_SEED:], codes.numpy(), bits, seed)
+        coder.decode_drawn(body[_SEED_BYTES:], codes.numpy(), bits, seed)
     except ValueError as problem:
         raise WireError(str(problem)) from None
     grid = low.to(device), step.to(device)
@@ -183,18 +192,18 @@ def _decode_drawn(frame: Frame, device: torch.device | str) -> Codes:
 
 def _decode_codes(frame: Frame, device: torch.device | str) -> Codes:
     count, bits = frame.dimension, frame.bits
-    _demand_width(bits)
+    _require_width(bits)
     if frame.bucket >= count:
         raise WireError(f"buckets of {frame.bucket} for {count} coordinates")
     bucket = frame.bucket or count
     grids, width = -(-count // bucket), _float_width(frame)
     if frame.kind is Kind.FIXED:
-        _demand_size(frame, 2 * grids * width + packed_size(count, bits))
-    demand(frame.body_bytes >= 2 * grids * width, "grids of the codes are cut short")
-    both = _floats(frame, 2 * grids)
+        _require_size(frame, 2 * grids * width + packed_size(count, bits))
+    require(frame.body_bytes >= 2 * grids * width, "grids of the codes are cut short")
+    both = _read_floats(frame, 2 * grids)
     low, step = both[:grids], both[grids:]
-    _demand_grid(low, step, count, bucket, bits)
-    codes = _host(count, code_dtype(bits), device)
+    _require_grid(low, step, count, bucket, bits)
+    codes = _host_tensor(count, code_dtype(bits), device)
     read = coder.decode if frame.kind is Kind.CODED else coder.unpack
     try:
         read(memoryview(frame.body)[2 * grids * width :], codes.numpy(), bits)
@@ -209,7 +218,7 @@ _DECODERS = {
     Kind.DENSE: _decode_dense,
     Kind.FIXED: _decode_codes,
     Kind.CODED: _decode_codes,
-    Kind.DRAWN: _decode_drawn,
+    Kind.DITHERED: _decode_dithered,
 }
 
 
@@ -220,23 +229,23 @@ def packed_size(count: int, bits: int) -> int:
 
 def _array(values: torch.Tensor) -> NDArray[Any]:
     if values.is_cuda:
-        values = _host(values.numel(), values.dtype, values.device).copy_(values)
+        values = _host_tensor(values.numel(), values.dtype, values.device).copy_(values)
     if values.requires_grad or not values.is_contiguous():
         values = values.detach().contiguous()
     return values.numpy()
 
 
-def _host(count: int, dtype: torch.dtype, device: torch.device | str) -> torch.Tensor:
+def _host_tensor(count: int, dtype: torch.dtype, device: torch.device | str) -> torch.Tensor:
     """Return memory of the host; for a GPU pinned, which copies faster and torch uses again."""
     pinned = device != "cpu" and torch.device(device).type == "cuda"
     return torch.empty(count, dtype=dtype, pin_memory=pinned)
 
 
-def _little(array: NDArray[Any]) -> memoryview:
+def _little_endian(array: NDArray[Any]) -> memoryview:
     return (array if sys.byteorder == "little" else array.byteswap()).data.cast("B")
 
 
-def _demand_width(bits: int) -> None:
+def _require_width(bits: int) -> None:
     if not 1 <= bits <= MAX_BITS:
         raise WireError(f"codes of {bits} bits; 1 to 32 are allowed")
 
@@ -245,13 +254,13 @@ def _float_width(frame: Frame) -> int:
     return 8 if frame.flags & Flag.DOUBLE else 4
 
 
-def _floats(frame: Frame, count: int) -> NDArray[Any]:
+def _read_floats(frame: Frame, count: int) -> NDArray[Any]:
     """Return a copy of the first floats of a body."""
     array = np.frombuffer(frame.body, np.float64 if _float_width(frame) == 8 else np.float32, count)
     return array.copy() if sys.byteorder == "little" else array.byteswap()
 
 
-def _demand_size(frame: Frame, expected: int) -> None:
+def _require_size(frame: Frame, expected: int) -> None:
     if frame.body_bytes != expected:
         raise WireError(
             f"body of {frame.body_bytes} bytes where {frame.dimension} coordinates of {frame.bits} "
@@ -259,18 +268,20 @@ def _demand_size(frame: Frame, expected: int) -> None:
         )
 
 
-def _demand_finite(values: Vector) -> None:
-    demand(bool(torch.isfinite(values).all()), "vector holds NaN or infinite numbers")
+def _require_finite(values: Vector) -> None:
+    require(bool(torch.isfinite(values).all()), "vector holds NaN or infinite numbers")
 
 
-def _demand_grid(low: NDArray[Any], step: NDArray[Any], count: int, bucket: int, bits: int) -> None:
+def _require_grid(
+    low: NDArray[Any], step: NDArray[Any], count: int, bucket: int, bits: int
+) -> None:
     """Every code of the grid must stand for a finite number."""
     grids = -(-count // bucket)
     if not len(low) == len(step) == grids:
         raise WireError(f"not one grid a bucket ({grids})")
-    if grids == 1 and step[0] >= 0 and abs(float(low[0])) + float(step[0]) * 2.0**bits < SAFE:
+    if grids == 1 and step[0] >= 0 and abs(float(low[0])) + float(step[0]) * 2.0**bits < SAFE_LIMIT:
         return  # what nearly every frame is, seen without arrays
     with np.errstate(over="ignore", invalid="ignore"):
         top = low + step * (2.0**bits - 1)
     sound = np.isfinite(low) & np.isfinite(top) & (step >= 0)
-    demand(bool(sound.all()), "grid of the codes is not finite or runs backwards")
+    require(bool(sound.all()), "grid of the codes is not finite or runs backwards")

@@ -11,7 +11,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 AUTHORITY_DAYS = 3650
 SERVER_DAYS = 397
-CLOCKS_DIFFER = datetime.timedelta(days=1)
+CLOCK_SKEW = datetime.timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Certificate:
 
     certificate: bytes
     key: bytes
-    until: datetime.date
+    expires_on: datetime.date
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,10 @@ def make_authority() -> Certificate:
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(key_cert_sign=True, crl_sign=True), critical=True)
     )
-    return _signed(builder, key, key)
+    return _sign(builder, key, key)
 
 
-def issue_server(authority: Certificate, hosts: tuple[str, ...]) -> Certificate:
+def issue_server_certificate(authority: Certificate, hosts: tuple[str, ...]) -> Certificate:
     """Return a certificate for a server that is reached by these names and addresses."""
     root = x509.load_pem_x509_certificate(authority.certificate)
     root_key = serialization.load_pem_private_key(authority.key, password=None)
@@ -59,13 +59,13 @@ def issue_server(authority: Certificate, hosts: tuple[str, ...]) -> Certificate:
         .add_extension(x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False)
         .add_extension(known, critical=False)
     )
-    return _signed(builder, key, root_key)
+    return _sign(builder, key, root_key)
 
 
 def read_certificate(certificate: bytes, key: bytes) -> Certificate:
     """Return a certificate that was saved."""
-    until = x509.load_pem_x509_certificate(certificate).not_valid_after_utc.date()
-    return Certificate(certificate, key, until)
+    expires_on = x509.load_pem_x509_certificate(certificate).not_valid_after_utc.date()
+    return Certificate(certificate, key, expires_on)
 
 
 def make_key_pair() -> KeyPair:
@@ -108,7 +108,7 @@ def _builder(
         .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - CLOCKS_DIFFER)
+        .not_valid_before(now - CLOCK_SKEW)
         .not_valid_after(now + datetime.timedelta(days=days))
         .add_extension(identifier, critical=False)
     )
@@ -122,7 +122,7 @@ def _usage(**allowed: bool) -> x509.KeyUsage:
     return x509.KeyUsage(**{name: allowed.get(name, False) for name in names})
 
 
-def _signed(
+def _sign(
     builder: x509.CertificateBuilder,
     key: ec.EllipticCurvePrivateKey,
     signer: ec.EllipticCurvePrivateKey,

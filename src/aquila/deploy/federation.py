@@ -14,15 +14,15 @@ from pathlib import Path
 
 from aquila.deploy.certificates import (
     Certificate,
-    issue_server,
+    issue_server_certificate,
     make_authority,
     make_key_pair,
     read_certificate,
 )
-from aquila.deploy.plan import PLAN, Plan, load_plan, plan_bytes
-from aquila.deploy.texts import connection, environment, filled
+from aquila.deploy.plan import PLAN_FILE, Plan, load_plan, plan_bytes
+from aquila.deploy.templates import environment_file, fill_template, flower_config
 
-_OURS = re.compile(rf"ca|server|device-\d+|{re.escape(PLAN)}")
+_FEDERATION_FILES = re.compile(rf"ca|server|device-\d+|{re.escape(PLAN_FILE)}")
 
 
 def create(folder: Path, plan: Plan, overwrite: bool = False) -> Certificate | None:
@@ -30,7 +30,7 @@ def create(folder: Path, plan: Plan, overwrite: bool = False) -> Certificate | N
     folder = folder.absolute()
     _clear(folder, overwrite)
     _make_folder(folder)
-    _write(folder / PLAN, plan_bytes(plan))
+    _write(folder / PLAN_FILE, plan_bytes(plan))
     _make_folder(folder / "server", "keys", "flwr")
     certificate = None if plan.insecure else _certify(folder, plan)
     _write_server(folder / "server", plan)
@@ -48,7 +48,7 @@ def renew(folder: Path) -> Certificate:
     return _issue(folder, read_certificate(*(path.read_bytes() for path in authority)), plan)
 
 
-def renew_device(folder: Path, device: int) -> bool:
+def rekey_device(folder: Path, device: int) -> bool:
     """Give a device a new key, or add the next device; return whether it is a new one."""
     plan = load_plan(folder)
     if not 0 <= device <= plan.devices:
@@ -61,7 +61,7 @@ def renew_device(folder: Path, device: int) -> bool:
     added = device == plan.devices
     if added:
         _write_device(folder, plan, device)
-        _write(folder / PLAN, plan_bytes(replace(plan, devices=device + 1)))
+        _write(folder / PLAN_FILE, plan_bytes(replace(plan, devices=device + 1)))
     else:
         _write_key(folder, device)
     return added
@@ -72,7 +72,7 @@ def _clear(folder: Path, overwrite: bool) -> None:
     inside = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
     if inside and not overwrite:
         raise ValueError(f"{folder} is not empty; --overwrite throws away the federation in it")
-    if foreign := [name for name in inside if not _OURS.fullmatch(name)]:
+    if foreign := [name for name in inside if not _FEDERATION_FILES.fullmatch(name)]:
         raise ValueError(f"{folder} holds {foreign[0]}, which is not part of a federation")
     for name in inside:
         path = folder / name
@@ -89,7 +89,7 @@ def _certify(folder: Path, plan: Plan) -> Certificate:
 
 
 def _issue(folder: Path, authority: Certificate, plan: Plan) -> Certificate:
-    certificate = issue_server(authority, plan.certified)
+    certificate = issue_server_certificate(authority, plan.certificate_hosts)
     _write(folder / "server" / "server.key", certificate.key)
     _write(folder / "server" / "server.crt", certificate.certificate)
     return certificate
@@ -101,11 +101,11 @@ def _write_server(folder: Path, plan: Plan) -> None:
         "AQUILA_PORT": plan.port,
         "AQUILA_SUPERLINK_PORT": plan.superlink_port,
     }
-    _write(folder / "environment", environment(plan, settings))
-    _write(folder / "flwr" / "config.toml", connection(plan, folder / "ca.crt"))
-    _write(folder / "start.sh", filled("server.sh", plan), 0o700)
-    _write(folder / "register.sh", filled("register.sh", plan), 0o700)
-    _write(folder / "aquila-server.service", filled("aquila-server.service", plan))
+    _write(folder / "environment", environment_file(plan, settings))
+    _write(folder / "flwr" / "config.toml", flower_config(plan, folder / "ca.crt"))
+    _write(folder / "start.sh", fill_template("server.sh", plan), 0o700)
+    _write(folder / "register.sh", fill_template("register.sh", plan), 0o700)
+    _write(folder / "aquila-server.service", fill_template("aquila-server.service", plan))
 
 
 def _write_device(federation: Path, plan: Plan, device: int) -> None:
@@ -119,9 +119,9 @@ def _write_device(federation: Path, plan: Plan, device: int) -> None:
         "AQUILA_SERVER": plan.server,
         "AQUILA_RUNTIME_PORT": plan.runtime_port(device),
     }
-    _write(folder / "environment", environment(plan, settings))
-    _write(folder / "start.sh", filled("device.sh", plan), 0o700)
-    _write(folder / "aquila-device@.service", filled("aquila-device@.service", plan))
+    _write(folder / "environment", environment_file(plan, settings))
+    _write(folder / "start.sh", fill_template("device.sh", plan), 0o700)
+    _write(folder / "aquila-device@.service", fill_template("aquila-device@.service", plan))
 
 
 def _write_key(federation: Path, device: int) -> None:
@@ -140,6 +140,6 @@ def _make_folder(folder: Path, *inner: str) -> None:
 def _write(path: Path, content: bytes, mode: int = 0o600) -> None:
     """Write a file that was never readable by others, not even while it was written."""
     path.unlink(missing_ok=True)
-    number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with os.fdopen(number, "wb") as file:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with os.fdopen(descriptor, "wb") as file:
         file.write(content)

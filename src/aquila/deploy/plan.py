@@ -9,9 +9,9 @@ from pathlib import Path
 LOOPBACK = ("127.0.0.1", "localhost")
 """Hosts that are in every certificate: the server's parts reach each other by them."""
 
-EVERYWHERE = "0.0.0.0"  # nosec B104
-MOST_DEVICES = 10_000
-PLAN = "federation.json"
+ANY_ADDRESS = "0.0.0.0"  # nosec B104
+MAX_DEVICES = 10_000
+PLAN_FILE = "federation.json"
 _LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 _NAME = re.compile(rf"(?=.{{1,253}}$)({_LABEL}\.)*(?=[a-z]){_LABEL}")
 
@@ -26,9 +26,9 @@ class Plan:
     insecure: bool = False
 
     def __post_init__(self) -> None:
-        if not 1 <= self.devices <= MOST_DEVICES:
-            raise ValueError(f"devices must be from 1 to {MOST_DEVICES}, not {self.devices}")
-        last = 2**16 - 1 - MOST_DEVICES - 2
+        if not 1 <= self.devices <= MAX_DEVICES:
+            raise ValueError(f"devices must be from 1 to {MAX_DEVICES}, not {self.devices}")
+        last = 2**16 - 1 - MAX_DEVICES - 2
         if not 1 <= self.port <= last:
             raise ValueError(f"port must be from 1 to {last}, not {self.port}")
         for host in self.hosts:
@@ -38,7 +38,7 @@ class Plan:
                 )
 
     @property
-    def certified(self) -> tuple[str, ...]:
+    def certificate_hosts(self) -> tuple[str, ...]:
         """All hosts that the server's certificate is for."""
         return tuple(dict.fromkeys((*self.hosts, *LOOPBACK)))
 
@@ -53,7 +53,7 @@ class Plan:
         """The address that the server listens on: all, unless it is for this machine alone."""
         if all(map(_is_loopback, self.hosts)):
             return "127.0.0.1" if self.hosts[0] != "::1" else "::1"
-        return "::" if any(":" in host for host in self.hosts) else EVERYWHERE
+        return "::" if any(":" in host for host in self.hosts) else ANY_ADDRESS
 
     @property
     def superlink_port(self) -> int:
@@ -73,12 +73,12 @@ def plan_bytes(plan: Plan) -> bytes:
 def load_plan(folder: Path) -> Plan:
     """Return the plan of the federation in a folder."""
     try:
-        saved = json.loads((folder / PLAN).read_text())
+        saved = json.loads((folder / PLAN_FILE).read_text())
         return Plan(**{**saved, "hosts": tuple(saved["hosts"])})
     except FileNotFoundError:
         raise ValueError(f"{folder} holds no federation; aquila deploy init makes one") from None
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{folder / PLAN} does not describe a federation: {error}") from None
+        raise ValueError(f"{folder / PLAN_FILE} does not describe a federation: {error}") from None
 
 
 def _is_address(host: str) -> bool:

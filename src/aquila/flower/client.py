@@ -15,25 +15,25 @@ from aquila.core.method import Method, Shard
 from aquila.core.packet import WireError
 from aquila.core.vector import Vector
 from aquila.core.wire import unpack
-from aquila.flower.disk import answer, default_folder
-from aquila.flower.transport import PROBLEM, Value, content_of, frame_of, one_line, word
+from aquila.flower.device_files import answer_from_disk, default_state_folder
+from aquila.flower.transport import PROBLEM, Value, config_value, content_of, frame_of, one_line
 from aquila.runtime.session import DeviceSession, Order
 from aquila.sim.oracle import Device, as_shard
 
 ACTION = "aquila"
-NUMBERS = ("partition-id", "device")
+NUMBER_KEYS = ("partition-id", "device")
 
 MakeDevice = Callable[[DeviceId, Context], Device]
 """(number of the device, Flower's context) -> its data: a shard, an oracle or a function"""
 
-MethodFor = Callable[[Context], Method]
+MakeMethod = Callable[[Context], Method]
 
 LOG = getLogger("flwr.aquila")
 _SHARDS: dict[tuple[str, DeviceId], Shard] = {}
 
 
 def client_app(
-    method: Method | MethodFor,
+    method: Method | MakeMethod,
     make_device: MakeDevice,
     *,
     state_folder: Path | str | None = None,
@@ -46,17 +46,17 @@ def client_app(
     messages the device's state lives in `state_folder` (default: below the user's state folder).
     On one thread a device computes the same bits everywhere; more `threads` may be faster.
     """
-    folder = default_folder() if state_folder is None else Path(state_folder)
-    side = DeviceSide(method, make_device, folder.absolute(), threads)
+    folder = default_state_folder() if state_folder is None else Path(state_folder)
+    handlers = DeviceHandlers(method, make_device, folder.absolute(), threads)
     app = ClientApp()
-    app.query(ACTION)(side.hello)
-    app.train(ACTION)(side.turn)
+    app.query(ACTION)(handlers.hello)
+    app.train(ACTION)(handlers.turn)
     return app
 
 
 def device_number(context: Context) -> DeviceId:
     """Return the number of the device that a node was started as."""
-    for name in NUMBERS:
+    for name in NUMBER_KEYS:
         number = context.node_config.get(name)
         if type(number) is int and number >= 0:
             return number
@@ -67,10 +67,10 @@ def device_number(context: Context) -> DeviceId:
 
 
 @dataclass(frozen=True)
-class DeviceSide:
+class DeviceHandlers:
     """What a device does with the messages of the server."""
 
-    method: Method | MethodFor
+    method: Method | MakeMethod
     make_device: MakeDevice
     folder: Path
     threads: int
@@ -84,23 +84,23 @@ class DeviceSide:
         return _reply(message, lambda: self._answer(message.content, context))
 
     def _introduce(self, content: RecordDict, context: Context) -> RecordDict:
-        asked, own = word(content, "method", str), repr(self._method(context))
+        asked, own = config_value(content, "method", str), repr(self._method(context))
         if asked != own:
             raise WireError(f"the server runs {asked}, this device {own}")
         return content_of({"device": device_number(context)}, {})
 
     def _answer(self, content: RecordDict, context: Context) -> RecordDict:
         torch.set_num_threads(self.threads)
-        run, device = word(content, "run", str), device_number(context)
-        order = Order(frame_of(content, "m"), frame_of(content, "w"))
+        run, device = config_value(content, "run", str), device_number(context)
+        order = Order(frame_of(content, "m"), frame_of(content, "c"))
         session = DeviceSession(
             self._method(context),
             device,
             self._shard(run, device, context),
-            _like_the_model_of(order),
-            word(content, "seed", int),
+            _template_of(order),
+            config_value(content, "seed", int),
         )
-        frame = answer(session, order, self.folder, run)
+        frame = answer_from_disk(session, order, self.folder, run)
         return content_of(_notes(session.notes), {"f": frame})
 
     def _method(self, context: Context) -> Method:
@@ -121,9 +121,9 @@ def _reply(message: Message, answer: Callable[[], RecordDict]) -> Message:
     try:
         content = answer()
     except Exception as error:
-        speaks = isinstance(error, ArithmeticError | OSError | TypeError | ValueError)
-        LOG.error("%s", error, exc_info=not (speaks and _raised_here(error)))
-        problem = error if speaks else f"{type(error).__name__}: {error}"
+        expected = isinstance(error, ArithmeticError | OSError | TypeError | ValueError)
+        LOG.error("%s", error, exc_info=not (expected and _raised_here(error)))
+        problem = error if expected else f"{type(error).__name__}: {error}"
         content = content_of({PROBLEM: one_line(problem)}, {})
     return Message(content, reply_to=message)
 
@@ -134,7 +134,7 @@ def _raised_here(error: Exception) -> bool:
     return str(frame.f_globals.get("__name__")).startswith("aquila.")
 
 
-def _like_the_model_of(order: Order) -> Vector:
+def _template_of(order: Order) -> Vector:
     """Return a vector of the model's length and type; it may be the model or a difference."""
     vector = unpack(order.model).vector
     if vector is None:

@@ -21,11 +21,11 @@ HOST = "127.0.0.1"
 CONNECTION = "loopback"
 START_SECONDS = 60.0
 STOP_SECONDS = 10.0
-LAST_LINES = 15
-MARK = "AQUILA_FEDERATION"
+QUOTED_LINES = 15
+FEDERATION_VARIABLE = "AQUILA_FEDERATION"
 """Environment variable that tells the processes of one deployment from all others."""
 
-QUIET = {
+OFFLINE_SETTINGS = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
@@ -36,7 +36,7 @@ QUIET = {
 
 
 class FederationError(RuntimeError):
-    """A part of the deployment that did not start, ended by itself, or took too long."""
+    """A process of the deployment that did not start, ended by itself, or took too long."""
 
 
 @dataclass
@@ -68,26 +68,26 @@ class Process:
 
     def last_lines(self) -> str:
         """Return the end of its log."""
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-LAST_LINES:])
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-QUOTED_LINES:])
 
 
 @dataclass
 class Federation:
-    """A running deployment; files of its parts are in `folder`."""
+    """A running deployment; files of its processes are in `folder`."""
 
     folder: Path
     port: int
     environment: Mapping[str, str]
-    parts: dict[str, Process] = field(default_factory=dict)
+    processes: dict[str, Process] = field(default_factory=dict)
 
     @property
     def superlink(self) -> Process:
         """The server of Flower."""
-        return self.parts["superlink"]
+        return self.processes["superlink"]
 
     def node(self, device: int) -> Process:
         """Return the SuperNode of a device."""
-        return self.parts[f"supernode-{device}"]
+        return self.processes[f"supernode-{device}"]
 
     def start_superlink(self) -> None:
         """Start, or start again, the SuperLink; it knows the nodes that it knew before."""
@@ -108,52 +108,54 @@ class Federation:
         self._start(f"supernode-{device}", command.split(), port)
 
     def _start(self, name: str, command: Sequence[str], port: int) -> None:
-        part = start(name, command, self.folder, self.environment)
-        self.parts[name] = part
-        wait_until(lambda: _listens(port), part, START_SECONDS)
+        process = start_process(name, command, self.folder, self.environment)
+        self.processes[name] = process
+        wait_until(lambda: _is_listening(port), process, START_SECONDS)
 
     def run(
         self,
         app: Path,
         config: Mapping[str, object],
         seconds: float,
-        show: Callable[[str], None] | None = None,
+        on_output: Callable[[str], None] | None = None,
     ) -> str:
         """Run a Flower app to its end, within so many seconds; return what it printed.
 
-        `show`, if given, is called with every piece of that as it comes.
+        `on_output`, if given, is called with every piece of that as it comes.
         """
         pairs = " ".join(f"{name}={_toml(value)}" for name, value in config.items())
         command = ["flwr", "run", str(app), CONNECTION, "--stream"]
         name = f"run-{len(list(self.folder.glob('run-*.log')))}"
-        run = start(name, [*command, *(["-c", pairs] if pairs else [])], self.folder,
+        run = start_process(name, [*command, *(["-c", pairs] if pairs else [])], self.folder,
                     self.environment)  # fmt: skip
         printed = ""
 
-        def followed_to_its_end() -> bool:
+        def output_is_complete() -> bool:
             nonlocal printed
             ended = run.ended  # asked first, so that nothing is missed
             text = run.log.read_text(errors="replace")
-            if show is not None:
-                show(text[len(printed) :])
+            if on_output is not None:
+                on_output(text[len(printed) :])
             printed = text
             return ended
 
         try:
-            wait_until(followed_to_its_end, run, seconds)
+            wait_until(output_is_complete, run, seconds)
         finally:
             run.stop()
         return printed
 
     def stop(self) -> None:
-        """Stop every part, the nodes first."""
-        parts = list(reversed(self.parts.values()))
-        for part in parts:
-            part.signal(signal.SIGTERM)
-        for part in parts:
-            part.stop()
+        """Stop every process, the nodes first."""
+        processes = list(reversed(self.processes.values()))
+        for process in processes:
+            process.signal(signal.SIGTERM)
+        for process in processes:
+            process.stop()
         end = time.monotonic() + STOP_SECONDS
-        while (left := strays(self.environment[MARK])) and time.monotonic() < end:
+        while (
+            left := leftover_processes(self.environment[FEDERATION_VARIABLE])
+        ) and time.monotonic() < end:
             for number in left:
                 _signal(os.kill, number, signal.SIGKILL)
             time.sleep(0.1)
@@ -168,25 +170,25 @@ def federation(devices: int, folder: Path) -> Iterator[Federation]:
     folder = folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
     port = free_port()
-    made = Federation(folder, port, _environment(folder, port))
-    with _signals(_leave):
+    running = Federation(folder, port, _environment(folder, port))
+    with _handle_signals(_exit_on_signal):
         try:
-            made.start_superlink()
+            running.start_superlink()
             for device in range(devices):
-                made.start_node(device)
-            yield made
+                running.start_node(device)
+            yield running
         finally:
-            with _signals(signal.SIG_IGN):  # nobody interrupts the stopping
-                made.stop()
+            with _handle_signals(signal.SIG_IGN):  # nobody interrupts the stopping
+                running.stop()
 
 
 @contextmanager
-def _signals(answer: Any) -> Iterator[None]:
+def _handle_signals(handler: Any) -> Iterator[None]:
     """Answer the signals that ask a program to end in this way, where they can be answered."""
-    asking = [signal.SIGTERM, signal.SIGHUP, signal.SIGINT]
+    signals = [signal.SIGTERM, signal.SIGHUP, signal.SIGINT]
     if threading.current_thread() is not threading.main_thread():
-        asking = []
-    before = {number: signal.signal(number, answer) for number in asking}
+        signals = []
+    before = {number: signal.signal(number, handler) for number in signals}
     try:
         yield
     finally:
@@ -194,14 +196,16 @@ def _signals(answer: Any) -> Iterator[None]:
             signal.signal(number, earlier)
 
 
-def _leave(number: int, _: object) -> None:
+def _exit_on_signal(number: int, _: object) -> None:
     """End the program by an exception, so that all it has started is stopped."""
     if number == signal.SIGINT:
         raise KeyboardInterrupt
     raise SystemExit(128 + number)
 
 
-def start(name: str, command: Sequence[str], folder: Path, env: Mapping[str, str]) -> Process:
+def start_process(
+    name: str, command: Sequence[str], folder: Path, env: Mapping[str, str]
+) -> Process:
     """Start a command that writes to NAME.log in the folder, after what is there already."""
     path = folder / f"{name}.log"
     with path.open("ab") as log:
@@ -225,16 +229,16 @@ def wait_until(condition: Callable[[], bool], process: Process, seconds: float) 
         time.sleep(0.1)
 
 
-def strays(name: str) -> list[int]:
+def leftover_processes(name: str) -> list[int]:
     """Return the processes of a deployment, known by its random name in their environment.
 
-    Flower starts some of its parts in sessions of their own, where no signal to a group finds them.
+    Flower starts some of them in sessions of their own, where no signal to a group finds them.
     """
-    mark = f"\0{MARK}={name}\0".encode()
+    marker = f"\0{FEDERATION_VARIABLE}={name}\0".encode()
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            if mark in b"\0" + (folder / "environ").read_bytes():
+            if marker in b"\0" + (folder / "environ").read_bytes():
                 found.append(int(folder.name))
     return found
 
@@ -252,7 +256,7 @@ def _signal(send: Callable[[int, int], None], target: int, number: int) -> None:
         send(target, number)
 
 
-def _listens(port: int) -> bool:
+def _is_listening(port: int) -> bool:
     with socket.socket() as probe:
         probe.settimeout(1)
         return probe.connect_ex((HOST, port)) == 0
@@ -265,10 +269,10 @@ def _environment(folder: Path, port: int) -> dict[str, str]:
         f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\n'
         f'address = "{HOST}:{port}"\ninsecure = true\n'
     )
-    programs = str(Path(sys.executable).parent)  # Flower starts its parts by name
+    programs = str(Path(sys.executable).parent)  # Flower starts its processes by name
     path = os.pathsep.join([programs, os.environ.get("PATH", "")])
     own = {"FLWR_HOME": str(home), "XDG_STATE_HOME": str(home.parent / "state"), "PATH": path}
-    return {**os.environ, **QUIET, **own, MARK: secrets.token_hex(8)}
+    return {**os.environ, **OFFLINE_SETTINGS, **own, FEDERATION_VARIABLE: secrets.token_hex(8)}
 
 
 def _toml(value: object) -> str:

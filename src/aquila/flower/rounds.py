@@ -10,83 +10,83 @@ from flwr.serverapp import Grid
 
 from aquila.core.fleet import DeviceId
 from aquila.core.packet import WireError
-from aquila.flower.patience import patience
-from aquila.flower.roster import NodeId
+from aquila.flower.backoff import backoff
+from aquila.flower.registry import NodeId
 from aquila.flower.transport import (
     PROBLEM,
     Overhead,
+    config_of,
+    config_value,
     content_of,
     frame_of,
-    longest_frame,
+    max_frame_bytes,
     one_line,
     overhead_of,
-    word,
-    words_of,
 )
-from aquila.runtime.ledger import Ledger, cost_of
 from aquila.runtime.session import Order, ServerSession
-from aquila.sim.records import Happened
+from aquila.runtime.traffic import Traffic, cost_of
+from aquila.sim.records import RoundOutcome
 
-TURN = "train.aquila"
-MOST_NOTES = 16
+TURN_MESSAGE = "train.aquila"
+MAX_NOTES = 16
 LOG = getLogger("flwr.aquila")
 
 
 @dataclass
-class Round:
+class RoundState:
     """What is known of a round: costs, what devices noted, and what went wrong on them."""
 
     number: int
-    ledger: Ledger = field(default_factory=Ledger)
+    traffic: Traffic = field(default_factory=Traffic)
     notes: dict[DeviceId, dict[str, float]] = field(default_factory=dict)
     problems: dict[DeviceId, str] = field(default_factory=dict)
     uplink: Overhead = field(default_factory=Overhead)
     downlink: Overhead = field(default_factory=Overhead)
 
 
-def play(
+def run_round(
     grid: Grid,
     session: ServerSession,
-    seats: Mapping[DeviceId, NodeId],
-    words: Mapping[str, str | int],
+    nodes_by_device: Mapping[DeviceId, NodeId],
+    config: Mapping[str, str | int],
     seconds: float,
-) -> tuple[Round, Happened]:
-    """Play the open round with the devices that are there, for at most so many seconds."""
-    round = Round(session.round)
+) -> tuple[RoundState, RoundOutcome]:
+    """Run the open round with the devices that are there, for at most so many seconds."""
+    state = RoundState(session.round)
     orders = session.open_round()
     messages = {
-        device: _message(round, device, order, seats[device], words, seconds)
+        device: _order_message(state, device, order, nodes_by_device[device], config, seconds)
         for device, order in orders.items()
-        if device in seats
+        if device in nodes_by_device
     }
     for device, reply in _exchange(grid, messages, seconds):
         try:
-            _take(round, session, device, reply)
+            _receive(state, session, device, reply)
         except WireError as error:
-            LOG.warning("round %d: device %d: %s", round.number, device, one_line(error))
-    if messages and len(round.problems) == len(messages):
+            LOG.warning("round %d: device %d: %s", state.number, device, one_line(error))
+    if messages and len(state.problems) == len(messages):
         raise RuntimeError(
-            f"every device failed in round {round.number}: {next(iter(round.problems.values()))}"
+            f"every device failed in round {state.number}: {next(iter(state.problems.values()))}"
         )
     replies = session.close_round()
     levels = {d: r.vector.bits for d, r in replies.items() if r.vector is not None}
     refused = sum(reply.refused for reply in replies.values())
     skips, lost = len(replies) - len(levels) - refused, len(orders) - len(replies)
-    return round, Happened(round.ledger, levels, skips, lost, refused)
+    return state, RoundOutcome(state.traffic, levels, skips, lost, refused)
 
 
-def _message(
-    round: Round,
+def _order_message(
+    state: RoundState,
     device: DeviceId,
     order: Order,
     node: NodeId,
-    words: Mapping[str, str | int],
+    config: Mapping[str, str | int],
     seconds: float,
 ) -> Message:
-    content = content_of(words, {"m": order.model, "w": order.words})
-    message = Message(content, node, TURN, ttl=seconds, group_id=str(round.number))
-    round.ledger.count_down(device, cost_of(order.model) + cost_of(order.words))
-    round.downlink += overhead_of(message)
+    content = content_of(config, {"m": order.model, "c": order.control})
+    message = Message(content, node, TURN_MESSAGE, ttl=seconds, group_id=str(state.number))
+    state.traffic.add_downlink(device, cost_of(order.model) + cost_of(order.control))
+    state.downlink += overhead_of(message)
     return message
 
 
@@ -99,7 +99,7 @@ def _exchange(
         for number in grid.push_messages([message]):
             if number:
                 waiting[number] = device
-    for _ in patience(seconds):
+    for _ in backoff(seconds):
         for reply in grid.pull_messages(list(waiting)):
             found = waiting.pop(reply.metadata.reply_to_message_id, None)
             if found is not None:
@@ -110,26 +110,26 @@ def _exchange(
         LOG.warning("no reply of device %d within %g s", device, seconds)
 
 
-def _take(round: Round, session: ServerSession, device: DeviceId, reply: Message) -> None:
+def _receive(state: RoundState, session: ServerSession, device: DeviceId, reply: Message) -> None:
     """Hand the frame of a reply to the server; raise WireError if there is none that is sound."""
     if reply.has_error():
         raise WireError(f"no reply: {reply.error.reason}")
-    if PROBLEM in words_of(reply.content):
-        round.problems[device] = one_line(word(reply.content, PROBLEM, str))
-        raise WireError(round.problems[device])
-    frame = frame_of(reply.content, "f", longest_frame(session.fleet.dimension_of(device)))
+    if PROBLEM in config_of(reply.content):
+        state.problems[device] = one_line(config_value(reply.content, PROBLEM, str))
+        raise WireError(state.problems[device])
+    frame = frame_of(reply.content, "f", max_frame_bytes(session.fleet.dimension_of(device)))
     session.receive(device, frame)
-    round.ledger.count_up(device, cost_of(frame))
-    round.uplink += overhead_of(reply)
-    round.notes[device] = _notes(reply)
+    state.traffic.add_uplink(device, cost_of(frame))
+    state.uplink += overhead_of(reply)
+    state.notes[device] = _notes(reply)
 
 
 def _notes(reply: Message) -> dict[str, float]:
     """Return what a device noted beside its frame, as far as it makes sense."""
     notes = {
         name[2:]: value
-        for name, value in words_of(reply.content).items()
+        for name, value in config_of(reply.content).items()
         if name.startswith("n.") and isinstance(value, float) and math.isfinite(value)
     }
     sound = [name for name in notes if name.isidentifier() and len(name) <= 32]
-    return {name: notes[name] for name in sound[:MOST_NOTES]}
+    return {name: notes[name] for name in sound[:MAX_NOTES]}

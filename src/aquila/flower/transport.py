@@ -14,15 +14,15 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from aquila.core.packet import WireError
 
-WORDS = "a"
-FRAMES = "f"
+CONFIG_RECORD = "a"
+FRAMES_RECORD = "f"
 PROBLEM = "e"
 """Key of the sentence by which a device says what is wrong."""
 
-SMALL = 2**18
-"""Bytes of the largest frame that travels inside the record of words."""
+MAX_INLINE_BYTES = 2**18
+"""Bytes of the largest frame that travels inside the config record."""
 
-LONGEST_PROBLEM = 400
+MAX_PROBLEM_CHARS = 400
 
 Value = int | float | str | bytes
 
@@ -38,49 +38,49 @@ class Overhead:
         return Overhead(self.bytes + other.bytes, self.objects + other.objects)
 
 
-def content_of(words: Mapping[str, Value], frames: Mapping[str, bytes]) -> RecordDict:
-    """Return the content of a message that holds a few words and some frames."""
-    small = {name: frame for name, frame in frames.items() if len(frame) <= SMALL}
+def content_of(config: Mapping[str, Value], frames: Mapping[str, bytes]) -> RecordDict:
+    """Return the content of a message that holds a few values and some frames."""
+    small = {name: frame for name, frame in frames.items() if len(frame) <= MAX_INLINE_BYTES}
     large = {
         name: Array("uint8", (len(frame),), "aquila.frame", frame)
         for name, frame in frames.items()
         if name not in small
     }
-    content = RecordDict({WORDS: ConfigRecord({**words, **small})})
+    content = RecordDict({CONFIG_RECORD: ConfigRecord({**config, **small})})
     if large:
-        content[FRAMES] = ArrayRecord(large)
+        content[FRAMES_RECORD] = ArrayRecord(large)
     return content
 
 
-def words_of(content: RecordDict) -> ConfigRecord:
-    """Return the words of a message, or raise WireError."""
-    words = content.get(WORDS)
-    if not isinstance(words, ConfigRecord):
-        raise WireError("message without the record of words")
-    return words
+def config_of(content: RecordDict) -> ConfigRecord:
+    """Return the config record of a message, or raise WireError."""
+    config = content.get(CONFIG_RECORD)
+    if not isinstance(config, ConfigRecord):
+        raise WireError("message without the config record")
+    return config
 
 
-def word(content: RecordDict, name: str, kind: type[Any]) -> Any:
-    """Return one word of a message, which must be of the given type."""
-    value = words_of(content).get(name)
+def config_value(content: RecordDict, name: str, kind: type[Any]) -> Any:
+    """Return one config value of a message, which must be of the given type."""
+    value = config_of(content).get(name)
     if type(value) is not kind:
         raise WireError(f"message without the {kind.__name__} {name!r}")
     return value
 
 
-def frame_of(content: RecordDict, name: str, limit: int | None = None) -> bytes:
+def frame_of(content: RecordDict, name: str, max_bytes: int | None = None) -> bytes:
     """Return a frame of at most so many bytes, or raise WireError."""
-    arrays = content.get(FRAMES)
+    arrays = content.get(FRAMES_RECORD)
     if isinstance(arrays, ArrayRecord) and name in arrays:
         frame: bytes = arrays[name].data
     else:
-        frame = word(content, name, bytes)
-    if limit is not None and len(frame) > limit:
-        raise WireError(f"frame of {len(frame)} bytes where at most {limit} can be")
+        frame = config_value(content, name, bytes)
+    if max_bytes is not None and len(frame) > max_bytes:
+        raise WireError(f"frame of {len(frame)} bytes where at most {max_bytes} can be")
     return frame
 
 
-def longest_frame(dimension: int) -> int:
+def max_frame_bytes(dimension: int) -> int:
     """Return how long a frame of so many coordinates can be: a float64 grid and a code for each."""
     return 2**14 + 24 * dimension
 
@@ -89,7 +89,7 @@ def one_line(text: object) -> str:
     """Return a text of somebody else as one line of bounded length, safe to log."""
     line = " ".join(str(text).split())
     clean = "".join(c if c.isprintable() else "?" for c in line)
-    return clean if len(clean) <= LONGEST_PROBLEM else clean[: LONGEST_PROBLEM - 3] + "..."
+    return clean if len(clean) <= MAX_PROBLEM_CHARS else clean[: MAX_PROBLEM_CHARS - 3] + "..."
 
 
 def overhead_of(message: Message) -> Overhead:
@@ -98,18 +98,18 @@ def overhead_of(message: Message) -> Overhead:
     Arrays are measured with next to nothing in them, since Flower would hash every byte of them;
     that is right to a few bytes.
     """
-    words, arrays = words_of(message.content), message.content.get(FRAMES)
-    frame_bytes = sum(len(value) for value in words.values() if isinstance(value, bytes))
+    config, arrays = config_of(message.content), message.content.get(FRAMES_RECORD)
+    frame_bytes = sum(len(value) for value in config.values() if isinstance(value, bytes))
     twin = copy(message)
     if isinstance(arrays, ArrayRecord):
-        hollow = ArrayRecord({name: _hollow(array) for name, array in arrays.items()})
-        twin.content = RecordDict({WORDS: words, FRAMES: hollow})
-        frame_bytes += len(hollow)
+        without_data = ArrayRecord({name: _without_data(array) for name, array in arrays.items()})
+        twin.content = RecordDict({CONFIG_RECORD: config, FRAMES_RECORD: without_data})
+        frame_bytes += len(without_data)
     sizes = _sizes(twin)
     return Overhead(sum(sizes) - frame_bytes, len(sizes))
 
 
-def _hollow(array: Array) -> Array:
+def _without_data(array: Array) -> Array:
     return Array(array.dtype, array.shape, array.stype, b"\0")
 
 

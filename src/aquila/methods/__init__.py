@@ -1,12 +1,11 @@
 """All methods, one file each. A new one needs its file and its line here."""
 
 from aquila.core.method import Method
-from aquila.core.parameter import nearest
+from aquila.core.parameter import spelling_hint
 from aquila.methods.adaquantfl import adaquantfl, adaquantfl_levels
 from aquila.methods.aquila import aquila
-from aquila.methods.aquila_lots import aquila_lots
-from aquila.methods.aquila_zero import aquila_zero
-from aquila.methods.catalog import Entry
+from aquila.methods.aquila_dither import aquila_dither
+from aquila.methods.aquila_topk import aquila_topk
 from aquila.methods.diana import diana
 from aquila.methods.eden import eden
 from aquila.methods.ef21 import ef21
@@ -17,14 +16,15 @@ from aquila.methods.lag import lag
 from aquila.methods.laq import laq
 from aquila.methods.lena import lena, lena_tables
 from aquila.methods.marina import marina
+from aquila.methods.parts.factory import MethodFactory
 from aquila.methods.qsgd import qsgd
 
-METHODS: dict[str, Entry] = {
+METHODS: dict[str, MethodFactory] = {
     entry.name: entry
     for entry in (
         aquila,
-        aquila_zero,
-        aquila_lots,
+        aquila_topk,
+        aquila_dither,
         fedsgd,
         fedavg,
         qsgd,
@@ -46,5 +46,5 @@ METHODS: dict[str, Entry] = {
 def create(name: str, /, **parameters: object) -> Method:
     """Return a method by name; an unknown name or parameter raises ValueError that lists them."""
     if name not in METHODS:
-        raise ValueError(f"there is no method {name!r}{nearest(name, METHODS)}")
+        raise ValueError(f"there is no method {name!r}{spelling_hint(name, METHODS)}")
     return METHODS[name](**parameters)

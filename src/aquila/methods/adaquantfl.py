@@ -12,13 +12,13 @@ from typing import Annotated, Literal
 from aquila.core.method import Method, Oracle, Turn, Work, local_work, theta_of
 from aquila.core.packet import MAX_BITS, Codes, Dense, Packet
 from aquila.core.parameter import Bounds
-from aquila.core.quantize import Norm, dither, levels_of_width, width_of_levels
+from aquila.core.quantize import Norm, bits_for_levels, levels_for_bits, stochastic_round
 from aquila.core.random import Key
 from aquila.core.vector import Vector, error_ratio
-from aquila.methods.catalog import Alpha, WorkOption, entry
-from aquila.methods.mean import MeanServer, Nothing
+from aquila.methods.parts.factory import Alpha, WorkOption, method_factory
+from aquila.methods.parts.mean import MeanServer, NoState
+from aquila.methods.parts.schedule import ScheduledServer
 from aquila.methods.qsgd import BucketOption, NormOption
-from aquila.methods.schedule import ScheduledServer
 
 StartBits = Annotated[int, Bounds("bits a coordinate in the first round, b_0", 2, 31)]
 
@@ -39,17 +39,19 @@ class AdaQuantDevice:
     bucket: int
     work: Work
 
-    def init(self, like: Vector) -> Nothing:
+    def init(self, like: Vector) -> NoState:
         """Remember nothing."""
-        return Nothing()
+        return NoState()
 
-    def step(self, state: Nothing, order: Packet, oracle: Oracle, key: Key) -> Turn[Nothing]:
+    def step(self, state: NoState, order: Packet, oracle: Oracle, key: Key) -> Turn[NoState]:
         """Answer with the dithered gradient and the loss."""
         loss, gradient = local_work(oracle, theta_of(order), self.work, self.alpha)
         levels = self._levels(order.scalar("size"))
-        capped = width_of_levels(levels) >= MAX_BITS
+        capped = bits_for_levels(levels) >= MAX_BITS
         upload: Codes | Dense | None = (
-            Dense(gradient) if capped else dither(gradient, levels, key, self.norm, self.bucket)
+            Dense(gradient)
+            if capped
+            else stochastic_round(gradient, levels, key, self.norm, self.bucket)
         )
         notes = {"loss": loss, "capped": float(capped)}
         if upload is not None:
@@ -59,10 +61,10 @@ class AdaQuantDevice:
     def _levels(self, size: float) -> int:
         if self.unit == "levels":
             return max(1, math.ceil(size))
-        return levels_of_width(min(max(2, math.floor(size)), MAX_BITS))
+        return levels_for_bits(min(max(2, math.floor(size)), MAX_BITS))
 
 
-@entry(
+@method_factory(
     paper=PAPER,
     lost_reply=LOST_REPLY,
     reconstruction="the growth of the bits is AQUILA's wording of the rule, not the original's",
@@ -79,7 +81,7 @@ def adaquantfl(
     return Method("adaquantfl", device, ScheduledServer(MeanServer(alpha), b_0))
 
 
-@entry(paper=PAPER, lost_reply=LOST_REPLY)
+@method_factory(paper=PAPER, lost_reply=LOST_REPLY)
 def adaquantfl_levels(
     alpha: Alpha = 0.1,
     s_0: Annotated[int, Bounds("levels in the first round, s_0", 1)] = 2,

@@ -15,9 +15,9 @@ from aquila.core.method import Method, Oracle, Turn, Work, local_work, theta_of
 from aquila.core.packet import Packet
 from aquila.core.parameter import Bounds
 from aquila.core.random import Key
-from aquila.core.vector import Vector, relative_size
-from aquila.methods.catalog import Alpha, WorkOption, entry
-from aquila.methods.memory import Memory, MemoryServer
+from aquila.core.vector import Vector, relative_norm
+from aquila.methods.parts.factory import Alpha, WorkOption, method_factory
+from aquila.methods.parts.memory import Memory, MemoryServer
 
 LevelRule = Literal["paper", "tight"]
 TIGHTNESS: dict[LevelRule, float] = {"paper": 1.0, "tight": 7.0}
@@ -42,17 +42,22 @@ class AquilaDevice:
         loss, gradient = local_work(oracle, theta_of(order), self.work, self.alpha)
         v = measure(gradient, state.q)
         level = max(aquila_level(v, TIGHTNESS[self.level_rule]), self.b_min)  # Theorem 1
-        step = v.midrise(level)  # Definition 2
-        if step is None:  # R = 0: there is nothing to send
+        candidate = v.midrise(level)  # Definition 2
+        if candidate is None:  # R = 0: there is nothing to send
             return Turn(state, Packet(order.round), {"loss": loss})
-        notes = {"loss": loss, "error_ratio": relative_size(step.error, v.squared)}
+        notes = {
+            "loss": loss,
+            "error_ratio": relative_norm(candidate.error_squared, v.squared_norm),
+        }
         threshold = self.beta / self.alpha**2 * order.scalar("drift")
-        if state.known and step.sent + step.error <= threshold:  # Eq. (skip rule)
+        if (
+            state.has_uploaded and candidate.sent_squared + candidate.error_squared <= threshold
+        ):  # Eq. (skip rule)
             return Turn(state, Packet(order.round), notes)
-        return Turn(Memory(step.memory, True), Packet(order.round, step.upload), notes)
+        return Turn(Memory(candidate.memory, True), Packet(order.round, candidate.upload), notes)
 
 
-@entry(
+@method_factory(
     paper="Zhao et al., AQUILA: Communication Efficient Federated Learning with Adaptive "
     "Quantization in Device Selection Strategy, 2023, arXiv 2308.00258",
     lost_reply="counts as a skip: the server reuses q_m, the device takes its innovation back and "

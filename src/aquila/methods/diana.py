@@ -12,16 +12,16 @@ from typing import Annotated
 from aquila.core.method import Method
 from aquila.core.packet import Codes
 from aquila.core.parameter import Bounds
-from aquila.core.quantize import Norm, dither, levels_of_width
+from aquila.core.quantize import Norm, levels_for_bits, stochastic_round
 from aquila.core.random import Key
 from aquila.core.vector import Vector
-from aquila.methods.catalog import Alpha, UploadBits, WorkOption, entry
-from aquila.methods.damped import DampedMemoryDevice, DampedMemoryServer
+from aquila.methods.parts.damped import DampedMemoryDevice, DampedMemoryServer
+from aquila.methods.parts.factory import Alpha, UploadBits, WorkOption, method_factory
 from aquila.methods.qsgd import BucketOption, NormOption
 
 
 @dataclass(frozen=True)
-class Dither:
+class StochasticRounding:
     """The quantizer of QSGD (Algorithm 1, lines 5 to 7, has it act on g - h_m)."""
 
     bits: int
@@ -30,10 +30,10 @@ class Dither:
 
     def __call__(self, v: Vector, key: Key) -> Codes | None:
         """Return dithered codes."""
-        return dither(v, levels_of_width(self.bits), key, self.norm, self.bucket)
+        return stochastic_round(v, levels_for_bits(self.bits), key, self.norm, self.bucket)
 
 
-@entry(
+@method_factory(
     paper="Mishchenko et al., Distributed Learning with Compressed Gradient Differences, 2019, "
     "arXiv 1901.09269",
     lost_reply="the mean difference is taken over the replies that arrived; a device whose reply "
@@ -48,5 +48,5 @@ def diana(
     work: WorkOption = "gradient",
 ) -> Method:
     """Dithered differences to a memory that follows the gradient slowly."""
-    device = DampedMemoryDevice(alpha, eta, Dither(bits, norm, bucket), work)
+    device = DampedMemoryDevice(alpha, eta, StochasticRounding(bits, norm, bucket), work)
     return Method("diana", device, DampedMemoryServer(alpha, eta))

@@ -19,10 +19,10 @@ from aquila.core.quantize import midrise
 from aquila.core.random import Key
 from aquila.core.rotation import rotate, unrotate
 from aquila.core.vector import Vector, error_ratio, squared_norm
-from aquila.methods.catalog import Alpha, WorkOption, entry
-from aquila.methods.mean import MeanServer, Nothing
+from aquila.methods.parts.factory import Alpha, WorkOption, method_factory
+from aquila.methods.parts.mean import MeanServer, NoState
 
-SEEDS = 2**48
+SEED_LIMIT = 2**48
 
 
 @dataclass(frozen=True)
@@ -33,14 +33,14 @@ class EdenDevice:
     bits: int
     work: Work
 
-    def init(self, like: Vector) -> Nothing:
+    def init(self, like: Vector) -> NoState:
         """Remember nothing."""
-        return Nothing()
+        return NoState()
 
-    def step(self, state: Nothing, order: Packet, oracle: Oracle, key: Key) -> Turn[Nothing]:
+    def step(self, state: NoState, order: Packet, oracle: Oracle, key: Key) -> Turn[NoState]:
         """Answer with codes of the rotated gradient."""
         loss, gradient = local_work(oracle, theta_of(order), self.work, self.alpha)
-        seed = int(key.numpy().integers(SEEDS))
+        seed = int(key.numpy().integers(SEED_LIMIT))
         rotated = rotate(gradient, Key((seed,)))
         codes = midrise(rotated, self.bits)
         if codes is None:
@@ -61,16 +61,18 @@ class EdenServer(MeanServer):
         if reply.vector is None:
             return
         seed = reply.scalar("seed")
-        if not (0 <= seed < SEEDS and seed.is_integer()):
+        if not (0 <= seed < SEED_LIMIT and seed.is_integer()):
             raise WireError(f"reply was rotated with {seed:g}, which is no seed")
 
-    def vectors(self, replies: Mapping[DeviceId, Packet]) -> Iterable[tuple[DeviceId, Vector]]:
+    def decode_uploads(
+        self, replies: Mapping[DeviceId, Packet]
+    ) -> Iterable[tuple[DeviceId, Vector]]:
         """Turn the vectors back."""
         for device, rotated in uploads(replies):
             yield device, unrotate(rotated, Key((int(replies[device].scalar("seed")),)))
 
 
-@entry(
+@method_factory(
     paper="Vargaftik et al., EDEN: Communication-Efficient and Robust Distributed Mean Estimation "
     "for Federated Learning, ICML 2022, arXiv 2108.08842",
     lost_reply="the round's average is taken over the replies that arrived, and stays unbiased if "

@@ -2,7 +2,7 @@
 
 A device sends C(g - q_m) every round and moves its memory by it, q_m <- q_m + C(g - q_m); the
 server steps along the average memory (Algorithm 2). C is any contractive compressor. Here it is the
-sparse quantizer of AQUILA-Zero, which keeps the top coordinates like the paper's top-k, and sends
+sparse quantizer of AQUILA-TopK, which keeps the top coordinates like the paper's top-k, and sends
 their values on a coarse grid.
 """
 
@@ -15,8 +15,8 @@ from aquila.core.packet import Packet
 from aquila.core.quantize import sparse
 from aquila.core.random import Key
 from aquila.core.vector import Vector, error_ratio
-from aquila.methods.catalog import Alpha, ShareOption, WorkOption, entry
-from aquila.methods.memory import Memory, MemoryServer
+from aquila.methods.parts.factory import Alpha, DensityOption, WorkOption, method_factory
+from aquila.methods.parts.memory import Memory, MemoryServer
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Ef21Device:
     """Compressed differences to a memory."""
 
     alpha: float
-    share: float
+    density: float
     work: Work
 
     def init(self, like: Vector) -> Memory:
@@ -35,7 +35,7 @@ class Ef21Device:
         """Send C(g - q_m) and add it to the memory (Algorithm 2, lines 5 and 6)."""
         loss, gradient = local_work(oracle, theta_of(order), self.work, self.alpha)
         v = gradient - state.q
-        codes = sparse(v, self.share)
+        codes = sparse(v, self.density)
         if codes is None:
             return Turn(state, Packet(order.round), {"loss": loss})
         dq = codes.decode()
@@ -43,15 +43,15 @@ class Ef21Device:
         return Turn(Memory(state.q + dq), Packet(order.round, codes), notes)
 
 
-@entry(
+@method_factory(
     paper="Richtárik, Sokolov and Fatkhullin, EF21: A New, Simpler, Theoretically Better, and "
     "Practically Faster Error Feedback, 2021, arXiv 2106.05203",
     lost_reply="the server reuses q_m, the device takes the change of its memory back",
 )
 def ef21(
     alpha: Alpha = 0.1,
-    share: ShareOption = 0.01,
+    density: DensityOption = 0.01,
     work: WorkOption = "gradient",
 ) -> Method:
     """A memory of the gradient, of which the top coordinates are corrected every round."""
-    return Method("ef21", Ef21Device(alpha, share, work), MemoryServer(alpha))
+    return Method("ef21", Ef21Device(alpha, density, work), MemoryServer(alpha))

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from aquila.core.fleet import DeviceId, Fleet
-from aquila.core.method import Method, Oracle, Turn, broadcast, theta_of, uploads
+from aquila.core.method import Method, Oracle, Turn, model_orders, theta_of, uploads
 from aquila.core.packet import Dense, Packet, WireError
 from aquila.core.parameter import Bounds
 from aquila.core.random import Key
 from aquila.core.vector import Vector
-from aquila.methods.catalog import Alpha, entry
-from aquila.methods.mean import MeanState, Nothing
+from aquila.methods.parts.factory import Alpha, method_factory
+from aquila.methods.parts.mean import MeanState, NoState
 
 
 @dataclass(frozen=True)
@@ -24,14 +24,14 @@ class FedAvgDevice:
 
     alpha: float
 
-    def init(self, like: Vector) -> Nothing:
+    def init(self, like: Vector) -> NoState:
         """Remember nothing."""
-        return Nothing()
+        return NoState()
 
-    def step(self, state: Nothing, order: Packet, oracle: Oracle, key: Key) -> Turn[Nothing]:
+    def step(self, state: NoState, order: Packet, oracle: Oracle, key: Key) -> Turn[NoState]:
         """Answer with the way from the model of the order to the locally trained one."""
-        loss, way = oracle.train(theta_of(order), self.alpha)
-        reply = Packet(order.round, Dense(way), {"samples": float(oracle.samples)})
+        loss, update = oracle.train(theta_of(order), self.alpha)
+        reply = Packet(order.round, Dense(update), {"samples": float(oracle.samples)})
         return Turn(state, reply, {"loss": loss, "error_ratio": 0.0})
 
 
@@ -56,14 +56,14 @@ class FedAvgServer:
         return state.theta
 
     def orders(
-        self, state: MeanState, fleet: Fleet, round: int, key: Key
+        self, state: MeanState, fleet: Fleet, round_number: int, key: Key
     ) -> tuple[MeanState, dict[DeviceId, Packet]]:
         """Send the model to a random part of the devices, at least one."""
-        count = max(1, self._share_of(len(fleet.devices)))
+        count = max(1, self._device_count(len(fleet.devices)))
         chosen = key.sample(fleet.devices, count)
-        return state, broadcast(fleet, state.theta, round, devices=chosen)
+        return state, model_orders(fleet, state.theta, round_number, devices=chosen)
 
-    def _share_of(self, devices: int) -> int:
+    def _device_count(self, devices: int) -> int:
         return round(self.fraction * devices)
 
     def check(self, reply: Packet) -> None:
@@ -86,7 +86,7 @@ class FedAvgServer:
         return state
 
 
-@entry(
+@method_factory(
     paper="McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized "
     "Data, 2017, arXiv 1602.05629",
     lost_reply="the round's average is taken over the replies that arrived",

@@ -9,25 +9,25 @@ from aquila.core.method import Method, Oracle, Turn, theta_of
 from aquila.core.packet import Dense, Packet
 from aquila.core.random import Key
 from aquila.core.vector import Vector
-from aquila.methods.catalog import Alpha, entry
-from aquila.methods.mean import MeanServer, Nothing
+from aquila.methods.parts.factory import Alpha, method_factory
+from aquila.methods.parts.mean import MeanServer, NoState
 
 
 @dataclass(frozen=True)
 class FedSgdDevice:
     """Sends its gradient as it is."""
 
-    def init(self, like: Vector) -> Nothing:
+    def init(self, like: Vector) -> NoState:
         """Remember nothing."""
-        return Nothing()
+        return NoState()
 
-    def step(self, state: Nothing, order: Packet, oracle: Oracle, key: Key) -> Turn[Nothing]:
+    def step(self, state: NoState, order: Packet, oracle: Oracle, key: Key) -> Turn[NoState]:
         """Answer with the gradient at the model of the order."""
         loss, gradient = oracle.gradient(theta_of(order))
         return Turn(state, Packet(order.round, Dense(gradient)), {"loss": loss, "error_ratio": 0.0})
 
 
-@entry(
+@method_factory(
     paper="McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized "
     "Data, 2017, arXiv 1602.05629",
     lost_reply="the round's average is taken over the replies that arrived",

@@ -12,10 +12,10 @@ from aquila.core.packet import MAX_BITS, Packet
 from aquila.core.random import Key
 from aquila.core.vector import Vector
 from aquila.methods.adaquantfl import StartBits
-from aquila.methods.catalog import Alpha, WorkOption, entry
-from aquila.methods.laq import DepthOption, LaqDevice, LaqState, SilenceOption, XiOption
-from aquila.methods.memory import MemoryServer
-from aquila.methods.schedule import ScheduledServer
+from aquila.methods.laq import DepthOption, LaqDevice, LaqState, MaxSilenceOption, XiOption
+from aquila.methods.parts.factory import Alpha, WorkOption, method_factory
+from aquila.methods.parts.memory import MemoryServer
+from aquila.methods.parts.schedule import ScheduledServer
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class LadaqDevice:
         return replace(turn, reply=reply, notes={**turn.notes, "capped": capped})
 
 
-@entry(
+@method_factory(
     paper="the naive baseline of Zhao et al., AQUILA, 2023, arXiv 2308.00258: AdaQuantFL's width "
     "(arXiv 2102.04487) in LAQ (arXiv 1909.07588)",
     lost_reply="counts as a round in which the device took no part: memory, error and clock go "
@@ -48,7 +48,7 @@ def ladaq(
     b_0: StartBits = 6,
     xi: XiOption = 0.8,
     depth: DepthOption = 10,
-    t_bar: SilenceOption = 100,
+    t_bar: MaxSilenceOption = 100,
     work: WorkOption = "gradient",
 ) -> Method:
     """LAQ with bits that grow as the loss falls."""

@@ -16,8 +16,8 @@ from aquila.core.packet import Dense, Packet
 from aquila.core.parameter import Bounds
 from aquila.core.random import Key
 from aquila.core.vector import Vector, squared_norm
-from aquila.methods.catalog import Alpha, WorkOption, entry
-from aquila.methods.memory import Memory, MemoryServer
+from aquila.methods.parts.factory import Alpha, WorkOption, method_factory
+from aquila.methods.parts.memory import Memory, MemoryServer
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,12 @@ class LagDevice:
         change = gradient - state.q
         notes = {"loss": loss, "error_ratio": 0.0}
         threshold = self.xi / self.alpha**2 * order.scalar("drift")
-        if squared_norm(change) <= (threshold if state.known else 0.0):
+        if squared_norm(change) <= (threshold if state.has_uploaded else 0.0):
             return Turn(state, Packet(order.round), notes)
         return Turn(Memory(state.q + change, True), Packet(order.round, Dense(change)), notes)
 
 
-@entry(
+@method_factory(
     paper="Chen et al., LAG: Lazily Aggregated Gradient for Communication-Efficient Distributed "
     "Learning, 2018, arXiv 1805.09965",
     lost_reply="counts as a skip: the server reuses q_m, and the device takes its change back",

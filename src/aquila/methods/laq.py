@@ -18,13 +18,13 @@ from aquila.core.method import Method, Oracle, Turn, Work, local_work, theta_of
 from aquila.core.packet import Packet
 from aquila.core.parameter import Bounds
 from aquila.core.random import Key
-from aquila.core.vector import Vector, relative_size
-from aquila.methods.catalog import Alpha, UploadBits, WorkOption, entry
-from aquila.methods.memory import MemoryServer
+from aquila.core.vector import Vector, relative_norm
+from aquila.methods.parts.factory import Alpha, UploadBits, WorkOption, method_factory
+from aquila.methods.parts.memory import MemoryServer
 
 XiOption = Annotated[float, Bounds("weight of the average past step in the trigger", 0)]
 DepthOption = Annotated[int, Bounds("past steps in the trigger, D", 1)]
-SilenceOption = Annotated[int, Bounds("rounds after which a device uploads in any case", 1)]
+MaxSilenceOption = Annotated[int, Bounds("rounds after which a device uploads in any case", 1)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +33,7 @@ class LaqState:
 
     q: Vector
     error: float
-    clock: int
+    rounds_silent: int
 
 
 @dataclass(frozen=True)
@@ -54,18 +54,27 @@ class LaqDevice:
         """Upload iff the innovation is significant (LAQ, Eq. 7) or the clock has run out."""
         loss, gradient = local_work(oracle, theta_of(order), self.work, self.alpha)
         v = measure(gradient, state.q)
-        step = v.midrise_or_dense(self.bits)
-        waiting = LaqState(state.q, state.error, min(state.clock + 1, self.t_bar))
-        if step is None:
+        candidate = v.midrise_or_dense(self.bits)
+        waiting = LaqState(state.q, state.error, min(state.rounds_silent + 1, self.t_bar))
+        if candidate is None:
             return Turn(waiting, Packet(order.round), {"loss": loss})
-        notes = {"loss": loss, "error_ratio": relative_size(step.error, v.squared)}
-        threshold = self.xi / self.alpha**2 * order.scalar("drift") + 3 * (step.error + state.error)
-        if step.sent < threshold and state.clock < self.t_bar:
+        notes = {
+            "loss": loss,
+            "error_ratio": relative_norm(candidate.error_squared, v.squared_norm),
+        }
+        threshold = self.xi / self.alpha**2 * order.scalar("drift") + 3 * (
+            candidate.error_squared + state.error
+        )
+        if candidate.sent_squared < threshold and state.rounds_silent < self.t_bar:
             return Turn(waiting, Packet(order.round), notes)
-        return Turn(LaqState(step.memory, step.error, 0), Packet(order.round, step.upload), notes)
+        return Turn(
+            LaqState(candidate.memory, candidate.error_squared, 0),
+            Packet(order.round, candidate.upload),
+            notes,
+        )
 
 
-@entry(
+@method_factory(
     paper="Sun et al., Communication-Efficient Distributed Learning via Lazily Aggregated "
     "Quantized Gradients, 2019, arXiv 1909.07588",
     lost_reply="counts as a round in which the device took no part: memory, error and clock go "
@@ -76,7 +85,7 @@ def laq(
     bits: UploadBits = 6,
     xi: XiOption = 0.8,
     depth: DepthOption = 10,
-    t_bar: SilenceOption = 100,
+    t_bar: MaxSilenceOption = 100,
     work: WorkOption = "gradient",
 ) -> Method:
     """Innovations at a fixed width, uploaded only when significant."""

@@ -13,15 +13,24 @@ from typing import Annotated
 import torch
 
 from aquila.core.fleet import DeviceId, Fleet
-from aquila.core.method import Method, Oracle, Turn, Work, broadcast, local_work, theta_of, uploads
+from aquila.core.method import (
+    Method,
+    Oracle,
+    Turn,
+    Work,
+    local_work,
+    model_orders,
+    theta_of,
+    uploads,
+)
 from aquila.core.packet import Dense, Packet, WireError
 from aquila.core.parameter import Bounds
 from aquila.core.quantize import midrise_or_dense
 from aquila.core.random import Key
 from aquila.core.vector import Vector, error_ratio, squared_norm
-from aquila.methods.catalog import Alpha, UploadBits, WorkOption, entry
-from aquila.methods.mean import MeanServer
-from aquila.methods.memory import Memory, MemoryState, descend, without
+from aquila.methods.parts.factory import Alpha, UploadBits, WorkOption, method_factory
+from aquila.methods.parts.mean import MeanServer
+from aquila.methods.parts.memory import Memory, MemoryState, descend, subtract_device
 
 PAPER = (
     "Ghadikolaei, Stich and Jaggi, LENA: Communication-Efficient Distributed Learning with "
@@ -37,7 +46,7 @@ class LenaState:
     q: Vector
     error: Vector
     age: int
-    known: bool
+    has_uploaded: bool
 
 
 @dataclass(frozen=True)
@@ -58,9 +67,9 @@ class LenaDevice:
         loss, gradient = local_work(oracle, theta_of(order), self.work, self.alpha)
         error, age = state.error + (gradient - state.q), state.age + 1
         upload = midrise_or_dense(error, self.bits)
-        fires = not state.known or squared_norm(error) > self.zeta * squared_norm(gradient)
+        fires = not state.has_uploaded or squared_norm(error) > self.zeta * squared_norm(gradient)
         if upload is None or not fires:
-            waiting = LenaState(state.q, error, age, state.known)
+            waiting = LenaState(state.q, error, age, state.has_uploaded)
             return Turn(waiting, Packet(order.round), {"loss": loss})
         u = upload.decode()
         notes = {"loss": loss, "error_ratio": error_ratio(error, u)}
@@ -91,10 +100,10 @@ class LenaServer:
         return state.theta
 
     def orders(
-        self, state: MemoryState, fleet: Fleet, round: int, key: Key
+        self, state: MemoryState, fleet: Fleet, round_number: int, key: Key
     ) -> tuple[MemoryState, dict[DeviceId, Packet]]:
         """Send the model to every device."""
-        return state, broadcast(fleet, state.theta, round)
+        return state, model_orders(fleet, state.theta, round_number)
 
     def check(self, reply: Packet) -> None:
         """Take uploads that say how many rounds they add up."""
@@ -105,9 +114,9 @@ class LenaServer:
         self, state: MemoryState, fleet: Fleet, replies: Mapping[DeviceId, Packet]
     ) -> MemoryState:
         """Step along q̄ + (1/M) Σ u_m, then keep q̄ + (1/M) Σ u_m / age_m."""
-        direction = state.q_bar + fleet.share(uploads(replies))
+        direction = state.q_bar + fleet.mean_over_holders(uploads(replies))
         moved = ((device, u / replies[device].scalar("age")) for device, u in uploads(replies))
-        q_bar = state.q_bar + fleet.share(moved)
+        q_bar = state.q_bar + fleet.mean_over_holders(moved)
         return descend(state, fleet, self.alpha, 1, q_bar, direction)
 
     def forget(
@@ -115,7 +124,7 @@ class LenaServer:
     ) -> MemoryState:
         """Take the device's share out of q̄."""
         sent = (r.vector.decode() / r.scalar("age") for r in replies if r.vector is not None)
-        return without(state, fleet, device, sent)
+        return subtract_device(state, fleet, device, sent)
 
 
 @dataclass(frozen=True)
@@ -142,7 +151,7 @@ class LenaTablesDevice:
         return Turn(Memory(gradient, True) if fires else state, Packet(order.round, upload), notes)
 
 
-@entry(
+@method_factory(
     paper=PAPER,
     lost_reply="counts as a round in which the device took no part: memory and error go back to "
     "what they were, and the gradient of that round is not added up",
@@ -158,7 +167,7 @@ def lena(
     return Method("lena", LenaDevice(alpha, zeta, bits, work), LenaServer(alpha))
 
 
-@entry(
+@method_factory(
     paper=PAPER + ", as run for the tables of AQUILA (arXiv 2308.00258)",
     lost_reply="the round's average is taken over the replies that arrived; a lost full gradient "
     "does not reset the filter",

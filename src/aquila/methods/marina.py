@@ -18,17 +18,17 @@ from aquila.core.method import (
     Oracle,
     Turn,
     Work,
-    broadcast,
     local_work,
+    model_orders,
     theta_of,
     uploads,
 )
 from aquila.core.packet import NEVER, Dense, Packet
 from aquila.core.parameter import Bounds
-from aquila.core.quantize import Norm, dither, levels_of_width
+from aquila.core.quantize import Norm, levels_for_bits, stochastic_round
 from aquila.core.random import Key
 from aquila.core.vector import Vector, error_ratio
-from aquila.methods.catalog import Alpha, UploadBits, WorkOption, entry
+from aquila.methods.parts.factory import Alpha, UploadBits, WorkOption, method_factory
 from aquila.methods.qsgd import BucketOption, NormOption
 
 
@@ -68,7 +68,9 @@ class MarinaDevice:
             reply = Packet(order.round, None, {"stale": 1.0})
         else:
             change = gradient - before
-            codes = dither(change, levels_of_width(self.bits), key, self.norm, self.bucket)
+            codes = stochastic_round(
+                change, levels_for_bits(self.bits), key, self.norm, self.bucket
+            )
             if codes is not None:
                 notes["error_ratio"] = error_ratio(change, codes.decode())
             reply = Packet(order.round, codes)
@@ -85,7 +87,7 @@ class MarinaState:
     theta: Vector
     g: Vector
     full: bool
-    overdue: bool = True
+    full_next: bool = True
 
 
 @dataclass(frozen=True)
@@ -109,11 +111,11 @@ class MarinaServer:
         return state.theta
 
     def orders(
-        self, state: MarinaState, fleet: Fleet, round: int, key: Key
+        self, state: MarinaState, fleet: Fleet, round_number: int, key: Key
     ) -> tuple[MarinaState, dict[DeviceId, Packet]]:
         """Toss the coin and send it with the model."""
-        full = state.overdue or key.coin(self.p)
-        orders = broadcast(fleet, state.theta, round, scalars={"full": float(full)})
+        full = state.full_next or key.bernoulli(self.p)
+        orders = model_orders(fleet, state.theta, round_number, scalars={"full": float(full)})
         return replace(state, full=full), orders
 
     def check(self, reply: Packet) -> None:
@@ -130,9 +132,9 @@ class MarinaServer:
         g = state.g
         if fresh:
             mean = fleet.mean(uploads(fresh), weights=dict.fromkeys(fresh, 1.0))
-            g = torch.where(fleet.held_by(fresh), mean, g) if state.full else g + mean
+            g = torch.where(fleet.coordinate_mask(fresh), mean, g) if state.full else g + mean
         theta = (state.theta - self.alpha * g).to(state.theta.dtype)
-        return MarinaState(theta, g, state.full, overdue=not fresh)
+        return MarinaState(theta, g, state.full, full_next=not fresh)
 
     def forget(
         self, state: MarinaState, fleet: Fleet, device: DeviceId, replies: Iterable[Packet]
@@ -141,7 +143,7 @@ class MarinaServer:
         return state
 
 
-@entry(
+@method_factory(
     paper="Gorbunov et al., MARINA: Faster Non-Convex Distributed Learning with Compression, 2021, "
     "arXiv 2102.07845",
     lost_reply="the mean change is taken over the replies that arrived, and after a round without "

@@ -11,11 +11,11 @@ from typing import Annotated
 from aquila.core.method import Method, Oracle, Turn, Work, local_work, theta_of
 from aquila.core.packet import Packet
 from aquila.core.parameter import Bounds
-from aquila.core.quantize import Norm, dither, levels_of_width
+from aquila.core.quantize import Norm, levels_for_bits, stochastic_round
 from aquila.core.random import Key
 from aquila.core.vector import Vector, error_ratio
-from aquila.methods.catalog import Alpha, UploadBits, WorkOption, entry
-from aquila.methods.mean import MeanServer, Nothing
+from aquila.methods.parts.factory import Alpha, UploadBits, WorkOption, method_factory
+from aquila.methods.parts.mean import MeanServer, NoState
 
 NormOption = Annotated[Norm, "norm that scales the grid"]
 BucketOption = Annotated[int, Bounds("coordinates that share one norm; 0 for all", 0)]
@@ -31,21 +31,21 @@ class QsgdDevice:
     bucket: int
     work: Work
 
-    def init(self, like: Vector) -> Nothing:
+    def init(self, like: Vector) -> NoState:
         """Remember nothing."""
-        return Nothing()
+        return NoState()
 
-    def step(self, state: Nothing, order: Packet, oracle: Oracle, key: Key) -> Turn[Nothing]:
+    def step(self, state: NoState, order: Packet, oracle: Oracle, key: Key) -> Turn[NoState]:
         """Answer with the dithered gradient."""
         loss, gradient = local_work(oracle, theta_of(order), self.work, self.alpha)
-        codes = dither(gradient, levels_of_width(self.bits), key, self.norm, self.bucket)
+        codes = stochastic_round(gradient, levels_for_bits(self.bits), key, self.norm, self.bucket)
         notes = {"loss": loss}
         if codes is not None:
             notes["error_ratio"] = error_ratio(gradient, codes.decode())
         return Turn(state, Packet(order.round, codes), notes)
 
 
-@entry(
+@method_factory(
     paper="Alistarh et al., QSGD: Communication-Efficient SGD via Gradient Quantization and "
     "Encoding, 2017, arXiv 1610.02132",
     lost_reply="the round's average is taken over the replies that arrived, and stays unbiased if "

@@ -6,7 +6,7 @@ from zlib import crc32
 
 # kindred methods share one: there are not many that colour-blind readers can tell apart
 COLOURS = {
-    "aquila": "own", "aquila_zero": "red", "aquila_lots": "plum",
+    "aquila": "aquila", "aquila_topk": "red", "aquila_dither": "plum",
     "fedsgd": "ink", "fedavg": "ink",
     "qsgd": "blue", "eden": "blue",
     "adaquantfl": "green", "adaquantfl_levels": "green",
@@ -15,32 +15,36 @@ COLOURS = {
     "lena": "sky", "lena_tables": "sky",
     "marina": "pink", "diana": "pink", "ef21": "pink",
 }  # fmt: skip
-OTHERS = ("blue", "green", "ochre", "sky", "pink", "ink", "grey")
+FALLBACK_COLOURS = ("blue", "green", "ochre", "sky", "pink", "ink", "grey")
 
 
-def is_own(label: str) -> bool:
+def is_aquila(label: str) -> bool:
     """Say whether a run is of AQUILA or of a method that builds on it."""
     return label.startswith("aquila")
 
 
-class Place(NamedTuple):
+class AssignedColour(NamedTuple):
     """The colour of a run, and how many runs before it are of that colour and of its method."""
 
     colour: str
-    of_colour: int
-    of_method: int
+    colour_index: int
+    method_index: int
 
 
-def places(labels: Sequence[str]) -> list[Place]:
+def assign_colours(labels: Sequence[str]) -> list[AssignedColour]:
     """Return the colour of each run, and what it must be told apart from."""
     methods = [label.partition(" ")[0] for label in labels]
-    given = [_colour(method) for method in methods]
+    colours = [_method_colour(method) for method in methods]
     return [
-        Place(colour, given[:number].count(colour), methods[:number].count(method))
-        for number, (colour, method) in enumerate(zip(given, methods, strict=True))
+        AssignedColour(colour, colours[:number].count(colour), methods[:number].count(method))
+        for number, (colour, method) in enumerate(zip(colours, methods, strict=True))
     ]
 
 
-def _colour(method: str) -> str:
-    by_name = "own" if is_own(method) else OTHERS[crc32(method.encode()) % len(OTHERS)]
-    return COLOURS.get(method, by_name)
+def _method_colour(method: str) -> str:
+    fallback = (
+        "aquila"
+        if is_aquila(method)
+        else FALLBACK_COLOURS[crc32(method.encode()) % len(FALLBACK_COLOURS)]
+    )
+    return COLOURS.get(method, fallback)

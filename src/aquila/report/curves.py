@@ -7,21 +7,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from aquila.report.figure import new_figure
-from aquila.report.style import line_styles, tidy
-from aquila.report.table import Result
+from aquila.report.new_figure import new_figure
+from aquila.report.results_table import RunResult
+from aquila.report.style import line_styles, style_axes
 
 if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 Scale = Literal["linear", "log"]
-WIDE = 3
+MIN_LOG_RATIO = 3
 """How many times the smallest number the largest must be for a logarithm to help."""
 
 
 @dataclass(frozen=True)
-class Curve:
+class Series:
     """The points of one run."""
 
     label: str
@@ -29,7 +29,7 @@ class Curve:
 
 
 def draw_curves(
-    curves: Sequence[Curve],
+    curves: Sequence[Series],
     xlabel: str,
     ylabel: str,
     *,
@@ -47,22 +47,22 @@ def draw_curves(
         axes.plot(x, y, label=curve.label, **style)
     points = [point for curve in curves for point in curve.points]
     if xscale == "log":
-        set_logarithmic(axes.xaxis, axes.set_xscale, [x for x, _ in points])
+        set_log_scale(axes.xaxis, axes.set_xscale, [x for x, _ in points])
     if yscale == "log":
-        set_logarithmic(axes.yaxis, axes.set_yscale, [y for _, y in points])
+        set_log_scale(axes.yaxis, axes.set_yscale, [y for _, y in points])
     axes.set(xlabel=xlabel, ylabel=ylabel)
     axes.set_title(title, loc="left", fontsize=11)
-    tidy(axes)
+    style_axes(axes)
     return figure
 
 
-def set_logarithmic(axis: Axis, scale: Callable[..., None], values: Sequence[float]) -> None:
+def set_log_scale(axis: Axis, scale: Callable[..., None], values: Sequence[float]) -> None:
     """Scale an axis by the logarithm, straight below the smallest number if there are zeros.
 
     Numbers of about the same size, and negative ones, keep a straight axis.
     """
     positive = [value for value in values if value > 0]
-    if not positive or min(values) < 0 or max(values) < WIDE * min(values):
+    if not positive or min(values) < 0 or max(values) < MIN_LOG_RATIO * min(values):
         return
     if len(positive) == len(values):
         scale("log")
@@ -74,7 +74,7 @@ def set_logarithmic(axis: Axis, scale: Callable[..., None], values: Sequence[flo
     axis.set_major_formatter("{x:g}")
 
 
-def quality_of(results: Sequence[Result]) -> tuple[str, str, float]:
+def quality_metric(results: Sequence[RunResult]) -> tuple[str, str, float]:
     """Return the metric that tells how good the models are, what to call it, and its scale."""
     if any(result.last_metric("perplexity") is not None for result in results):
         return "perplexity", "test perplexity", 1.0

@@ -7,13 +7,13 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aquila.report.beta import loss_by_beta, quality_by_beta
-from aquila.report.coding import bytes_against_width
-from aquila.report.curves import Curve, draw_curves, quality_of
+from aquila.report.beta_sweep import loss_by_beta, quality_by_beta
+from aquila.report.bits_per_coordinate import bytes_against_width
+from aquila.report.curves import Series, draw_curves, quality_metric
 from aquila.report.levels import levels_over_time
-from aquila.report.runs import FoundRun
-from aquila.report.style import line_styles, save
-from aquila.report.table import MIB, Result
+from aquila.report.results_table import MIB, RunResult
+from aquila.report.runs import StoredRun
+from aquila.report.style import line_styles, save_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,33 +23,35 @@ if TYPE_CHECKING:
 GIB = 2**30
 
 
-def draw_all(runs: Sequence[FoundRun], root: Path, out: Path) -> list[Path]:
+def draw_all(runs: Sequence[StoredRun], root: Path, out: Path) -> list[Path]:
     """Draw every figure that the runs have numbers for, and return the paths.
 
     Runs side by side in one folder are one comparison.
     """
     if not runs:
         raise ValueError(f"there is no run in {root}")
-    sets: dict[Path, list[Result]] = {}
+    comparisons: dict[Path, list[RunResult]] = {}
     for run in sorted(runs, key=lambda run: run.method != "aquila"):  # the legend opens with it
-        sets.setdefault(run.folder.parent, []).append(run.result)
+        comparisons.setdefault(run.folder.parent, []).append(run.result)
     paths = []
-    for folder, results in sets.items():
+    for folder, results in comparisons.items():
         below = folder.is_relative_to(root)  # not so if the root is a run itself
         name = folder.relative_to(root) if below else root.resolve().name
-        target = out / name if len(sets) > 1 else out
+        target = out / name if len(comparisons) > 1 else out
         drawn = ((name, draw(results)) for name, draw in FIGURES.items())
-        paths += [save(figure, target / f"{name}.png") for name, figure in drawn if figure]
+        paths += [save_figure(figure, target / f"{name}.png") for name, figure in drawn if figure]
     return paths
 
 
-def loss_against_bits(results: Sequence[Result]) -> Figure | None:
+def loss_against_bits(results: Sequence[RunResult]) -> Figure | None:
     """Figures 2 and 3, (a) to (c): training loss against all bits sent, as the paper counts."""
     total = max(result.paper_bits for result in results) / 8
-    curves = _against(results, lambda r: r.paper_bits / 8 / _size(total), lambda r: r.loss)
+    curves = _against_sent(
+        results, lambda r: r.paper_bits / 8 / _unit_bytes(total), lambda r: r.loss
+    )
     return draw_curves(
         curves,
-        f"uplink as the paper counts it (b·d), {_unit(total)}",
+        f"uplink as the paper counts it (b·d), {_unit_name(total)}",
         "training loss",
         title="Training loss against bits sent (the paper's Figures 2 and 3, a to c)",
         xscale="log",
@@ -57,11 +59,11 @@ def loss_against_bits(results: Sequence[Result]) -> Figure | None:
     )
 
 
-def bits_a_round(results: Sequence[Result]) -> Figure | None:
+def bits_per_round(results: Sequence[RunResult]) -> Figure | None:
     """Figures 2 and 3, (d) to (f): bits sent in each round, as the paper counts, smoothed."""
     window = 1 + max(len(result.records) for result in results) // 10
     curves = [
-        Curve(result.label, _smooth([r.paper_bits / 1e6 for r in result.records], window))
+        Series(result.label, _smooth([r.paper_bits / 1e6 for r in result.records], window))
         for result in results
     ]
     return draw_curves(
@@ -73,30 +75,32 @@ def bits_a_round(results: Sequence[Result]) -> Figure | None:
     )
 
 
-def quality_against_uplink(results: Sequence[Result]) -> Figure | None:
+def quality_against_uplink(results: Sequence[RunResult]) -> Figure | None:
     """Test accuracy, or perplexity, against real bytes."""
-    metric, label, times = quality_of(results)
+    metric, label, times = quality_metric(results)
     if all(result.last_metric(metric) is None for result in results):
         return None
     total = max(result.uplink_bytes for result in results)
-    curves = _against(
+    curves = _against_sent(
         results,
-        lambda r: r.uplink_bytes / _size(total),
+        lambda r: r.uplink_bytes / _unit_bytes(total),
         lambda r: times * r.metrics[metric] if metric in r.metrics else None,
     )
     return draw_curves(
         curves,
-        f"uplink, {_unit(total)} of real frames",
+        f"uplink, {_unit_name(total)} of real frames",
         label if times == 1 else f"{label}, %",
         title=f"{label.capitalize()} against real bytes",
         xscale="log",
     )
 
 
-def error_ratio(results: Sequence[Result]) -> Figure | None:
+def error_ratio(results: Sequence[RunResult]) -> Figure | None:
     """Norm of the quantization error over that of what was quantized; none where none is made."""
     curves = [
-        Curve(result.label, [(r.round + 1, r.error_ratio) for r in result.records if r.error_ratio])
+        Series(
+            result.label, [(r.round + 1, r.error_ratio) for r in result.records if r.error_ratio]
+        )
         for result in results
     ]
     styles = line_styles([curve.label for curve in curves])  # as in the other figures
@@ -113,9 +117,9 @@ def error_ratio(results: Sequence[Result]) -> Figure | None:
     )
 
 
-FIGURES: dict[str, Callable[[Sequence[Result]], Figure | None]] = {
+FIGURES: dict[str, Callable[[Sequence[RunResult]], Figure | None]] = {
     "loss_against_bits": loss_against_bits,
-    "bits_a_round": bits_a_round,
+    "bits_per_round": bits_per_round,
     "loss_by_beta": loss_by_beta,
     "quality_by_beta": quality_by_beta,
     "quality_against_uplink": quality_against_uplink,
@@ -125,17 +129,17 @@ FIGURES: dict[str, Callable[[Sequence[Result]], Figure | None]] = {
 }
 
 
-def _against(
-    results: Sequence[Result],
+def _against_sent(
+    results: Sequence[RunResult],
     sent: Callable[[Record], float],
     value: Callable[[Record], float | None],
-) -> list[Curve]:
+) -> list[Series]:
     """Return a value of the rounds that have it against everything sent until then."""
     curves = []
     for result in results:
         totals: Iterable[float] = accumulate(sent(record) for record in result.records)
         both = zip(totals, map(value, result.records), strict=True)
-        curves.append(Curve(result.label, [(x, y) for x, y in both if y is not None]))
+        curves.append(Series(result.label, [(x, y) for x, y in both if y is not None]))
     return curves
 
 
@@ -145,9 +149,9 @@ def _smooth(values: Sequence[float], window: int) -> list[tuple[float, float]]:
     return [(number, sum(part) / len(part)) for number, part in enumerate(parts, 1)]
 
 
-def _size(largest: float) -> int:
+def _unit_bytes(largest: float) -> int:
     return GIB if largest >= GIB else MIB
 
 
-def _unit(largest: float) -> str:
+def _unit_name(largest: float) -> str:
     return "GiB" if largest >= GIB else "MiB"

@@ -7,27 +7,27 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aquila.report.figure import new_figure
-from aquila.report.table import Result
+from aquila.report.new_figure import new_figure
+from aquila.report.results_table import RunResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.cm import ScalarMappable
     from matplotlib.figure import Figure
 
-Map = np.ndarray[Any, np.dtype[np.float64]]
-SILENT, ABSENT = 0.0, float("nan")
-BELOW_ALL = 1e-9
+LevelArray = np.ndarray[Any, np.dtype[np.float64]]
+NO_UPLOAD, NO_REPLY = 0.0, float("nan")
+BELOW_ANY_LEVEL = 1e-9
 """Below any level, and with a logarithm."""
-MOST_TICKS = 8
-ROUND_LEVELS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+MAX_TICKS = 8
+TICK_LEVELS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 
 
-def levels_over_time(results: Sequence[Result]) -> Figure | None:
+def levels_over_time(results: Sequence[RunResult]) -> Figure | None:
     """Draw a map of device by round for each run whose levels vary or whose devices skip."""
     shown = [(result.label, level_map(result)) for result in results]
     shown = [(label, levels) for label, levels in shown if _varies(levels)]
-    sent = [levels[levels > SILENT] for _, levels in shown]
+    sent = [levels[levels > NO_UPLOAD] for _, levels in shown]
     if not any(part.size for part in sent):
         return None
     columns = 1 if len(shown) == 1 else 2
@@ -36,31 +36,31 @@ def levels_over_time(results: Sequence[Result]) -> Figure | None:
     panels = list(figure.subplots(rows, columns, squeeze=False).flat)
     colors = _colors(np.concatenate(sent))
     for axes, (label, levels) in zip(panels, shown, strict=False):
-        _draw(axes, label, levels, colors)
+        _draw_map(axes, label, levels, colors)
     for axes in panels[len(shown) :]:
         axes.set_visible(False)
-    _add_bar(figure, panels, colors)
+    _add_colour_bar(figure, panels, colors)
     figure.suptitle(
         "Level of every upload; grey: no upload, white: not asked", x=0.01, ha="left", fontsize=11
     )
     return figure
 
 
-def level_map(result: Result) -> Map:
+def level_map(result: RunResult) -> LevelArray:
     """Return levels by device and round: 0 where no vector arrived, NaN where none was asked."""
     devices = 1 + max((d for r in result.records for d in r.uplink), default=-1)
-    levels = np.full((devices, len(result.records)), ABSENT)
+    levels = np.full((devices, len(result.records)), NO_REPLY)
     for column, record in enumerate(result.records):
         for device in record.uplink:
-            levels[device, column] = record.levels.get(device, SILENT)
+            levels[device, column] = record.levels.get(device, NO_UPLOAD)
     return levels
 
 
-def _varies(levels: Map) -> bool:
+def _varies(levels: LevelArray) -> bool:
     return len(np.unique(levels[~np.isnan(levels)])) > 1
 
 
-def _colors(sent: Map) -> ScalarMappable:
+def _colors(sent: LevelArray) -> ScalarMappable:
     """Return colours by the logarithm of the level, the same for all maps."""
     from matplotlib import colormaps
     from matplotlib.cm import ScalarMappable
@@ -70,11 +70,11 @@ def _colors(sent: Map) -> ScalarMappable:
     return ScalarMappable(LogNorm(sent.min(), max(sent.max(), sent.min() + 1)), scale)
 
 
-def _draw(axes: Axes, label: str, levels: Map, colors: ScalarMappable) -> None:
+def _draw_map(axes: Axes, label: str, levels: LevelArray, colors: ScalarMappable) -> None:
     from matplotlib.ticker import MaxNLocator
 
     right, top = levels.shape[1] + 0.5, len(levels) - 0.5
-    shades = colors.to_rgba(np.where(levels == SILENT, BELOW_ALL, levels))
+    shades = colors.to_rgba(np.where(levels == NO_UPLOAD, BELOW_ANY_LEVEL, levels))
     axes.imshow(
         shades, aspect="auto", interpolation="nearest", origin="lower",
         extent=(0.5, right, -0.5, top),
@@ -82,14 +82,14 @@ def _draw(axes: Axes, label: str, levels: Map, colors: ScalarMappable) -> None:
     axes.set(xlabel="round", ylabel="device")
     axes.set_title(label, loc="left", fontsize=10)
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(MaxNLocator(MOST_TICKS, integer=True))
+        axis.set_major_locator(MaxNLocator(MAX_TICKS, integer=True))
 
 
-def _add_bar(figure: Figure, panels: list[Axes], colors: ScalarMappable) -> None:
+def _add_colour_bar(figure: Figure, panels: list[Axes], colors: ScalarMappable) -> None:
     from matplotlib.ticker import FixedLocator, NullLocator
 
     low, high = (round(level) for level in colors.get_clim())
-    ticks = [n for n in range(low, high + 1) if high - low <= MOST_TICKS or n in ROUND_LEVELS]
+    ticks = [n for n in range(low, high + 1) if high - low <= MAX_TICKS or n in TICK_LEVELS]
     bar = figure.colorbar(
         colors, ax=panels, label="level, bits a coordinate", aspect=40, fraction=0.03, pad=0.02,
         format="{x:g}",

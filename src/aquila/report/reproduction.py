@@ -4,15 +4,15 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aquila.report.paper import Row
-from aquila.report.runs import FoundRun
-from aquila.report.table import Result
+from aquila.report.paper import PaperRow
+from aquila.report.results_table import RunResult
+from aquila.report.runs import StoredRun
 
 GIB = 2**30
 
 
 @dataclass(frozen=True)
-class Line:
+class MethodLine:
     """A method in a row. None where nobody has measured or printed a number.
 
     Accuracies are in percent. The savings are what AQUILA saves against this method, as a share:
@@ -36,41 +36,41 @@ class Line:
     differs: tuple[str, ...] = ()
 
 
-def lines(row: Row, found: Sequence[FoundRun]) -> list[Line]:
+def method_lines(row: PaperRow, found: Sequence[StoredRun]) -> list[MethodLine]:
     """Return the methods that the paper prints, run or not, and then whatever else was run."""
-    runs = _counted(row, [run for run in found if row.holds(run)])
-    made = []
+    runs = _select_runs(row, [run for run in found if row.matches(run)])
+    made_lines = []
     for name in row.printed:
         own = [run for run in runs if row.label(run) == name]
-        made += [_line(row, run, runs) for run in own] or [_line_not_run(row, name)]
+        made_lines += [_make_line(row, run, runs) for run in own] or [_make_unrun_line(row, name)]
     others = [run for run in runs if row.label(run) not in row.printed]
-    return made + [_line(row, run, runs) for run in others]
+    return made_lines + [_make_line(row, run, runs) for run in others]
 
 
-def _counted(row: Row, runs: Sequence[FoundRun]) -> list[FoundRun]:
+def _select_runs(row: PaperRow, runs: Sequence[StoredRun]) -> list[StoredRun]:
     """Keep one run of each method and seed.
 
     It is that of the comparison, runs side by side in one folder, with most of the methods that
     the paper prints, so that a row has methods under the same conditions; else the longest.
     """
-    told = {(run.folder.parent, row.label(run)) for run in runs}
-    company = Counter(folder for folder, label in told if label in row.printed)
-    best: dict[tuple[str, object], FoundRun] = {}
-    for run in sorted(runs, key=lambda run: (company[run.folder.parent], run.rounds)):
+    labels = {(run.folder.parent, row.label(run)) for run in runs}
+    printed_methods = Counter(folder for folder, label in labels if label in row.printed)
+    best: dict[tuple[str, object], StoredRun] = {}
+    for run in sorted(runs, key=lambda run: (printed_methods[run.folder.parent], run.rounds)):
         best[row.label(run), run.facts.get("seed")] = run
     return list(best.values())
 
 
-def _line(row: Row, run: FoundRun, runs: Sequence[FoundRun]) -> Line:
+def _make_line(row: PaperRow, run: StoredRun, runs: Sequence[StoredRun]) -> MethodLine:
     result, label, seed = run.result, row.label(run), run.facts.get("seed", 0)
-    test = result.last_metric("perplexity" if row.text else "test_accuracy")
+    test = result.last_metric("perplexity" if row.is_text else "test_accuracy")
     last = result.last_metric("last_minibatch_train_accuracy")
     printed, printed_gib = row.printed.get(label, (None, None))
     paper_saving, uplink_saving = _savings(row, run, runs)
-    return Line(
+    return MethodLine(
         method=label + (f" (seed {seed})" if seed else ""),
         rounds=run.rounds,
-        test=test if test is None or row.text else 100 * test,
+        test=test if test is None or row.is_text else 100 * test,
         last_minibatch=None if last is None else 100 * last,
         printed=printed,
         paper_gib=result.paper_bits / 8 / GIB,
@@ -86,14 +86,14 @@ def _line(row: Row, run: FoundRun, runs: Sequence[FoundRun]) -> Line:
     )
 
 
-def _line_not_run(row: Row, name: str) -> Line:
+def _make_unrun_line(row: PaperRow, name: str) -> MethodLine:
     printed, printed_gib = row.printed[name]
     saving = _printed_saving(row, name)
-    return Line(name, printed=printed, printed_gib=printed_gib, printed_saving=saving)
+    return MethodLine(name, printed=printed, printed_gib=printed_gib, printed_saving=saving)
 
 
 def _savings(
-    row: Row, run: FoundRun, runs: Sequence[FoundRun]
+    row: PaperRow, run: StoredRun, runs: Sequence[StoredRun]
 ) -> tuple[float | None, float | None]:
     """Return what AQUILA saves over the rounds that both ran, by the papers' bits and by bytes."""
     if run.method == "aquila":
@@ -102,7 +102,7 @@ def _savings(
         same_seed = other.facts.get("seed") == run.facts.get("seed")
         if row.label(other) == "aquila" and same_seed:
             shorter = min(run.rounds, other.rounds)
-            aquila, own = (Result(r.method, r.result.records[:shorter]) for r in (other, run))
+            aquila, own = (RunResult(r.method, r.result.records[:shorter]) for r in (other, run))
             return (
                 _saving(aquila.paper_bits, own.paper_bits),
                 _saving(aquila.uplink_bytes, own.uplink_bytes),
@@ -110,7 +110,7 @@ def _savings(
     return None, None
 
 
-def _printed_saving(row: Row, name: str) -> float | None:
+def _printed_saving(row: PaperRow, name: str) -> float | None:
     if name == "aquila" or name not in row.printed:
         return None
     return _saving(row.printed["aquila"][1], row.printed[name][1])

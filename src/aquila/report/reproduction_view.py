@@ -9,10 +9,10 @@ from itertools import groupby
 from rich import box
 from rich.table import Table
 
-from aquila.report.paper import Row
-from aquila.report.reproduction import Line
+from aquila.report.paper import PaperRow
+from aquila.report.reproduction import MethodLine
 
-Reproduced = Sequence[tuple[Row, Sequence[Line]]]
+ReproducedRows = Sequence[tuple[PaperRow, Sequence[MethodLine]]]
 
 LEGEND = (
     "test: of the server's model on all test samples. last: accuracy on the last training "
@@ -27,7 +27,7 @@ DIVERGED = 1e5
 """Perplexity that needs no digits."""
 
 
-def screen_table(row: Row, lines: Sequence[Line]) -> Table:
+def screen_table(row: PaperRow, lines: Sequence[MethodLine]) -> Table:
     """Return a row as a table of at most 100 columns."""
     table = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False, title_justify="left")
     table.title = row.describe()
@@ -42,22 +42,25 @@ def screen_table(row: Row, lines: Sequence[Line]) -> Table:
     return table
 
 
-def markdown(reproduced: Reproduced) -> str:
+def markdown(reproduced: ReproducedRows) -> str:
     """Return rows as a page of Markdown."""
     number = reproduced[0][0].table
     parts = [f"# Table {'I' * number} of the paper, beside our runs", "", LEGEND]
     for row, lines in reproduced:
         parts += [f"## {row.describe()}", ""]
-        parts += [_piped(headings(row)), _piped(["---", *["---:"] * (len(headings(row)) - 1)])]
-        parts += [_piped(cells(row, line)) for line in lines]
+        parts += [
+            _markdown_row(headings(row)),
+            _markdown_row(["---", *["---:"] * (len(headings(row)) - 1)]),
+        ]
+        parts += [_markdown_row(cells(row, line)) for line in lines]
         parts += [line for note in notes(row, lines) for line in ("", note)] + [""]
     return "\n".join(parts)
 
 
-def comma_separated(reproduced: Reproduced) -> str:
+def csv_text(reproduced: ReproducedRows) -> str:
     """Return rows as CSV with full precision, an empty field where there is no number."""
     flat = [
-        {"table": row.table, "row": row.title, "paper_rounds": row.rounds, **_plain(line)}
+        {"table": row.table, "row": row.title, "paper_rounds": row.rounds, **_csv_fields(line)}
         for row, lines in reproduced
         for line in lines
     ]
@@ -68,55 +71,55 @@ def comma_separated(reproduced: Reproduced) -> str:
     return text.getvalue()
 
 
-def headings(row: Row) -> list[str]:
+def headings(row: PaperRow) -> list[str]:
     """Return the headings of a row's table."""
-    quality = "PP" if row.text else "acc.%"
+    quality = "PP" if row.is_text else "acc.%"
     return [
         "method", "rounds", f"test {quality}", "last acc.%", f"paper {quality}", "ours b·d",
         "paper b·d", "GiB up", "GiB down", "up/skip", "saves paper", "saves b·d", "saves real",
     ]  # fmt: skip
 
 
-def cells(row: Row, line: Line) -> list[str]:
+def cells(row: PaperRow, line: MethodLine) -> list[str]:
     """Return a line as text."""
     return [
         line.method,
-        rounds(row, line),
-        _number(line.test, 2 if row.text else 1),
-        _number(line.last_minibatch, 1),
-        _number(line.printed, 2),
-        _number(line.paper_gib, 2),
-        _number(line.printed_gib, 2),
-        _number(line.uplink_gib, _digits(line.uplink_gib or 0)),
-        _number(line.downlink_gib, 1),
+        rounds_text(row, line),
+        _format_number(line.test, 2 if row.is_text else 1),
+        _format_number(line.last_minibatch, 1),
+        _format_number(line.printed, 2),
+        _format_number(line.paper_gib, 2),
+        _format_number(line.printed_gib, 2),
+        _format_number(line.uplink_gib, _digits(line.uplink_gib or 0)),
+        _format_number(line.downlink_gib, 1),
         "-" if line.uploads is None else f"{line.uploads}/{line.skips}",
-        _saved(line.printed_saving),
-        _saved(line.paper_saving),
-        _saved(line.uplink_saving),
+        _format_saving(line.printed_saving),
+        _format_saving(line.paper_saving),
+        _format_saving(line.uplink_saving),
     ]
 
 
-def rounds(row: Row, line: Line) -> str:
+def rounds_text(row: PaperRow, line: MethodLine) -> str:
     """Say how much of the paper's length was run."""
     if line.rounds is None:
         return "not run"
     return str(line.rounds) if line.rounds == row.rounds else f"{line.rounds} of {row.rounds}"
 
 
-def notes(row: Row, lines: Sequence[Line]) -> list[str]:
+def notes(row: PaperRow, lines: Sequence[MethodLine]) -> list[str]:
     """Return what must be said about a row: in what the runs differ from it."""
-    said = [row.note] if row.note else []
+    found = [row.note] if row.note else []
     differing = sorted((line for line in lines if line.differs), key=lambda line: line.differs)
     for differs, group in groupby(differing, key=lambda line: line.differs):
-        said.append(f"{', '.join(line.method for line in group)}: {'; '.join(differs)}")
-    return said
+        found.append(f"{', '.join(line.method for line in group)}: {'; '.join(differs)}")
+    return found
 
 
-def _plain(line: Line) -> Mapping[str, object]:
+def _csv_fields(line: MethodLine) -> Mapping[str, object]:
     return {**asdict(line), "differs": "; ".join(line.differs)}
 
 
-def _piped(texts: Sequence[str]) -> str:
+def _markdown_row(texts: Sequence[str]) -> str:
     return f"| {' | '.join(texts)} |"
 
 
@@ -125,14 +128,14 @@ def _digits(gib: float) -> int:
     return 2 if gib >= 1 else 3 if gib >= 0.01 else 5
 
 
-def _number(value: float | None, digits: int) -> str:
+def _format_number(value: float | None, digits: int) -> str:
     if value is None:
         return "-"
     return f"{value:.{digits}f}" if value < DIVERGED else f"{value:.1e}"
 
 
-def _saved(share: float | None) -> str:
+def _format_saving(saving: float | None) -> str:
     """Say what is saved, or from twice as much on how many times as much is sent."""
-    if share is None:
+    if saving is None:
         return "-"
-    return f"{share:.0%}" if share > -1 else f"x {1 - share:.1f}"
+    return f"{saving:.0%}" if saving > -1 else f"x {1 - saving:.1f}"

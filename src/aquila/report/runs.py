@@ -6,22 +6,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from aquila.report.table import Result
+from aquila.report.results_table import RunResult
 from aquila.sim.records import Record, read_records, records_file
-from aquila.sim.setting import SETTINGS
+from aquila.sim.setting import RUN_FILE
 
 COUNTS = ("uplink_bytes", "downlink_bytes", "paper_bits", "uploads", "skips", "lost", "refused")
-MOST_DEVICES = 1_000_000
-T = TypeVar("T")
+MAX_DEVICES = 1_000_000
+RunT = TypeVar("RunT")
 
 
 @dataclass(frozen=True)
-class FoundRun:
+class StoredRun:
     """A run in a folder: its method and setting, and its records."""
 
     folder: Path
     facts: Mapping[str, Any]
-    result: Result
+    result: RunResult
 
     @property
     def method(self) -> str:
@@ -31,7 +31,7 @@ class FoundRun:
     @property
     def beta(self) -> float | None:
         """Beta that a run of AQUILA was given; None if it was given none, or is of another."""
-        return _beta(self.facts)
+        return _find_beta(self.facts)
 
     @property
     def rounds(self) -> int:
@@ -39,14 +39,18 @@ class FoundRun:
         return len(self.result.records)
 
 
-def find_runs(folder: Path, on_broken: Callable[[Exception], None] | None = None) -> list[FoundRun]:
+def find_runs(
+    folder: Path, on_broken: Callable[[Exception], None] | None = None
+) -> list[StoredRun]:
     """Return all runs in a folder and below that have a round; ValueError names a broken file.
 
     With `on_broken`, which is told of them, broken runs are left out as long as there are others.
     """
     if not folder.is_dir():
         raise ValueError(f"there is no folder {folder}")
-    found, broken = read_each(_read, (path.parent for path in sorted(folder.rglob(SETTINGS))))
+    found, broken = read_with_errors(
+        _read, (path.parent for path in sorted(folder.rglob(RUN_FILE)))
+    )
     runs = [run for run in found if run.rounds]
     for error in broken:
         if on_broken is None or not runs:
@@ -55,11 +59,11 @@ def find_runs(folder: Path, on_broken: Callable[[Exception], None] | None = None
     return runs
 
 
-def read_each(
-    read: Callable[[Path], T], folders: Iterable[Path]
-) -> tuple[list[T], list[Exception]]:
+def read_with_errors(
+    read: Callable[[Path], RunT], folders: Iterable[Path]
+) -> tuple[list[RunT], list[Exception]]:
     """Return what can be read, and what is said of the rest."""
-    found: list[T] = []
+    found: list[RunT] = []
     broken: list[Exception] = []
     for folder in folders:
         try:
@@ -73,7 +77,7 @@ def read_facts(path: Path) -> dict[str, Any]:
     """Return what a folder says about its run; ValueError says what is wrong with it."""
     try:
         facts = json.loads(path.read_text())
-        fault = _fault(facts)
+        fault = _find_fault(facts)
     except (ValueError, RecursionError):
         fault = "it is not JSON"
     if fault:
@@ -81,11 +85,11 @@ def read_facts(path: Path) -> dict[str, Any]:
     return dict(facts)
 
 
-def read_sound_records(folder: Path) -> list[Record]:
+def read_valid_records(folder: Path) -> list[Record]:
     """Read all records of a run; ValueError names one that has no number where one belongs."""
     records = read_records(folder)
     for record in records:
-        if not _is_sound(record):
+        if not _is_valid(record):
             raise ValueError(
                 f"{records_file(folder)}, line {record.round + 1}, has something that is no number "
                 "in place of one"
@@ -93,15 +97,15 @@ def read_sound_records(folder: Path) -> list[Record]:
     return records
 
 
-def _read(folder: Path) -> FoundRun:
-    facts = read_facts(folder / SETTINGS)
+def _read(folder: Path) -> StoredRun:
+    facts = read_facts(folder / RUN_FILE)
     label = facts.get("method")
     if not isinstance(label, str) or not label:
-        raise ValueError(f"{folder / SETTINGS} does not tell what was run: it names no method")
-    return FoundRun(folder, facts, Result(label, read_sound_records(folder)))
+        raise ValueError(f"{folder / RUN_FILE} does not tell what was run: it names no method")
+    return StoredRun(folder, facts, RunResult(label, read_valid_records(folder)))
 
 
-def _fault(facts: object) -> str | None:
+def _find_fault(facts: object) -> str | None:
     if not isinstance(facts, dict):
         return "it holds no settings"
     if not isinstance(facts.get("parameters", {}), dict):
@@ -109,23 +113,23 @@ def _fault(facts: object) -> str | None:
     if type(facts.get("seed", 0)) is not int:
         return "its seed is no whole number"
     try:
-        _beta(facts)
+        _find_beta(facts)
     except (ValueError, TypeError, OverflowError):
         return "its beta is no number"
     return None
 
 
-def _beta(facts: Mapping[str, Any]) -> float | None:
+def _find_beta(facts: Mapping[str, Any]) -> float | None:
     """Return the beta of a run of AQUILA, by its parameters or else by its label."""
     method, *parts = str(facts.get("method")).split(" ")
-    told = {**dict(part.partition("=")[::2] for part in parts), **facts.get("parameters", {})}
-    return float(told["beta"]) if method == "aquila" and "beta" in told else None
+    values = {**dict(part.partition("=")[::2] for part in parts), **facts.get("parameters", {})}
+    return float(values["beta"]) if method == "aquila" and "beta" in values else None
 
 
-def _is_sound(record: Record) -> bool:
+def _is_valid(record: Record) -> bool:
     if not isinstance(record.metrics, Mapping):
         return False
-    if not all(0 <= device < MOST_DEVICES for device in (*record.levels, *record.uplink)):
+    if not all(0 <= device < MAX_DEVICES for device in (*record.levels, *record.uplink)):
         return False
     counts = [getattr(record, name) for name in COUNTS]
     counts += [*record.levels.values(), *record.uplink.values()]

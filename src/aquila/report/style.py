@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aquila.report.colours import is_own, places
+from aquila.report.colours import assign_colours, is_aquila
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 # Okabe and Ito's palette without its yellow, which is lost on white paper, and two reds
 PALETTE = {
-    "own": "#D55E00", "red": "#C40233", "plum": "#882255",
+    "aquila": "#D55E00", "red": "#C40233", "plum": "#882255",
     "blue": "#0072B2", "green": "#009E73", "ochre": "#E69F00", "sky": "#56B4E9",
     "pink": "#CC79A7", "ink": "#000000", "grey": "#999999",
 }  # fmt: skip
@@ -29,15 +29,17 @@ def line_styles(labels: Sequence[str]) -> list[dict[str, Any]]:
     Runs of one colour differ in dashes, and where these do not suffice in strength. Every second
     run of one method is dark, so that it can be seen on the run before it.
     """
-    own = 0
+    rank = 0
     styles: list[dict[str, Any]] = []
-    for label, place in zip(labels, places(labels), strict=True):
+    for label, slot in zip(labels, assign_colours(labels), strict=True):
         width, order = 1.3, 2
-        if is_own(label):
-            width, order = max(1.8, 3 - 0.6 * own), 3  # what covers another leaves its edges
-            own += 1
-        fade, dash = divmod(place.of_colour, len(DASHES))
-        color = PALETTE[place.colour] if place.of_method % 2 == 0 else _dark(PALETTE[place.colour])
+        if is_aquila(label):
+            width, order = max(1.8, 3 - 0.6 * rank), 3  # what covers another leaves its edges
+            rank += 1
+        fade, dash = divmod(slot.colour_index, len(DASHES))
+        color = (
+            PALETTE[slot.colour] if slot.method_index % 2 == 0 else _darken(PALETTE[slot.colour])
+        )
         styles.append(
             {"color": color, "linestyle": DASHES[dash], "alpha": FADES[fade % len(FADES)],
              "linewidth": width, "zorder": order}
@@ -45,30 +47,33 @@ def line_styles(labels: Sequence[str]) -> list[dict[str, Any]]:
     return styles
 
 
-def _dark(color: str) -> str:
+def _darken(color: str) -> str:
     return "#" + "".join(f"{int(color[n : n + 2], 16) * 3 // 5:02X}" for n in (1, 3, 5))
 
 
-def ordered_styles(count: int) -> list[dict[str, Any]]:
+def sweep_styles(count: int) -> list[dict[str, Any]]:
     """Return styles for runs that differ in one number, from the smallest to the largest.
 
     Lines get thinner, so that one which covers another leaves its edges to be seen.
     """
     from matplotlib import colormaps
 
-    shares = [n / max(1, count - 1) for n in range(count)]
+    positions = [n / max(1, count - 1) for n in range(count)]
     colors = colormaps["viridis"]
-    return [{"color": colors(0.9 * share), "linewidth": 4.5 - 3.3 * share} for share in shares]
+    return [
+        {"color": colors(0.9 * position), "linewidth": 4.5 - 3.3 * position}
+        for position in positions
+    ]
 
 
-def tidy(axes: Axes) -> None:
+def style_axes(axes: Axes) -> None:
     """Give axes a light grid, no box, and a legend beside them."""
     axes.grid(which="major", alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, handlelength=3)
 
 
-def save(figure: Figure, path: Path) -> Path:
+def save_figure(figure: Figure, path: Path) -> Path:
     """Write a figure to a file, and return the path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=RESOLUTION, bbox_inches="tight")

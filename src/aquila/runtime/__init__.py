@@ -1,1 +1,1 @@
-"""Sessions that turn frames into method steps, and the ledger that counts their bytes."""
+"""Sessions that turn frames into method steps, and the counts of their bytes."""

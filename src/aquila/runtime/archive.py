@@ -16,10 +16,10 @@ from aquila.core.packet import WireError
 from aquila.runtime.files import sync_folder
 from aquila.runtime.messages import Ack
 
-LENGTH = 8
+LENGTH_BYTES = 8
 """Bytes before each frame of a file: how long it is."""
 
-START = 16
+PREFIX_BYTES = 16
 """Bytes of a frame that hold its flags and its round."""
 
 
@@ -34,7 +34,7 @@ class Archive(Protocol):
         """Return all that is kept of a device."""
         ...
 
-    def rewind(self, round: int) -> None:
+    def rewind(self, round_number: int) -> None:
         """Drop the replies to this round and to all after it."""
         ...
 
@@ -53,10 +53,10 @@ class MemoryArchive:
         """Return all that is kept of a device."""
         return list(self._frames.get(device, ()))
 
-    def rewind(self, round: int) -> None:
+    def rewind(self, round_number: int) -> None:
         """Drop the replies to this round and to all after it."""
         for device, frames in self._frames.items():
-            self._frames[device] = [frame for frame in frames if round_of(frame) < round]
+            self._frames[device] = [frame for frame in frames if round_of(frame) < round_number]
 
 
 class FolderArchive:
@@ -74,9 +74,9 @@ class FolderArchive:
         """Keep one more reply; it is on the disk when this returns."""
         path = self._path(device)
         new = not path.exists()
-        number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        with os.fdopen(number, "ab") as file:
-            file.write(len(frame).to_bytes(LENGTH, "little") + frame)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        with os.fdopen(descriptor, "ab") as file:
+            file.write(len(frame).to_bytes(LENGTH_BYTES, "little") + frame)
             file.flush()
             os.fsync(file.fileno())
         if new:
@@ -88,13 +88,17 @@ class FolderArchive:
         if not path.exists():
             return []
         with path.open("rb") as file:
-            return [_read(file, place, length) for place, length, _ in _records(file)]
+            return [_read(file, place, length) for place, length, _ in _scan_frames(file)]
 
-    def rewind(self, round: int) -> None:
+    def rewind(self, round_number: int) -> None:
         """Drop the replies to this round and to all after it, and whatever is half written."""
         for path in self._folder.glob("*.frames"):
             with path.open("r+b") as file:
-                kept = [place + length for place, length, of in _records(file) if of < round]
+                kept = [
+                    place + length
+                    for place, length, frame_round in _scan_frames(file)
+                    if frame_round < round_number
+                ]
                 end = kept[-1] if kept else 0
                 if end < os.fstat(file.fileno()).st_size:
                     file.truncate(end)
@@ -104,7 +108,7 @@ class FolderArchive:
         return self._folder / f"{device}.frames"
 
 
-def since_it_began(frames: Iterable[bytes]) -> list[bytes]:
+def since_last_fresh(frames: Iterable[bytes]) -> list[bytes]:
     """Return the replies from the last one on that starts from the initial state."""
     kept: list[bytes] = []
     for frame in frames:
@@ -114,13 +118,13 @@ def since_it_began(frames: Iterable[bytes]) -> list[bytes]:
     return kept
 
 
-def history(archive: Archive, device: DeviceId, ack: Ack, round: int) -> list[bytes]:
+def reply_history(archive: Archive, device: DeviceId, ack: Ack, round_number: int) -> list[bytes]:
     """Return the replies behind what a server in this round holds of a device.
 
     WireError if not all are there: what a file may lack is its end, and then its last reply is not
     the one that was applied last.
     """
-    frames = since_it_began(f for f in archive.replies(device) if round_of(f) < round)
+    frames = since_last_fresh(f for f in archive.replies(device) if round_of(f) < round_number)
     if not frames or (round_of(frames[-1]), checksum_of(frames[-1])) != ack:
         raise WireError(
             f"device {device} starts anew, but the archive does not end with its reply to round "
@@ -131,16 +135,20 @@ def history(archive: Archive, device: DeviceId, ack: Ack, round: int) -> list[by
     return frames
 
 
-def _records(file: BinaryIO) -> Iterator[tuple[int, int, int]]:
+def _scan_frames(file: BinaryIO) -> Iterator[tuple[int, int, int]]:
     """Yield place, length and round of every frame that is whole."""
     size, at = os.fstat(file.fileno()).st_size, 0
-    while at + LENGTH + START <= size:
+    while at + LENGTH_BYTES + PREFIX_BYTES <= size:
         file.seek(at)
-        start = file.read(LENGTH + START)
-        length, place = int.from_bytes(start[:LENGTH], "little"), at + LENGTH
-        if length < START or place + length > size or not start[LENGTH:].startswith(b"AQLA"):
+        start = file.read(LENGTH_BYTES + PREFIX_BYTES)
+        length, place = int.from_bytes(start[:LENGTH_BYTES], "little"), at + LENGTH_BYTES
+        if (
+            length < PREFIX_BYTES
+            or place + length > size
+            or not start[LENGTH_BYTES:].startswith(b"AQLA")
+        ):
             return
-        yield place, length, round_of(start[LENGTH:])
+        yield place, length, round_of(start[LENGTH_BYTES:])
         at = place + length
 
 

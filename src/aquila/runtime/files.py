@@ -8,14 +8,14 @@ from typing import BinaryIO
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[BinaryIO]:
+def atomic_file(path: Path) -> Iterator[BinaryIO]:
     """Open a file for writing that takes the path's place only once it is on the disk.
 
     Its owner alone may read it.
     """
     temporary = path.with_name(path.name + ".tmp")
-    number = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _BINARY, 0o600)
-    with os.fdopen(number, "wb") as file:
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _BINARY, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
         yield file
         file.flush()
         os.fsync(file.fileno())
@@ -23,9 +23,9 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     sync_folder(path.parent)
 
 
-def write_whole(path: Path, content: bytes) -> None:
+def atomic_write(path: Path, content: bytes) -> None:
     """Write a file whole or not at all."""
-    with whole_file(path) as file:
+    with atomic_file(path) as file:
         file.write(content)
 
 
@@ -33,11 +33,11 @@ def sync_folder(folder: Path) -> None:
     """Have the names in a folder survive a crash, where the system can be asked to."""
     if os.name == "nt":
         return
-    number = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(number)
+        os.fsync(descriptor)
     finally:
-        os.close(number)
+        os.close(descriptor)
 
 
 _BINARY = getattr(os, "O_BINARY", 0)

@@ -12,35 +12,35 @@ class Ack(NamedTuple):
     """Names the last reply of a device that the server applied: its round and its checksum."""
 
     round: int = NEVER
-    reply: int = 0
+    checksum: int = 0
 
 
-NOTHING = Ack()
+NO_ACK = Ack()
 """The acknowledgement of a device none of whose replies has been applied."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """What the server sends a device: the model, the same bytes for all, and its own few words."""
+    """What the server sends a device: the model frame, the same for all, and its control frame."""
 
     model: bytes
-    words: bytes
+    control: bytes
 
     @property
     def checksum(self) -> int:
         """What stands for the content of the order."""
-        return checksum_of_order(self.words, self.model)
+        return checksum_of_order(self.control, self.model)
 
 
 @dataclass(frozen=True)
-class Pending:
+class PendingTurn:
     """A turn that the server has not acknowledged, and what it will call it if it applies it.
 
     Without a frame the reply has not been packed here, without a name nowhere.
     """
 
     turn: Turn[object]
-    name: Ack | None = None
+    ack: Ack | None = None
     frame: bytes = b""
 
     @property

@@ -20,24 +20,32 @@ from aquila.core.method import Turn
 from aquila.core.packet import NEVER
 from aquila.core.state import Arrays, from_arrays, to_arrays
 from aquila.core.wire import unpack
-from aquila.runtime.broadcast import references_from_arrays, references_to_arrays
-from aquila.runtime.files import write_whole
-from aquila.runtime.held import Held, named
-from aquila.runtime.messages import Ack, Pending
+from aquila.runtime.files import atomic_write
+from aquila.runtime.messages import Ack, PendingTurn
+from aquila.runtime.model_downlink import references_from_arrays, references_to_arrays
+from aquila.runtime.reference import ReferenceModel, with_checksum
 from aquila.runtime.session import DeviceSession, ServerSession
 
 __all__ = [
-    "SavedStateError", "device_to_bytes", "load_device", "load_server", "restore_device",
-    "restore_server", "save_device", "save_server", "server_to_bytes", "write_whole",
+    "SavedStateError",
+    "atomic_write",
+    "device_to_bytes",
+    "load_device",
+    "load_server",
+    "restore_device",
+    "restore_server",
+    "save_device",
+    "save_server",
+    "server_to_bytes",
 ]  # fmt: skip
 
 MAGIC = b"AQST"
 VERSION = 1
-MODELS = ("held", "held_aside")
+REFERENCE_NAMES = ("reference", "stale_reference")
 """Arrays of the models that a device holds, where it is sent differences."""
 
 _HEADER = struct.Struct("<4sII")
-_BROKEN = (KeyError, IndexError, ValueError, TypeError, EOFError, BadZipFile, OverflowError)
+_READ_ERRORS = (KeyError, IndexError, ValueError, TypeError, EOFError, BadZipFile, OverflowError)
 
 
 class SavedStateError(ValueError):
@@ -46,41 +54,45 @@ class SavedStateError(ValueError):
 
 def device_to_bytes(session: DeviceSession) -> bytes:
     """Return all that a device must not lose."""
-    state, last_round, acked, pending, aside, *models = session.saved()
-    return _sealed(
+    state, last_round, last_ack, pending, stale_turn, *saved_references = session.snapshot()
+    return _to_file(
         {
             "owner": np.asarray(_owner_of_device(session)),
-            "acked": np.asarray(acked),
+            "last_ack": np.asarray(last_ack),
             "last_round": np.asarray(last_round),
             **to_arrays(state, "state."),
-            **_arrays_of_turn(pending, "pending."),
-            **_arrays_of_turn(aside, "aside."),
-            **{name: m.theta.cpu().numpy() for name, m in zip(MODELS, models, strict=True) if m},
+            **_turn_to_arrays(pending, "pending."),
+            **_turn_to_arrays(stale_turn, "stale_turn."),
+            **{
+                name: m.theta.cpu().numpy()
+                for name, m in zip(REFERENCE_NAMES, saved_references, strict=True)
+                if m
+            },
         }
     )
 
 
 def restore_device(session: DeviceSession, content: bytes) -> None:
     """Continue from what `device_to_bytes` returned; SavedStateError, and no change, if unsound."""
-    arrays = _opened(content)
+    arrays = _from_file(content)
     try:
         _check_owner(arrays, _owner_of_device(session))
         template = session.state
         session.restore(
             from_arrays(template, arrays, "state."),
             int(arrays["last_round"]),
-            _ack(arrays["acked"]),
-            _turn(arrays, "pending.", template, session.dimension),
-            _turn(arrays, "aside.", template, session.dimension),
-            *(_model(arrays, name, session.dimension) for name in MODELS),
+            _ack_from_row(arrays["last_ack"]),
+            _turn_from_arrays(arrays, "pending.", template, session.dimension),
+            _turn_from_arrays(arrays, "stale_turn.", template, session.dimension),
+            *(_reference_from_array(arrays, name, session.dimension) for name in REFERENCE_NAMES),
         )
-    except _BROKEN as error:
-        raise _unsound(error) from error
+    except _READ_ERRORS as error:
+        raise _unusable(error) from error
 
 
 def server_to_bytes(session: ServerSession) -> bytes:
     """Return all that a server must not lose, as it was after the last closed round."""
-    return _sealed(
+    return _to_file(
         {
             "owner": np.asarray(_owner_of_server(session)),
             "round": np.asarray(session.round),
@@ -93,22 +105,22 @@ def server_to_bytes(session: ServerSession) -> bytes:
 
 def restore_server(session: ServerSession, content: bytes) -> None:
     """Continue from what `server_to_bytes` returned; SavedStateError, and no change, if unsound."""
-    arrays = _opened(content)
+    arrays = _from_file(content)
     try:
         _check_owner(arrays, _owner_of_server(session))
-        state, round = from_arrays(session.state, arrays, "state."), int(arrays["round"])
-        acks = [_ack(row) for row in arrays["acks"]]
-        if len(acks) != len(session.acks) or not all(ack.round < round for ack in acks):
+        state, round_number = from_arrays(session.state, arrays, "state."), int(arrays["round"])
+        acks = [_ack_from_row(row) for row in arrays["acks"]]
+        if len(acks) != len(session.acks) or not all(ack.round < round_number for ack in acks):
             raise ValueError("it acknowledges what cannot have been")
         references = references_from_arrays(arrays, session.fleet, session.theta)
-        session.restore(state, round, acks, references)
-    except _BROKEN as error:
-        raise _unsound(error) from error
+        session.restore(state, round_number, acks, references)
+    except _READ_ERRORS as error:
+        raise _unusable(error) from error
 
 
 def save_device(path: Path, session: DeviceSession) -> None:
     """Write a device's state, whole or not at all; only then may its reply leave."""
-    write_whole(path, device_to_bytes(session))
+    atomic_write(path, device_to_bytes(session))
 
 
 def load_device(path: Path, session: DeviceSession) -> bool:
@@ -121,7 +133,7 @@ def load_device(path: Path, session: DeviceSession) -> bool:
 
 def save_server(path: Path, session: ServerSession) -> None:
     """Write a server's state, whole or not at all."""
-    write_whole(path, server_to_bytes(session))
+    atomic_write(path, server_to_bytes(session))
 
 
 def load_server(path: Path, session: ServerSession) -> bool:
@@ -132,7 +144,7 @@ def load_server(path: Path, session: ServerSession) -> bool:
     return True
 
 
-def _arrays_of_turn(pending: Pending | None, prefix: str) -> Arrays:
+def _turn_to_arrays(pending: PendingTurn | None, prefix: str) -> Arrays:
     """Return the arrays of a turn; one whose reply was never packed has never left."""
     if pending is None or not pending.frame:
         return {}
@@ -144,7 +156,9 @@ def _arrays_of_turn(pending: Pending | None, prefix: str) -> Arrays:
     return arrays
 
 
-def _turn(arrays: Arrays, prefix: str, template: Any, dimension: int) -> Pending | None:
+def _turn_from_arrays(
+    arrays: Arrays, prefix: str, template: Any, dimension: int
+) -> PendingTurn | None:
     if f"{prefix}frame" not in arrays:
         return None
     frame = arrays[f"{prefix}frame"].tobytes()
@@ -154,22 +168,22 @@ def _turn(arrays: Arrays, prefix: str, template: Any, dimension: int) -> Pending
         for start in (f"{prefix}state.", f"{prefix}fallback.")
     ]
     turn = Turn(states[0] or template, reply, fallback=states[1])
-    return Pending(turn, Ack(reply.round, checksum_of(frame)), frame)
+    return PendingTurn(turn, Ack(reply.round, checksum_of(frame)), frame)
 
 
-def _model(arrays: Arrays, name: str, dimension: int) -> Held | None:
+def _reference_from_array(arrays: Arrays, name: str, dimension: int) -> ReferenceModel | None:
     if name not in arrays:
         return None
     if arrays[name].shape != (dimension,):
         raise ValueError(f"the {name} model is {arrays[name].shape}, not {(dimension,)}")
-    return named(torch.from_numpy(arrays[name].copy()))
+    return with_checksum(torch.from_numpy(arrays[name].copy()))
 
 
-def _ack(row: Any) -> Ack:
-    round, reply = (int(number) for number in row)
-    if round < NEVER or not 0 <= reply < 2**32:
+def _ack_from_row(row: Any) -> Ack:
+    round_number, checksum = (int(number) for number in row)
+    if round_number < NEVER or not 0 <= checksum < 2**32:
         raise ValueError("it acknowledges what cannot have been")
-    return Ack(round, reply)
+    return Ack(round_number, checksum)
 
 
 def _owner_of_device(session: DeviceSession) -> str:
@@ -185,13 +199,13 @@ def _check_owner(arrays: Arrays, owner: str) -> None:
         raise ValueError(f"it is of {arrays['owner']}, not of {owner}")
 
 
-def _sealed(arrays: Arrays) -> bytes:
+def _to_file(arrays: Arrays) -> bytes:
     content = io.BytesIO()
     np.savez(content, allow_pickle=False, **arrays)
     return _HEADER.pack(MAGIC, VERSION, zlib.crc32(content.getvalue())) + content.getvalue()
 
 
-def _opened(content: bytes) -> Arrays:
+def _from_file(content: bytes) -> Arrays:
     if len(content) < _HEADER.size or content[:4] != MAGIC:
         raise SavedStateError("this is no saved state of a session: it does not start with AQST")
     _, version, checksum = _HEADER.unpack_from(content)
@@ -202,9 +216,9 @@ def _opened(content: bytes) -> Arrays:
     try:
         with np.load(io.BytesIO(content[_HEADER.size :]), allow_pickle=False) as arrays:
             return dict(arrays)
-    except _BROKEN as error:
-        raise _unsound(error) from error
+    except _READ_ERRORS as error:
+        raise _unusable(error) from error
 
 
-def _unsound(error: Exception) -> SavedStateError:
+def _unusable(error: Exception) -> SavedStateError:
     return SavedStateError(f"saved state cannot be used: {error}")

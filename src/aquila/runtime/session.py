@@ -18,24 +18,32 @@ from aquila.core.packet import NEVER, Dense, Packet, WireError
 from aquila.core.random import Key, Purpose
 from aquila.core.vector import Vector
 from aquila.core.wire import pack, unpack
-from aquila.runtime.finite import GuardedOracle, NanPolicy, NonFiniteError
-from aquila.runtime.held import NAMELESS, Follow, Held, follow
-from aquila.runtime.messages import NOTHING, Ack, Order, Pending, ack_of
+from aquila.runtime.messages import NO_ACK, Ack, Order, PendingTurn, ack_of
+from aquila.runtime.nan_guard import GuardedOracle, NanPolicy, NonFiniteError
+from aquila.runtime.reference import UNNAMED, ReferenceModel, ResolveModel, resolve_model
 from aquila.runtime.server import ServerSession
 
-__all__ = ["Ack", "DeviceSession", "Keep", "Order", "ServerSession"]
+__all__ = ["Ack", "DeviceSession", "Order", "ServerSession", "StoreState"]
 
-Saved = tuple[Any, int, Ack, Pending | None, Pending | None, Held | None, Held | None]
+Snapshot = tuple[
+    Any,
+    int,
+    Ack,
+    PendingTurn | None,
+    PendingTurn | None,
+    ReferenceModel | None,
+    ReferenceModel | None,
+]
 """What a device must not lose: state, last round, acknowledgement, two turns and two models."""
 
 _LOG = logging.getLogger("aquila")
 
 
-class Keep(Protocol):
+class StoreState(Protocol):
     """Where the states of devices are kept."""
 
-    def __call__(self, device: DeviceId, state: Any, *held: Any) -> Any:
-        """Return an equal state to go on with; `held` are the device's others still in use."""
+    def __call__(self, device: DeviceId, state: Any, *in_use: Any) -> Any:
+        """Return an equal state to go on with; `in_use` are the device's other states."""
         ...
 
 
@@ -43,14 +51,14 @@ class DeviceSession:
     """A device: answers orders, and remembers its state and the turns not yet acknowledged.
 
     A turn is pending until the next order. An order from elsewhere in time, late or of a server
-    that was put back, is answered aside: that turn becomes real only if an order acknowledges it,
-    and until then leaves everything else as it is.
+    that was put back, is answered by a stale turn: it becomes real only if an order
+    acknowledges it, and until then leaves everything else as it is.
 
-    Where models come as differences, the device holds the model of its last turn, and of the turn
-    aside. A difference to another one it answers with a refusal, and computes nothing.
+    Where models come as differences, the device holds the model of its last turn, and of the
+    stale turn. A difference to another one it answers with a refusal, and computes nothing.
 
-    A `start` made by the method for vectors `like` these may be shared by many devices, since no
-    state is ever written to.
+    An `initial_state` made by the method for vectors `like` these may be shared by many devices,
+    since no state is ever written to.
     """
 
     def __init__(
@@ -62,27 +70,27 @@ class DeviceSession:
         seed: int,
         on_nan: NanPolicy = "stop",
         unpack_order: Callable[[bytes, int], Packet] = unpack,
-        start: Any = None,
-        keep: Keep | None = None,
-        follow: Follow = follow,
+        initial_state: Any = None,
+        store_state: StoreState | None = None,
+        resolve_model: ResolveModel = resolve_model,
     ) -> None:
         self.half = method.device
         self.device = device
-        self.state: Any = self.half.init(like) if start is None else start
+        self.state: Any = self.half.init(like) if initial_state is None else initial_state
         self.last_round = NEVER
-        self.acked = NOTHING
+        self.last_ack = NO_ACK
         self.notes: dict[str, float] = {}
         self.shard = shard
         self._seed = seed
         self._on_nan = on_nan
         self._unpack = unpack_order
         self.dimension = like.numel()
-        self._keep = keep
-        self._follow = follow
-        self.held: Held | None = None
-        self._held_aside: Held | None = None
-        self._pending: Pending | None = None
-        self._aside: Pending | None = None
+        self._store_state = store_state
+        self._resolve_model = resolve_model
+        self.reference: ReferenceModel | None = None
+        self._stale_reference: ReferenceModel | None = None
+        self._pending: PendingTurn | None = None
+        self._stale_turn: PendingTurn | None = None
 
     def handle(self, order: Order) -> bytes:
         """Answer an order with a frame; raise WireError, and change nothing, if it is unsound.
@@ -90,52 +98,52 @@ class DeviceSession:
         Where the session is saved, it must be saved before the frame leaves.
         """
         reply = self.answer(order)
-        for turn in self._turns():
+        for turn in self._pending_turns():
             if turn.reply is reply and turn.frame:
                 return turn.frame
         frame = pack(reply)
-        self.sent(reply, frame, keep=True)
+        self.record_sent(reply, frame, keep_frame=True)
         return frame
 
-    def sent(self, reply: Packet, frame: bytes, keep: bool = False) -> None:
+    def record_sent(self, reply: Packet, frame: bytes, keep_frame: bool = False) -> None:
         """Note what a reply has become, so that its acknowledgement is recognised."""
-        name, kept = ack_of(reply, frame), frame if keep else b""
-        if self._aside is not None and self._aside.reply is reply:
-            self._aside = Pending(self._aside.turn, name, kept)
+        ack, kept_frame = ack_of(reply, frame), frame if keep_frame else b""
+        if self._stale_turn is not None and self._stale_turn.reply is reply:
+            self._stale_turn = PendingTurn(self._stale_turn.turn, ack, kept_frame)
         elif self._pending is not None and self._pending.reply is reply:
-            self._pending = Pending(self._pending.turn, name, kept)
+            self._pending = PendingTurn(self._pending.turn, ack, kept_frame)
 
     def answer(self, order: Order) -> Packet:
         """Answer an order with a reply that is still to be packed."""
-        (words, frame), checksum = self._read(order), order.checksum
-        for earlier in self._turns():
+        (control, frame), checksum = self._read(order), order.checksum
+        for earlier in self._pending_turns():
             if earlier.reply.answers == checksum:
                 return earlier.reply  # an order that came twice gets the same answer
-        model = self._follow(frame, self._models())
+        model = self._resolve_model(frame, self._references())
         if model is None:
-            return self._refusal(words.round, checksum)
-        ack, vector = Ack(words.ack, words.answers), Dense(model.theta)
-        packet = Packet(words.round, vector, words.scalars, ack.round, answers=ack.reply)
-        state, ahead = self._state_behind(ack), packet.round > self.last_round
+            return self._refuse(control.round, checksum)
+        ack, vector = Ack(control.ack, control.answers), Dense(model.theta)
+        packet = Packet(control.round, vector, control.scalars, ack.round, answers=ack.checksum)
+        state, ahead = self._state_for(ack), packet.round > self.last_round
         if state is None:
-            self._say_start(packet.round, ack)
+            self._warn_fresh_start(packet.round, ack)
             turn = self._turn(self.half.init(model.theta), packet)
         else:
             turn = self._turn(state, packet)
-        fresh = state is None and ack != NOTHING
-        turn = Turn(turn.state, _tied(turn.reply, checksum, fresh), turn.notes, turn.fallback)
-        if state is not None and (ahead or ack != self.acked):
-            self.state, self.acked, self.last_round = state, ack, packet.round
-            self._pending, self._aside = Pending(self._kept(turn, state)), None
-            self.held, self._held_aside = _worth_holding(model), None
+        fresh = state is None and ack != NO_ACK
+        turn = Turn(turn.state, _answering(turn.reply, checksum, fresh), turn.notes, turn.fallback)
+        if state is not None and (ahead or ack != self.last_ack):
+            self.state, self.last_ack, self.last_round = state, ack, packet.round
+            self._pending, self._stale_turn = PendingTurn(self._store_turn(turn, state)), None
+            self.reference, self._stale_reference = _as_reference(model), None
         else:
-            self._aside, self._held_aside = Pending(turn), _worth_holding(model)
+            self._stale_turn, self._stale_reference = PendingTurn(turn), _as_reference(model)
         self.notes = dict(turn.notes)
         return turn.reply
 
-    def model_of(self, order: Order) -> Held | None:
+    def model_of(self, order: Order) -> ReferenceModel | None:
         """Return the model of an order, None if it is a difference to one that is not held."""
-        return self._follow(self._unpack(order.model, self.dimension), self._models())
+        return self._resolve_model(self._unpack(order.model, self.dimension), self._references())
 
     def _turn(self, state: Any, packet: Packet) -> Turn[Any]:
         key = Key((self._seed, packet.round, self.device))
@@ -148,94 +156,94 @@ class DeviceSession:
                 raise
             return Turn(state, Packet(packet.round, refused=True))
 
-    def settle(self, ack: Ack) -> None:
+    def apply_ack(self, ack: Ack) -> None:
         """Keep the last turn if it was acknowledged, take it back otherwise."""
-        state = self._state_behind(ack)
+        state = self._state_for(ack)
         if state is None:
             raise WireError(f"device {self.device} knows of no reply acknowledged as {ack}")
-        self.state, self.acked, self._pending, self._aside = state, ack, None, None
+        self.state, self.last_ack, self._pending, self._stale_turn = state, ack, None, None
 
-    def rewind(self, round: int) -> None:
+    def discard_turn(self, round_number: int) -> None:
         """Forget the turn of a round that the server has not closed."""
-        if self._pending is not None and self.last_round == round:
-            self.last_round, self._pending = round - 1, None
+        if self._pending is not None and self.last_round == round_number:
+            self.last_round, self._pending = round_number - 1, None
 
-    def saved(self) -> Saved:
+    def snapshot(self) -> Snapshot:
         """Return what `restore` takes."""
-        turns, models = (self._pending, self._aside), (self.held, self._held_aside)
-        return self.state, self.last_round, self.acked, *turns, *models
+        turns, models = (self._pending, self._stale_turn), (self.reference, self._stale_reference)
+        return self.state, self.last_round, self.last_ack, *turns, *models
 
     def restore(
         self,
         state: Any,
         last_round: int,
-        acked: Ack,
-        pending: Pending | None = None,
-        aside: Pending | None = None,
-        held: Held | None = None,
-        held_aside: Held | None = None,
+        last_ack: Ack,
+        pending: PendingTurn | None = None,
+        stale_turn: PendingTurn | None = None,
+        reference: ReferenceModel | None = None,
+        stale_reference: ReferenceModel | None = None,
     ) -> None:
         """Continue from a saved state."""
-        self.state = state if self._keep is None else self._keep(self.device, state)
-        self.last_round, self.acked = last_round, acked
-        self._pending, self._aside = pending, aside
-        self.held, self._held_aside = held, held_aside
+        self.state = state if self._store_state is None else self._store_state(self.device, state)
+        self.last_round, self.last_ack = last_round, last_ack
+        self._pending, self._stale_turn = pending, stale_turn
+        self.reference, self._stale_reference = reference, stale_reference
 
-    def _kept(self, turn: Turn[Any], before: Any) -> Turn[Any]:
-        if self._keep is None:
+    def _store_turn(self, turn: Turn[Any], before: Any) -> Turn[Any]:
+        if self._store_state is None:
             return turn
-        state, fallback = self._keep(self.device, turn.state, before), turn.fallback
+        state, fallback = self._store_state(self.device, turn.state, before), turn.fallback
         if fallback is turn.state:
             fallback = state
         elif fallback is not None:
-            fallback = self._keep(self.device, fallback, before, state)
+            fallback = self._store_state(self.device, fallback, before, state)
         return replace(turn, state=state, fallback=fallback)
 
-    def _turns(self) -> list[Pending]:
-        return [turn for turn in (self._pending, self._aside) if turn is not None]
+    def _pending_turns(self) -> list[PendingTurn]:
+        return [turn for turn in (self._pending, self._stale_turn) if turn is not None]
 
-    def _state_behind(self, ack: Ack) -> Any:
+    def _state_for(self, ack: Ack) -> Any:
         """Return the state that an acknowledgement names, None if there is none here."""
-        for pending in self._turns():
-            if pending.name == ack:
+        for pending in self._pending_turns():
+            if pending.ack == ack:
                 return pending.turn.state
-        if ack != self.acked:
+        if ack != self.last_ack:
             return None
         fallback = None if self._pending is None else self._pending.turn.fallback
         return self.state if fallback is None else fallback
 
-    def _models(self) -> list[Held]:
-        return [model for model in (self.held, self._held_aside) if model is not None]
+    def _references(self) -> list[ReferenceModel]:
+        return [model for model in (self.reference, self._stale_reference) if model is not None]
 
-    def _refusal(self, round: int, order: int) -> Packet:
+    def _refuse(self, round_number: int, order: int) -> Packet:
         """Answer a difference to a model that is not held; the next order then brings a model."""
         _LOG.warning(
             "device %d sits out round %d: the order is a difference to a model that it does not "
-            "hold", self.device, round,
+            "hold", self.device, round_number,
         )  # fmt: skip
         self.notes = {}
-        return Packet(round, refused=True, answers=order)
+        return Packet(round_number, refused=True, answers=order)
 
-    def _say_start(self, round: int, ack: Ack) -> None:
-        named = f"its reply to round {ack.round}, which it does not have"
+    def _warn_fresh_start(self, round_number: int, ack: Ack) -> None:
+        reply = f"its reply to round {ack.round}, which it does not have"
         _LOG.warning(
             "device %d answers round %d from its initial state: the server acknowledges %s",
-            self.device, round, "nothing of it" if ack == NOTHING else named,
+            self.device, round_number, "nothing of it" if ack == NO_ACK else reply,
         )  # fmt: skip
 
     def _read(self, order: Order) -> tuple[Packet, Packet]:
-        words, model = self._unpack(order.words, 0), self._unpack(order.model, self.dimension)
-        if words.round != model.round:
-            raise WireError(f"model of round {model.round} in an order of round {words.round}")
-        return words, model
+        control, model = self._unpack(order.control, 0), self._unpack(order.model, self.dimension)
+        if control.round != model.round:
+            raise WireError(f"model of round {model.round} in an order of round {control.round}")
+        return control, model
 
 
-def _worth_holding(model: Held) -> Held | None:
+def _as_reference(model: ReferenceModel) -> ReferenceModel | None:
     """Return a model that a difference may follow, None where none will."""
-    return None if model.name == NAMELESS else model
+    return None if model.checksum == UNNAMED else model
 
 
-def _tied(reply: Packet, order: int, fresh: bool) -> Packet:
+def _answering(reply: Packet, order: int, fresh: bool) -> Packet:
     """Return a reply that says which order it answers."""
     r = reply
     return Packet(r.round, r.vector, r.scalars, refused=r.refused, answers=order, fresh=fresh)

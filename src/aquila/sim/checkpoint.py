@@ -19,14 +19,18 @@ from numpy.typing import NDArray
 
 from aquila.core.packet import NEVER
 from aquila.core.state import Arrays, from_arrays, to_arrays
-from aquila.runtime.broadcast import ARRAY, references_from_arrays, references_to_arrays
-from aquila.runtime.files import whole_file
+from aquila.runtime.files import atomic_file
+from aquila.runtime.model_downlink import (
+    REFERENCE_PREFIX,
+    references_from_arrays,
+    references_to_arrays,
+)
 from aquila.runtime.session import Ack, DeviceSession
 
 if TYPE_CHECKING:
     from aquila.sim.loop import Simulation
 
-Form = tuple[tuple[str, tuple[int, ...], np.dtype[Any]], ...]
+StateLayout = tuple[tuple[str, tuple[int, ...], np.dtype[Any]], ...]
 """Name, shape and type of every array of a state; states of one form can be stacked."""
 
 
@@ -34,8 +38,8 @@ def save_checkpoint(path: Path, simulation: "Simulation") -> None:
     """Save the simulation as it was after the last closed round."""
     server, sessions = simulation.server, simulation.devices
     for session in sessions:
-        session.rewind(server.round)
-        session.settle(server.acks[session.device])
+        session.discard_turn(server.round)
+        session.apply_ack(server.acks[session.device])
     arrays: Arrays = {
         "fingerprint": np.asarray(simulation.fingerprint),
         "round": np.asarray(server.round),
@@ -44,9 +48,9 @@ def save_checkpoint(path: Path, simulation: "Simulation") -> None:
         **to_arrays(server.state, "server."),
         **references_to_arrays(server.references),
     }
-    with whole_file(path) as file, ZipFile(file, "w") as archive:
+    with atomic_file(path) as file, ZipFile(file, "w") as archive:
         for name, array in arrays.items():
-            with _member(archive, name, "w") as member:
+            with _open_member(archive, name, "w") as member:
                 npy.write_array(member, array, allow_pickle=False)
         _save_states(archive, [s for s in sessions if s.last_round != NEVER])
 
@@ -55,7 +59,7 @@ def load_checkpoint(path: Path, simulation: "Simulation") -> None:
     """Bring a fresh simulation to the saved round; ValueError if it is not the same run."""
     try:
         with ZipFile(path) as archive:
-            saved = str(_read(archive, "fingerprint"))
+            saved = str(_read_array(archive, "fingerprint"))
     except (OSError, KeyError, ValueError, EOFError, BadZipFile) as error:
         raise ValueError(f"{path} is not a checkpoint: {error}") from error
     _check_same_run(path, saved, simulation.fingerprint)
@@ -68,38 +72,42 @@ def load_checkpoint(path: Path, simulation: "Simulation") -> None:
 
 def _restore(archive: ZipFile, simulation: "Simulation") -> None:
     server, sessions = simulation.server, simulation.devices
-    round, acks = (
-        int(_read(archive, "round")),
-        [Ack(*row) for row in _read(archive, "acks").tolist()],
+    round_number, acks = (
+        int(_read_array(archive, "round")),
+        [Ack(*row) for row in _read_array(archive, "acks").tolist()],
     )
-    last_rounds = _read(archive, "last_rounds").tolist()
-    if not all(NEVER <= ack.round < round for ack in acks):
+    last_rounds = _read_array(archive, "last_rounds").tolist()
+    if not all(NEVER <= ack.round < round_number for ack in acks):
         raise ValueError("it acknowledges rounds that have not been")
     names = [name.removesuffix(".npy") for name in archive.namelist()]
-    arrays = {name: _read(archive, name) for name in names if name.startswith(("server.", ARRAY))}
+    arrays = {
+        name: _read_array(archive, name)
+        for name in names
+        if name.startswith(("server.", REFERENCE_PREFIX))
+    }
     references = references_from_arrays(arrays, server.fleet, server.theta)
-    server.restore(from_arrays(server.state, arrays, "server."), round, acks, references)
+    server.restore(from_arrays(server.state, arrays, "server."), round_number, acks, references)
     missing = {device for device, last in enumerate(last_rounds) if last != NEVER}
     for device, fields in _saved_states(archive, names):
         state = from_arrays(sessions[device].state, fields)
-        held = server.held_by(device)
-        sessions[device].restore(state, last_rounds[device], acks[device], held=held)
+        reference = server.reference_for(device)
+        sessions[device].restore(state, last_rounds[device], acks[device], reference=reference)
         missing.discard(device)
     if missing:
         raise ValueError(f"it has no state of device {min(missing)}")
 
 
 def _save_states(archive: ZipFile, sessions: Sequence[DeviceSession]) -> None:
-    alike: dict[Form, list[DeviceSession]] = {}
+    by_layout: dict[StateLayout, list[DeviceSession]] = {}
     for session in sessions:
         arrays = to_arrays(session.state)
-        form = tuple((name, array.shape, array.dtype) for name, array in arrays.items())
-        alike.setdefault(form, []).append(session)
-    for number, (form, group) in enumerate(alike.items()):
-        with _member(archive, f"states.{number}", "w") as member:
+        layout = tuple((name, array.shape, array.dtype) for name, array in arrays.items())
+        by_layout.setdefault(layout, []).append(session)
+    for number, (layout, group) in enumerate(by_layout.items()):
+        with _open_member(archive, f"states.{number}", "w") as member:
             npy.write_array(member, np.asarray([session.device for session in group]))
-        for name, shape, dtype in form:
-            with _member(archive, f"states.{number}.{name}", "w") as member:
+        for name, shape, dtype in layout:
+            with _open_member(archive, f"states.{number}.{name}", "w") as member:
                 _write_header(member, (len(group), *shape), dtype)
                 for session in group:
                     member.write(to_arrays(session.state)[name].tobytes())
@@ -113,13 +121,15 @@ def _saved_states(archive: ZipFile, names: list[str]) -> Iterator[tuple[int, Arr
             return
         fields = [name for name in names if name.startswith(f"{whole}.")]
         with ExitStack() as opened:
-            columns = [_rows(opened.enter_context(_member(archive, n, "r"))) for n in fields]
+            columns = [
+                _read_rows(opened.enter_context(_open_member(archive, n, "r"))) for n in fields
+            ]
             short = [name.removeprefix(f"{whole}.") for name in fields]
-            for device, *row in zip(_read(archive, whole), *columns, strict=True):
+            for device, *row in zip(_read_array(archive, whole), *columns, strict=True):
                 yield int(device), dict(zip(short, row, strict=True))
 
 
-def _rows(member: IO[bytes]) -> Iterator[NDArray[Any]]:
+def _read_rows(member: IO[bytes]) -> Iterator[NDArray[Any]]:
     """Yield what an array holds along its first axis, without ever holding all of it."""
     npy.read_magic(member)
     shape, _, dtype = npy.read_array_header_1_0(member)
@@ -135,19 +145,19 @@ def _write_header(member: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any
     npy.write_array_header_1_0(member, header)
 
 
-def _read(archive: ZipFile, name: str) -> NDArray[Any]:
-    with _member(archive, name, "r") as member:
+def _read_array(archive: ZipFile, name: str) -> NDArray[Any]:
+    with _open_member(archive, name, "r") as member:
         array: NDArray[Any] = npy.read_array(member, allow_pickle=False)
     return array
 
 
-def _member(archive: ZipFile, name: str, mode: Any) -> IO[bytes]:
+def _open_member(archive: ZipFile, name: str, mode: Any) -> IO[bytes]:
     return archive.open(f"{name}.npy", mode, force_zip64=mode == "w")
 
 
 def _check_same_run(path: Path, saved: str, asked: str) -> None:
     """Refuse another run's checkpoint, and name only what differs."""
-    mine, theirs = _lines_of_one(asked, saved), _lines_of_one(saved, asked)
+    mine, theirs = _lines_only_in(asked, saved), _lines_only_in(saved, asked)
     differences = [
         f"{mine.get(name, f'no {name}')} (saved: {theirs.get(name, 'none')})"
         for name in mine | theirs
@@ -158,7 +168,7 @@ def _check_same_run(path: Path, saved: str, asked: str) -> None:
         )
 
 
-def _lines_of_one(fingerprint: str, other: str) -> dict[str, str]:
+def _lines_only_in(fingerprint: str, other: str) -> dict[str, str]:
     """Return the lines that only one fingerprint has, by their first words."""
     lines: dict[str, str] = {}
     for line in dict.fromkeys(fingerprint.splitlines()):

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from aquila.core.parameter import nearest
+from aquila.core.parameter import spelling_hint
 from aquila.sim.setting import Setting
 
-PARTS = ("setting", "methods", "compare")
+TOP_LEVEL_KEYS = ("setting", "methods", "compare")
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,9 @@ def read_experiment(path: Path, overrides: dict[str, object]) -> Experiment:
         content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not a TOML file: {error}") from error
-    for part in content:
-        if part not in PARTS:
-            raise ValueError(f"{path} has no use for {part!r}{nearest(part, PARTS)}")
+    for key in content:
+        if key not in TOP_LEVEL_KEYS:
+            raise ValueError(f"{path} has no use for {key!r}{spelling_hint(key, TOP_LEVEL_KEYS)}")
     methods, compare = content.get("methods", {}), content.get("compare", [])
     if not isinstance(compare, list) or not all(isinstance(spec, str) for spec in compare):
         raise ValueError(f"{path}: compare must be a list of methods, not {compare!r}")

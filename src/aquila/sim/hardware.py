@@ -6,7 +6,7 @@ import sys
 
 import torch
 
-from aquila.sim.flat import Precision
+from aquila.sim.flat_module import Precision
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """Options of glibc's mallopt."""
@@ -22,7 +22,7 @@ def memory_bytes() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def prepare(device: str, precision: Precision, deterministic: bool) -> None:
+def configure_torch(device: str, precision: Precision, deterministic: bool) -> None:
     """Set torch up for a run; ValueError if the machine does not have the device."""
     if device == "cuda" and not torch.cuda.is_available():
         raise ValueError("there is no CUDA GPU on this machine; use device = cpu")

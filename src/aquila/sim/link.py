@@ -19,8 +19,8 @@ class Link:
 
     def order_arrives(self, key: Key) -> bool:
         """Whether an order reaches its device."""
-        return not self.downlink_loss or not key.child(0).coin(self.downlink_loss)
+        return not self.downlink_loss or not key.child(0).bernoulli(self.downlink_loss)
 
     def reply_arrives(self, key: Key) -> bool:
         """Whether a reply reaches the server."""
-        return not self.uplink_loss or not key.child(1).coin(self.uplink_loss)
+        return not self.uplink_loss or not key.child(1).bernoulli(self.uplink_loss)

@@ -14,16 +14,16 @@ from aquila.tasks.transformer import token_loss
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """(outputs, targets) -> loss of the batch"""
 
-OR_PROBABILITIES = (functional.cross_entropy, nn.CrossEntropyLoss)
+PROBABILITY_TARGET_LOSSES = (functional.cross_entropy, nn.CrossEntropyLoss)
 """Losses that take one class a sample, or a probability for each of them."""
 
-CLASSES_SECOND = (*OR_PROBABILITIES, functional.nll_loss, nn.NLLLoss)
+CLASS_AXIS_ONE_LOSSES = (*PROBABILITY_TARGET_LOSSES, functional.nll_loss, nn.NLLLoss)
 """Losses whose outputs have the classes in axis 1."""
 
-BY_CLASS = (*CLASSES_SECOND, token_loss)
+CLASS_TARGET_LOSSES = (*CLASS_AXIS_ONE_LOSSES, token_loss)
 """Losses whose targets, if whole numbers, name classes."""
 
-ONE_BY_ONE = (
+ELEMENTWISE_LOSSES = (
     functional.mse_loss, nn.MSELoss,
     functional.l1_loss, nn.L1Loss,
     functional.smooth_l1_loss, nn.SmoothL1Loss,
@@ -34,14 +34,14 @@ ONE_BY_ONE = (
 )  # fmt: skip
 """Losses that compare each output with its target; of other shapes many compare all with all."""
 
-WEIGHTS = ("weight", "pos_weight", "size_average", "reduce")
+WEIGHTING_OPTIONS = ("weight", "pos_weight", "size_average", "reduce")
 """Options that, if given, may make a loss something else than a mean over samples."""
 
-IGNORED = -100
+DEFAULT_IGNORE_INDEX = -100
 """The target that torch leaves out unless told otherwise."""
 
 
-def origin(loss: Loss) -> object:
+def underlying_loss(loss: Loss) -> object:
     """Return the function that a loss calls, or the class whose `forward` it runs."""
     if isinstance(loss, partial):
         return loss.func
@@ -50,10 +50,10 @@ def origin(loss: Loss) -> object:
     return loss
 
 
-def is_mean(loss: Loss) -> bool:
+def is_mean_over_samples(loss: Loss) -> bool:
     """Whether it is known to be a mean over samples, as long as no target is ignored."""
-    known = origin(loss) in (*BY_CLASS, *ONE_BY_ONE)
-    weighted = any(_option(loss, name, None) is not None for name in WEIGHTS)
+    known = underlying_loss(loss) in (*CLASS_TARGET_LOSSES, *ELEMENTWISE_LOSSES)
+    weighted = any(_option(loss, name, None) is not None for name in WEIGHTING_OPTIONS)
     return known and not weighted and _option(loss, "reduction", "mean") == "mean"
 
 
@@ -66,43 +66,45 @@ def check_loss(loss: Loss) -> None:
 
 
 @dataclass(frozen=True)
-class Labels:
+class ClassLayout:
     """How classes are read: by which axis of the outputs, and which target stands for none."""
 
-    axis: int
-    ignored: int | None
+    class_axis: int
+    ignore_index: int | None
 
     @classmethod
-    def of(cls, loss: Loss, targets: Iterable[torch.Tensor] = ()) -> "Labels":
-        """Return how a loss reads classes; `ignored` is None if no target is."""
-        axis = 1 if origin(loss) in CLASSES_SECOND else -1
-        ignored = _option(loss, "ignore_index", IGNORED)
+    def of(cls, loss: Loss, targets: Iterable[torch.Tensor] = ()) -> "ClassLayout":
+        """Return how a loss reads classes; `ignore_index` is None if no target is."""
+        axis = 1 if underlying_loss(loss) in CLASS_AXIS_ONE_LOSSES else -1
+        ignored = _option(loss, "ignore_index", DEFAULT_IGNORE_INDEX)
         whole = (y for y in targets if not y.is_floating_point())
-        found = origin(loss) in BY_CLASS and any(bool((y == ignored).any()) for y in whole)
+        found = underlying_loss(loss) in CLASS_TARGET_LOSSES and any(
+            bool((y == ignored).any()) for y in whole
+        )
         return cls(axis, ignored if found else None)
 
-    def without_classes(self, outputs: torch.Size) -> torch.Size:
+    def target_shape(self, outputs: torch.Size) -> torch.Size:
         """Return the shape of targets that name classes."""
-        axis = self.axis % len(outputs)
+        axis = self.class_axis % len(outputs)
         return outputs[:axis] + outputs[axis + 1 :]
 
-    def are_in(self, targets: torch.Tensor, outputs: torch.Tensor) -> bool:
+    def are_classes_of(self, targets: torch.Tensor, outputs: torch.Tensor) -> bool:
         """Whether targets name classes that the outputs have scores for."""
         if targets.is_floating_point() or outputs.ndim != targets.ndim + 1:
             return False
-        return self.without_classes(outputs.shape) == targets.shape
+        return self.target_shape(outputs.shape) == targets.shape
 
-    def only(self, seen: torch.Tensor, outputs: torch.Tensor) -> torch.Tensor:
+    def mask_unseen(self, seen: torch.Tensor, outputs: torch.Tensor) -> torch.Tensor:
         """Return outputs whose scores are zero for all classes but those seen."""
-        after = outputs.ndim - 2 if self.axis == 1 else 0
+        after = outputs.ndim - 2 if self.class_axis == 1 else 0
         return outputs.masked_fill(~seen.view(-1, *[1] * after), 0)
 
     def accuracy(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Return the share of targets that have the highest score, without those ignored."""
-        right = outputs.argmax(self.axis) == targets
-        if self.ignored is None:
+        right = outputs.argmax(self.class_axis) == targets
+        if self.ignore_index is None:
             return right.float().mean()
-        counted = targets != self.ignored
+        counted = targets != self.ignore_index
         return (right & counted).sum() / counted.sum()  # no indexing: a graph cannot record it
 
 

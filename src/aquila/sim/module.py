@@ -10,13 +10,13 @@ from torch import nn
 from aquila.core.fleet import Fleet
 from aquila.core.random import Key
 from aquila.core.vector import Vector
-from aquila.sim.flat import Batch, FlatModule, Precision
-from aquila.sim.judge import Judge
+from aquila.sim.batched import BatchedGradients
+from aquila.sim.evaluator import Evaluator
+from aquila.sim.flat_module import Batch, FlatModule, Precision
 from aquila.sim.losses import Loss, check_loss
-from aquila.sim.replicas import Latest, Replicas
-from aquila.sim.shards import check_samples, placed, seen_classes
-from aquila.sim.together import Together
-from aquila.tasks.widths import held_coordinates
+from aquila.sim.model_copies import LastTrained, ModelCopies
+from aquila.sim.shards import check_samples, prepare_samples, seen_classes
+from aquila.tasks.widths import submodel_coordinates
 
 Augment = Callable[[torch.Tensor, Key], torch.Tensor]
 """(inputs, key) -> inputs, changed at random"""
@@ -26,12 +26,12 @@ Augment = Callable[[torch.Tensor, Key], torch.Tensor]
 class ModuleShard:
     """The samples of one device; `batch_size` None means all of them at once.
 
-    `together` may have computed the device's gradient along with those of others.
+    `batched` may have computed the device's gradient along with those of others.
     """
 
-    models: Replicas
-    latest: Latest
-    together: Together | None
+    models: ModelCopies
+    last_trained: LastTrained
+    batched: BatchedGradients | None
     data: Batch
     batch_size: int | None
     epochs: int
@@ -41,13 +41,13 @@ class ModuleShard:
     @property
     def dimension(self) -> int:
         """Coordinates of the model that the device trains."""
-        return self.models.first.theta.numel()
+        return self.models.original.theta.numel()
 
     @property
-    def side_by_side(self) -> bool:
+    def thread_safe(self) -> bool:
         """Whether it may be trained while others are: a CPU has but one generator to draw from."""
-        model = self.models.first
-        return model.theta.is_cuda or not model.draws
+        model = self.models.original
+        return model.theta.is_cuda or not model.uses_rng
 
     def oracle(self, key: Key) -> "ModuleOracle":
         """Draw the round's minibatches."""
@@ -60,7 +60,7 @@ class ModuleOracle:
 
     shard: ModuleShard
     key: Key
-    keeps_to_itself = True
+    returns_fresh_memory = True
 
     @property
     def samples(self) -> int:
@@ -70,11 +70,11 @@ class ModuleOracle:
     def gradient(self, theta: Vector) -> tuple[float, Vector]:
         """Return loss and gradient on the round's minibatch, or on all samples."""
         model = self._model()
-        together = self.shard.together
-        answer = None if together is None else together.answer(self.shard, theta)
-        if answer is not None:
-            model.note(answer.outputs, self.shard.data[1])
-            return answer.loss, answer.gradient
+        batched = self.shard.batched
+        computed = None if batched is None else batched.gradient(self.shard, theta)
+        if computed is not None:
+            model.record_outputs(computed.outputs, self.shard.data[1])
+            return computed.loss, computed.gradient
         first = next(iter(self.batches(epoch=0)))
         return model.gradient(theta, first, self.key, self.shard.classes)
 
@@ -82,12 +82,12 @@ class ModuleOracle:
         """Run local epochs of SGD; return the mean loss and the way divided by alpha."""
         batches = (batch for epoch in range(self.shard.epochs) for batch in self.batches(epoch))
         model = self._model()
-        loss, local = model.descend(theta, batches, alpha, self.key, self.shard.classes)
+        loss, local = model.run_sgd(theta, batches, alpha, self.key, self.shard.classes)
         return loss, (theta - local) / alpha
 
     def _model(self) -> FlatModule:
-        model = self.shard.models.here
-        self.shard.latest.trained(model, self.key)
+        model = self.shard.models.for_this_thread
+        self.shard.last_trained.update(model, self.key)
         return model
 
     def batches(self, epoch: int) -> Iterable[Batch]:
@@ -113,7 +113,7 @@ class Problem:
     theta0: Vector
     devices: tuple[ModuleShard, ...]
     fleet: Fleet
-    evaluate: Judge | None
+    evaluate: Evaluator | None
 
 
 def problem(
@@ -130,7 +130,7 @@ def problem(
     augment: Augment | None = None,
     device: torch.device | str = "cpu",
     precision: Precision = "float32",
-    fuse: bool = False,
+    compile_model: bool = False,
 ) -> Problem:
     """Make a federated problem of a module and one (inputs, targets) pair a device.
 
@@ -138,28 +138,31 @@ def problem(
     of local epochs. `narrower` are further modules, each a part of the first in every axis of every
     parameter, and `groups` says which one each device trains (0: the first). With `classes`, the
     logits of classes a device has no sample of are set to zero while it trains, as in HeteroFL.
-    `fuse` has torch compile the module, which takes half a minute and pays on a GPU.
+    `compile_model` has torch compile the module, which takes half a minute and pays on a GPU.
     """
     check_samples(shards, test)
     groups = _checked_groups(groups, len(shards), 1 + len(narrower))
-    _check_work(loss, batch_size, epochs, precision, device)
-    slices = [None, *(held_coordinates(module, part) for part in narrower)]
-    models = [Replicas(FlatModule(m, loss, device, precision, fuse)) for m in (module, *narrower)]
-    first, latest = models[0].first, Latest()
-    samples = placed(shards, test, [model.first for model in models])
+    _check_options(loss, batch_size, epochs, precision, device)
+    slices = [None, *(submodel_coordinates(module, part) for part in narrower)]
+    models = [
+        ModelCopies(FlatModule(m, loss, device, precision, compile_model))
+        for m in (module, *narrower)
+    ]
+    first, last_trained = models[0].original, LastTrained()
+    samples = prepare_samples(shards, test, [model.original for model in models])
     trained, tested = samples[: len(shards)], None if test is None else samples[-1]
-    seen = [] if classes is None else seen_classes(trained, tested, classes, first.labels)
-    devices = _devices(models, latest, groups, trained, seen, batch_size, epochs, augment)
+    seen = [] if classes is None else seen_classes(trained, tested, classes, first.class_layout)
+    devices = _make_shards(models, last_trained, groups, trained, seen, batch_size, epochs, augment)
     fleet = Fleet(first.theta.numel(), groups, slices, device)
-    judge = None
+    evaluator = None
     if tested is not None:
-        judge = Judge(first, latest, tested, torch.cat([x for x, _ in trained]), seen)
-    return Problem(first.theta.clone(), devices, fleet, judge)
+        evaluator = Evaluator(first, last_trained, tested, torch.cat([x for x, _ in trained]), seen)
+    return Problem(first.theta.clone(), devices, fleet, evaluator)
 
 
-def _devices(
-    models: Sequence[Replicas],
-    latest: Latest,
+def _make_shards(
+    models: Sequence[ModelCopies],
+    last_trained: LastTrained,
     groups: Sequence[int],
     samples: Sequence[Batch],
     seen: Sequence[torch.Tensor],
@@ -168,23 +171,23 @@ def _devices(
     augment: Augment | None,
 ) -> tuple[ModuleShard, ...]:
     whole = batch_size is None and augment is None and not seen
-    together = [_together(model.first) if whole else None for model in models]
+    batched = [_batched_gradients(model.original) if whole else None for model in models]
     return tuple(
         ModuleShard(
-            models[group], latest, together[group], data,
+            models[group], last_trained, batched[group], data,
             batch_size, epochs, seen[m] if seen else None, augment,
         )
         for m, (group, data) in enumerate(zip(groups, samples, strict=True))
     )  # fmt: skip
 
 
-def _together(model: FlatModule) -> Together | None:
+def _batched_gradients(model: FlatModule) -> BatchedGradients | None:
     """Return who computes for many devices at once, for a model that bears it."""
-    plain = model.theta.is_cpu and model.precision == "float32" and not model.fuse
-    return Together(model) if plain and not model.draws else None
+    plain = model.theta.is_cpu and model.precision == "float32" and not model.compile_model
+    return BatchedGradients(model) if plain and not model.uses_rng else None
 
 
-def _check_work(
+def _check_options(
     loss: Loss,
     batch_size: int | None,
     epochs: int,

@@ -29,10 +29,10 @@ class FunctionOracle:
     def train(self, theta: Vector, alpha: float) -> tuple[float, Vector]:
         """Return the first loss and the way of local descent, divided by alpha."""
         first, gradient = self.function(theta)
-        way = gradient
+        update = gradient
         for _ in range(self.local_steps - 1):
-            way = way + self.function(theta - alpha * way)[1]
-        return first, way
+            update = update + self.function(theta - alpha * update)[1]
+        return first, update
 
 
 @dataclass(frozen=True)

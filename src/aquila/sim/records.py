@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from aquila.core.fleet import DeviceId
-from aquila.runtime.ledger import Ledger, total
-from aquila.sim.packed import find_file, read_file, write_file
+from aquila.runtime.traffic import Traffic, total_cost
+from aquila.sim.compressed import find_file, read_file, write_file
 
-RECORDS = "records.jsonl"
+RECORDS_FILE = "records.jsonl"
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,10 @@ class Record:
 
 
 @dataclass(frozen=True)
-class Happened:
+class RoundOutcome:
     """How the messages of a round fared."""
 
-    ledger: Ledger
+    traffic: Traffic
     levels: dict[DeviceId, int]
     skips: int
     lost: int
@@ -61,28 +61,28 @@ class Happened:
 
 
 def make_record(
-    round: int,
-    happened: Happened,
+    round_number: int,
+    outcome: RoundOutcome,
     notes: Iterable[Mapping[str, float]],
     metrics: Mapping[str, float],
 ) -> Record:
     """Sum up a round."""
-    up, down = total(happened.ledger.uplink), total(happened.ledger.downlink)
-    means = _means(notes)
+    up, down = total_cost(outcome.traffic.uplink), total_cost(outcome.traffic.downlink)
+    means = _mean_notes(notes)
     return Record(
-        round=round,
+        round=round_number,
         loss=means.pop("loss", None),
         uplink_bytes=up.bytes,
         uplink_header_bytes=up.header_bytes,
         downlink_bytes=down.bytes,
         downlink_header_bytes=down.header_bytes,
         paper_bits=up.paper_bits,
-        uploads=len(happened.levels),
-        skips=happened.skips,
-        lost=happened.lost,
-        refused=happened.refused,
-        levels=happened.levels,
-        uplink={d: happened.ledger.uplink[d].bytes for d in sorted(happened.ledger.uplink)},
+        uploads=len(outcome.levels),
+        skips=outcome.skips,
+        lost=outcome.lost,
+        refused=outcome.refused,
+        levels=outcome.levels,
+        uplink={d: outcome.traffic.uplink[d].bytes for d in sorted(outcome.traffic.uplink)},
         error_ratio=means.pop("error_ratio", None),
         notes=means,
         metrics={name: float(v) for name, v in metrics.items() if math.isfinite(v)},
@@ -104,7 +104,7 @@ def from_line(line: str) -> Record:
 
 def records_file(folder: Path) -> Path | None:
     """Return where the records of a run are, compressed or not; None if it has none."""
-    return find_file(folder / RECORDS)
+    return find_file(folder / RECORDS_FILE)
 
 
 def read_records(folder: Path) -> list[Record]:
@@ -129,19 +129,19 @@ def read_records(folder: Path) -> list[Record]:
 
 def write_records(folder: Path, records: Iterable[Record]) -> None:
     """Replace the records of a run, all at once or not at all."""
-    write_file(folder / RECORDS, "".join(to_line(record) for record in records).encode())
+    write_file(folder / RECORDS_FILE, "".join(to_line(record) for record in records).encode())
 
 
-def append_record(folder: Path, record: Record, to_disk: bool) -> None:
-    """Add one record; `to_disk` waits until all records so far would survive a crash."""
-    with (folder / RECORDS).open("a") as file:
+def append_record(folder: Path, record: Record, sync: bool) -> None:
+    """Add one record; `sync` waits until all records so far would survive a crash."""
+    with (folder / RECORDS_FILE).open("a") as file:
         file.write(to_line(record))
-        if to_disk:
+        if sync:
             file.flush()
             os.fsync(file.fileno())
 
 
-def _means(notes: Iterable[Mapping[str, float]]) -> dict[str, float]:
+def _mean_notes(notes: Iterable[Mapping[str, float]]) -> dict[str, float]:
     gathered: dict[str, list[float]] = {}
     for note in notes:
         for name, value in note.items():

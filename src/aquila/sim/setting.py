@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from aquila.tasks.dataset import Dataset
     from aquila.tasks.partition import Partition
 
-SYNTHETIC = "synthetic_"
-SETTINGS = "run.json"
+SYNTHETIC_PREFIX = "synthetic_"
+RUN_FILE = "run.json"
 """File in the folder of a run that tells its method and setting."""
-SPLIT = "split.json"
+SPLIT_FILE = "split.json"
 """File in the folder of a run that tells which device has which sample."""
 
 
@@ -32,7 +32,7 @@ class Setting:
     """Data, split, model, local work, link and length of a run. The defaults are the demo's."""
 
     data: Annotated[str, "data set of `aquila data`, or synthetic_ and its name"] = "digits"
-    folder: Annotated[str, "folder of the data set; empty: the usual places"] = ""
+    data_folder: Annotated[str, "folder of the data set; empty: the usual places"] = ""
     samples: Annotated[int, Bounds("training samples used; 0 for all", 0)] = 0
     test_samples: Annotated[int, Bounds("test samples used; 0 for all", 0)] = 0
     model: Annotated[str, "mlp, cnn, resnet18, mobilenetv2 or transformer(_small)"] = "mlp"
@@ -49,11 +49,11 @@ class Setting:
     batch_size: Annotated[int, Bounds("samples in a minibatch; 0 for all of a device's", 0)] = 0
     epochs: Annotated[int, Bounds("local epochs a round, where devices train", 1)] = 5
     augment: Annotated[bool, "crop and flip training images at random"] = False
-    loss_rate: Annotated[float, Bounds("share of replies lost on the way", 0, 0.99)] = 0.0
+    uplink_loss: Annotated[float, Bounds("share of replies lost on the way", 0, 0.99)] = 0.0
     participation: Annotated[
         float, Bounds("share of the devices in a round, drawn anew each", above=0, high=1)
     ] = 1.0
-    downlink: Annotated[
+    downlink_error: Annotated[
         float, Bounds("relative error of models sent as differences; 0: whole models", 0, 0.99)
     ] = 0.0
     on_nan: Annotated[
@@ -65,8 +65,8 @@ class Setting:
     ] = 10
     device: Annotated[Literal["cpu", "cuda"], "where to compute"] = "cpu"
     workers: Annotated[int, Bounds("devices side by side; 0 for as many as pay", 0)] = 0
-    strategy: Annotated[
-        Literal["auto", "one_by_one", "together", "side_by_side"], "how devices get their turns"
+    executor: Annotated[
+        Literal["auto", "sequential", "batched", "threads"], "how devices get their turns"
     ] = "auto"
     state_memory: Annotated[
         int, Bounds("MiB for the devices' states, else on disk; 0: half the memory", 0)
@@ -74,7 +74,9 @@ class Setting:
     precision: Annotated[
         Literal["float32", "tf32", "bf16"], "arithmetic of the layers on a GPU"
     ] = "float32"
-    fuse: Annotated[bool, "compile the model: slower to start, faster rounds on a GPU"] = False
+    compile_model: Annotated[bool, "compile the model: slower to start, faster rounds on a GPU"] = (
+        False
+    )
     deterministic: Annotated[bool, "give up speed for the same bits in every run"] = False
 
     @classmethod
@@ -91,7 +93,11 @@ class Setting:
     def smoke(self) -> Setting:
         """Return the same setting cut down to seconds: two rounds on a few made-up samples."""
         eighth = ",".join(str(width / 8) for width in self._widths())
-        data = self.data if self.data.startswith((SYNTHETIC, "digits")) else SYNTHETIC + self.data
+        data = (
+            self.data
+            if self.data.startswith((SYNTHETIC_PREFIX, "digits"))
+            else SYNTHETIC_PREFIX + self.data
+        )
         return replace(
             self, data=data, samples=200, rounds=2, devices=10, batch_size=10, epochs=1,
             widths=eighth, device="cpu", precision="float32",
@@ -111,15 +117,16 @@ class Setting:
         """Return the link with its losses."""
         from aquila.sim.link import Link
 
-        return Link(uplink_loss=self.loss_rate)
+        return Link(uplink_loss=self.uplink_loss)
 
     def identity(self) -> str:
         """Return what must stay the same for a run to be resumed; its length and place need not.
 
-        `participation` and `downlink` must too, but of those the simulation itself takes care.
+        `participation` and `downlink_error` must too;
+        the simulation itself takes care of those.
         """
-        free = {"rounds", "folder", "evaluate_every", "participation", "downlink"}
-        free |= {"workers", "strategy", "state_memory", "checkpoint_every"}
+        free = {"rounds", "data_folder", "evaluate_every", "participation", "downlink_error"}
+        free |= {"workers", "executor", "state_memory", "checkpoint_every"}
         return "\n".join(f"{n} {value}" for n, value in asdict(self).items() if n not in free)
 
     def to_dict(self) -> dict[str, object]:
@@ -131,15 +138,15 @@ class Setting:
         import torch
 
         from aquila.core.random import Key, Purpose
-        from aquila.sim.hardware import prepare
+        from aquila.sim.hardware import configure_torch
         from aquila.sim.module import problem
-        from aquila.tasks.datasets import load
+        from aquila.tasks.datasets import load_dataset
         from aquila.tasks.images import augment
         from aquila.tasks.partition import split
         from aquila.tasks.transformer import token_loss
 
-        prepare(self.device, self.precision, self.deterministic)
-        data = load(self.data, self.folder or None, self.seed)
+        configure_torch(self.device, self.precision, self.deterministic)
+        data = load_dataset(self.data, self.data_folder or None, self.seed)
         x, y = (part[: self.samples or None] for part in data.train)
         test_x, test_y = (part[: self.test_samples or None] for part in data.test)
         data = replace(data, train=(x, y), test=(test_x, test_y))
@@ -158,7 +165,7 @@ class Setting:
             augment=augment if self.augment else None,
             device=self.device,
             precision=self.precision,
-            fuse=self.fuse,
+            compile_model=self.compile_model,
         )
         return made, parts
 
@@ -171,13 +178,13 @@ class Setting:
 
         known = parameters(MODELS[self.model]) if self.model in MODELS else {}
         self._check_fits(data.train[0][0], set(known))
-        options = {name: value for name, value in _facts(data).items() if name in known}
+        options = {name: value for name, value in _model_options(data).items() if name in known}
         given = self._widths()
         widths = sorted(set(given), reverse=True)
         torch.manual_seed(self.seed)
         modules = [build_model(self.model, width, **options) for width in widths]
-        share = [given[m * len(given) // self.devices] for m in range(self.devices)]
-        return modules, [widths.index(width) for width in share]
+        device_widths = [given[m * len(given) // self.devices] for m in range(self.devices)]
+        return modules, [widths.index(width) for width in device_widths]
 
     def _check_fits(self, sample: torch.Tensor, options: set[str]) -> None:
         """Refuse a model that cannot read the data."""
@@ -197,12 +204,12 @@ class Setting:
             raise ValueError(f"widths must be numbers like 1,0.5, not {self.widths!r}") from None
 
 
-def _facts(data: Dataset) -> dict[str, object]:
+def _model_options(data: Dataset) -> dict[str, object]:
     """What a data set says about the model it needs."""
     sample: torch.Tensor = data.train[0][0]
-    facts: dict[str, object] = {"classes": data.classes, "inputs": sample.numel()}
+    options: dict[str, object] = {"classes": data.classes, "inputs": sample.numel()}
     if sample.ndim == 3:
-        facts |= {"channels": sample.shape[0], "size": sample.shape[-1]}
+        options |= {"channels": sample.shape[0], "size": sample.shape[-1]}
     if not sample.is_floating_point():
-        facts |= {"vocabulary": data.classes, "length": sample.shape[0]}
-    return facts
+        options |= {"vocabulary": data.classes, "length": sample.shape[0]}
+    return options

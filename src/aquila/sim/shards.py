@@ -5,8 +5,14 @@ from collections.abc import Callable, Sequence
 import torch
 from torch.nn import functional
 
-from aquila.sim.flat import Batch, FlatModule, channels_last
-from aquila.sim.losses import BY_CLASS, ONE_BY_ONE, OR_PROBABILITIES, Labels, origin
+from aquila.sim.flat_module import Batch, FlatModule, channels_last
+from aquila.sim.losses import (
+    CLASS_TARGET_LOSSES,
+    ELEMENTWISE_LOSSES,
+    PROBABILITY_TARGET_LOSSES,
+    ClassLayout,
+    underlying_loss,
+)
 
 
 def check_samples(shards: Sequence[Batch], test: Batch | None) -> None:
@@ -22,7 +28,7 @@ def check_samples(shards: Sequence[Batch], test: Batch | None) -> None:
     if test is not None and not _is_pair_of_tensors(test):
         raise ValueError("test must be a pair of tensors, inputs and targets")
     first = shards[0][0].dtype
-    for name, (x, y) in _named(shards, test):
+    for name, (x, y) in _with_names(shards, test):
         if x.ndim == 0 or y.ndim == 0:
             raise ValueError(
                 f"{name} has inputs of shape {tuple(x.shape)} and targets of shape "
@@ -32,12 +38,12 @@ def check_samples(shards: Sequence[Batch], test: Batch | None) -> None:
             raise ValueError(f"{name} has {len(x)} inputs and {len(y)} targets")
         if x.dtype != first:
             raise ValueError(
-                f"{name} has {_plain(x.dtype)} inputs, but shard 0 has {_plain(first)}; all must "
-                "be of one type"
+                f"{name} has {_dtype_name(x.dtype)} inputs, but shard 0 has {_dtype_name(first)}; "
+                "all must be of one type"
             )
 
 
-def placed(
+def prepare_samples(
     shards: Sequence[Batch], test: Batch | None, models: Sequence[FlatModule]
 ) -> list[Batch]:
     """Have models look at themselves by the inputs; return all samples, the test's last.
@@ -45,29 +51,31 @@ def placed(
     They are where the first model is, in types that its loss takes.
     """
     first, x = models[0], shards[0][0]
-    outputs = [_taken("shard 0", x, model, model.probe) for model in models]
+    outputs = [_output_shape("shard 0", x, model, model.probe) for model in models]
     shapes = {x.shape[1:]: outputs[0]}
-    there = []
-    for name, (x, y) in _named(shards, test):
+    moved = []
+    for name, (x, y) in _with_names(shards, test):
         if x.shape[1:] not in shapes:
-            shapes[x.shape[1:]] = _taken(name, x, first, first.outputs_shape)
-        y = _fitting(name, y.to(first.theta.device), first, shapes[x.shape[1:]])
-        there.append((channels_last(x.to(first.theta.device)), y))
+            shapes[x.shape[1:]] = _output_shape(name, x, first, first.outputs_shape)
+        y = _checked_targets(name, y.to(first.theta.device), first, shapes[x.shape[1:]])
+        moved.append((channels_last(x.to(first.theta.device)), y))
     for model in models:
-        model.labels = Labels.of(model.loss, [y for _, y in there])
-    return there
+        model.class_layout = ClassLayout.of(model.loss, [y for _, y in moved])
+    return moved
 
 
 def seen_classes(
-    trained: Sequence[Batch], test: Batch | None, classes: int, labels: Labels
+    trained: Sequence[Batch], test: Batch | None, classes: int, layout: ClassLayout
 ) -> list[torch.Tensor]:
     """Return which classes each shard has; refuse targets, those of the test too, that are none."""
     seen = []
-    for name, (_, y) in _named(trained, test):
-        named = y if labels.ignored is None else y[y != labels.ignored]
+    for name, (_, y) in _with_names(trained, test):
+        named = y if layout.ignore_index is None else y[y != layout.ignore_index]
         wrong = named[(named < 0) | (named >= classes)]
         if y.is_floating_point() or len(wrong):
-            found = _plain(y.dtype) + " targets" if y.is_floating_point() else f"target {wrong[0]}"
+            found = (
+                _dtype_name(y.dtype) + " targets" if y.is_floating_point() else f"target {wrong[0]}"
+            )
             raise ValueError(
                 f"{name} has {found}; with classes={classes} targets are from 0 to {classes - 1}"
             )
@@ -76,47 +84,49 @@ def seen_classes(
     return seen[: len(trained)]
 
 
-def _taken(
-    name: str, x: torch.Tensor, model: FlatModule, look: Callable[[torch.Tensor], torch.Size]
+def _output_shape(
+    name: str, x: torch.Tensor, model: FlatModule, run_probe: Callable[[torch.Tensor], torch.Size]
 ) -> torch.Size:
     """Return the shape of the outputs for inputs, or refuse those that the module fails on."""
     try:
-        return look(x[:2].to(model.theta.device))
+        return run_probe(x[:2].to(model.theta.device))
     except (RuntimeError, IndexError, ValueError) as error:
         raise ValueError(
-            f"{name} has {_plain(x.dtype)} inputs of shape {tuple(x.shape)}, which the module of "
-            f"{_plain(model.theta.dtype)} does not take: {str(error).splitlines()[0]}"
+            f"{name} has {_dtype_name(x.dtype)} inputs of shape {tuple(x.shape)}, which the module "
+            f"of {_dtype_name(model.theta.dtype)} does not take: {str(error).splitlines()[0]}"
         ) from error
 
 
-def _fitting(name: str, y: torch.Tensor, model: FlatModule, outputs: torch.Size) -> torch.Tensor:
+def _checked_targets(
+    name: str, y: torch.Tensor, model: FlatModule, outputs: torch.Size
+) -> torch.Tensor:
     """Return targets in the type that the loss takes, or refuse them; unknown losses take any."""
-    loss = origin(model.loss)
-    by_class = loss in BY_CLASS
-    if not by_class and loss not in ONE_BY_ONE:
+    loss = underlying_loss(model.loss)
+    by_class = loss in CLASS_TARGET_LOSSES
+    if not by_class and loss not in ELEMENTWISE_LOSSES:
         return y
     if y.is_complex():
-        raise ValueError(f"{name} has {_plain(y.dtype)} targets; the loss takes real numbers")
+        raise ValueError(f"{name} has {_dtype_name(y.dtype)} targets; the loss takes real numbers")
     if len(outputs) < 1 + by_class:
         raise ValueError(
             f"the module gives outputs of shape {tuple(outputs)} for the first samples of {name}; "
             f"the loss needs an axis of samples{' and one of classes' if by_class else ''}"
         )
     if not by_class:
-        return _shaped(name, y.to(model.theta.dtype), outputs, outputs)
-    classes = model.labels.without_classes(outputs)
+        return _with_checked_shape(name, y.to(model.theta.dtype), outputs, outputs)
+    classes = model.class_layout.target_shape(outputs)
     if not y.is_floating_point():
-        return _shaped(name, y.long(), outputs, classes)
-    if model.loss is functional.cross_entropy or loss not in OR_PROBABILITIES:
+        return _with_checked_shape(name, y.long(), outputs, classes)
+    if model.loss is functional.cross_entropy or loss not in PROBABILITY_TARGET_LOSSES:
         raise ValueError(
-            f"{name} has {_plain(y.dtype)} targets, which are numbers, not classes; give loss=, "
-            "such as F.mse_loss, or nn.CrossEntropyLoss() if they are probabilities, or make them "
-            "whole by .long() if they are classes"
+            f"{name} has {_dtype_name(y.dtype)} targets, which are numbers, not classes; give "
+            "loss=, such as F.mse_loss, or nn.CrossEntropyLoss() if they are probabilities, or "
+            "make them whole by .long() if they are classes"
         )
-    return _shaped(name, y.to(model.theta.dtype), outputs, outputs, classes)
+    return _with_checked_shape(name, y.to(model.theta.dtype), outputs, outputs, classes)
 
 
-def _shaped(
+def _with_checked_shape(
     name: str,
     y: torch.Tensor,
     outputs: torch.Size,
@@ -133,7 +143,7 @@ def _shaped(
     )
 
 
-def _named(shards: Sequence[Batch], test: Batch | None) -> list[tuple[str, Batch]]:
+def _with_names(shards: Sequence[Batch], test: Batch | None) -> list[tuple[str, Batch]]:
     every = [(f"shard {number}", shard) for number, shard in enumerate(shards)]
     return every if test is None else [*every, ("test", test)]
 
@@ -146,5 +156,5 @@ def _is_pair_of_tensors(batch: object) -> bool:
     )
 
 
-def _plain(dtype: torch.dtype) -> str:
+def _dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")

@@ -7,13 +7,13 @@ from pathlib import Path
 from aquila.core.fleet import Fleet
 from aquila.core.method import Method
 from aquila.core.vector import Vector
-from aquila.runtime.finite import NanPolicy
-from aquila.sim.crew import Strategy
-from aquila.sim.folder import RunFolder
+from aquila.runtime.nan_guard import NanPolicy
+from aquila.sim.executor import ExecutorChoice
 from aquila.sim.link import Link
 from aquila.sim.loop import Evaluate, Simulation
 from aquila.sim.oracle import Device
 from aquila.sim.records import Record
+from aquila.sim.run_folder import RunFolder
 
 
 @dataclass(frozen=True)
@@ -37,14 +37,14 @@ def simulate(
     link: Link | None = None,
     on_nan: NanPolicy = "stop",
     workers: int = 0,
-    strategy: Strategy = "auto",
+    executor: ExecutorChoice = "auto",
     participation: float = 1.0,
-    downlink: float = 0.0,
+    downlink_error: float = 0.0,
     state_memory: int | None = None,
     out: Path | str | None = None,
     resume: bool = False,
     checkpoint_every: int = 10,
-    setting: str = "",
+    identity: str = "",
     on_record: Callable[[Record], None] | None = None,
 ) -> Run:
     """Train over the devices and return the model and the records.
@@ -53,13 +53,13 @@ def simulate(
     model after every `evaluate_every` rounds and after the last one. With `out`, records stream to
     that folder and a checkpoint is kept there, a new one every `checkpoint_every` rounds (0: only
     on an interrupt); `resume` goes on from it as if nothing had happened, provided that method,
-    model, seed and `setting`, a text of yours, are the same. Devices get their turns by a
-    `strategy` of the simulator's choice or yours: `one_by_one`, `together`, or `side_by_side` with
+    model, seed and `identity`, a text of yours, are the same. Devices get their turns by an
+    `executor` of the simulator's choice or yours: `sequential`, `batched`, or `threads` with
     so many `workers` (0: as many as pay); the results are the same for any.
-    `participation` is the share of the devices in a round. With `downlink` above 0 devices that
-    replied to the last round are sent the model as a difference, coded up to this relative error,
-    of which 0.5 is a good choice. States of the devices that could take more than `state_memory`
-    bytes (default: half of the machine's memory) live on disk.
+    `participation` is the share of the devices in a round. With `downlink_error` above 0 devices
+    that replied to the last round are sent the model as a difference, coded up to this relative
+    error, of which 0.5 is a good choice. States of the devices that could take more than
+    `state_memory` bytes (default: half of the machine's memory) live on disk.
     """
     simulation = Simulation(
         method,
@@ -70,42 +70,42 @@ def simulate(
         link=link,
         on_nan=on_nan,
         workers=workers,
-        strategy=strategy,
+        executor=executor,
         participation=participation,
-        downlink=downlink,
+        downlink_error=downlink_error,
         state_memory=state_memory,
         state_folder=None if out is None else Path(out),
-        setting=setting,
+        identity=identity,
     )
     if min(rounds, evaluate_every - 1, checkpoint_every) < 0:
         raise ValueError("rounds and checkpoint_every must be at least 0, evaluate_every 1")
     folder = None if out is None else RunFolder(Path(out))
-    records = _begun(folder, simulation, rounds, resume)
+    records = _start_folder(folder, simulation, rounds, resume)
     try:
-        for round in range(len(records), rounds):
-            last = round + 1 == rounds
-            judged = last or (round + 1) % evaluate_every == 0
-            records.append(simulation.advance(evaluate if judged else None))
+        for round_number in range(len(records), rounds):
+            last = round_number + 1 == rounds
+            evaluates = last or (round_number + 1) % evaluate_every == 0
+            records.append(simulation.advance(evaluate if evaluates else None))
             if folder is not None:
-                due = checkpoint_every and (last or (round + 1) % checkpoint_every == 0)
-                folder.keep(records[-1], simulation, bool(due))
+                due = checkpoint_every and (last or (round_number + 1) % checkpoint_every == 0)
+                folder.append(records[-1], simulation, bool(due))
             if on_record is not None:
                 on_record(records[-1])
     except KeyboardInterrupt:
         if folder is not None:
-            folder.interrupt(records, simulation)
+            folder.save_interrupted(records, simulation)
         raise
     return Run(simulation.theta, records)
 
 
-def _begun(
+def _start_folder(
     folder: RunFolder | None, simulation: Simulation, rounds: int, resume: bool
 ) -> list[Record]:
     if folder is None:
         if resume:
             raise ValueError("resume needs the folder of the run to go on with, out=...")
         return []
-    records = folder.begin(simulation, resume)
+    records = folder.start(simulation, resume)
     if len(records) > rounds:
         raise ValueError(
             f"{folder.path} already holds {len(records)} rounds, more than the {rounds} asked for"

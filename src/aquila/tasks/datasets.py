@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from aquila.core.parameter import nearest
+from aquila.core.parameter import spelling_hint
 from aquila.tasks.dataset import Dataset
 from aquila.tasks.digits import load_digits
 from aquila.tasks.images import load_cifar10, load_cifar100, load_fashion_mnist
@@ -23,12 +23,12 @@ DATASETS: dict[str, Callable[[Path | None, int], Dataset]] = {
 }
 
 
-def load(name: str, folder: Path | str | None = None, seed: int = 0) -> Dataset:
+def load_dataset(name: str, folder: Path | str | None = None, seed: int = 0) -> Dataset:
     """Load a data set, ready to train on; an unknown name raises ValueError that lists them.
 
     `folder` says where to look, and nowhere else; without it the places of the store are tried.
     The seed splits the digits into training and test samples; the other sets come split.
     """
     if name not in DATASETS:
-        raise ValueError(f"there is no data set {name!r}{nearest(name, DATASETS)}")
+        raise ValueError(f"there is no data set {name!r}{spelling_hint(name, DATASETS)}")
     return DATASETS[name](None if folder is None else Path(folder), seed)

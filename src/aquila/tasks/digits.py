@@ -14,7 +14,7 @@ from aquila.core.random import Key, Purpose
 from aquila.tasks.dataset import Dataset
 
 TEST_SAMPLES = 360
-DARKEST = 16
+MAX_PIXEL = 16
 
 
 def load_digits(seed: int = 0) -> Dataset:
@@ -22,7 +22,7 @@ def load_digits(seed: int = 0) -> Dataset:
     with (files("aquila.tasks") / "resources" / "digits.npz").open("rb") as file:
         arrays = np.load(file, allow_pickle=False)
         images, labels = arrays["images"], arrays["labels"]
-    x = torch.from_numpy(images).reshape(len(images), -1).float() / DARKEST
+    x = torch.from_numpy(images).reshape(len(images), -1).float() / MAX_PIXEL
     y = torch.from_numpy(labels).long()
     order = torch.randperm(len(x), generator=Key((seed, Purpose.HOLD_OUT)).torch())
     test, train = order[:TEST_SAMPLES], order[TEST_SAMPLES:]

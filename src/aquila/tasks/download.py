@@ -6,17 +6,17 @@ from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-from aquila.tasks.sources import matches
+from aquila.tasks.sources import has_checksum
 
 Progress = Callable[[int, int], None]
 """(bytes so far, bytes in all)"""
 
-ATTEMPTS = 5
+MAX_ATTEMPTS = 5
 TIMEOUT_SECONDS = 30.0
-PIECE_BYTES = 1 << 18
+CHUNK_BYTES = 1 << 18
 # some hosts turn Python's own name away
-AGENT = "aquila-fl"
-NOTHING_LEFT = 416
+USER_AGENT = "aquila-fl"
+RANGE_NOT_SATISFIABLE = 416
 
 
 def download(
@@ -33,50 +33,50 @@ def download(
     """
     part = path.with_name(f"{path.name}.part")
     path.parent.mkdir(parents=True, exist_ok=True)
-    for _ in range(ATTEMPTS):
-        if _go_on(address, part, progress, timeout):
+    for _ in range(MAX_ATTEMPTS):
+        if _resume_download(address, part, progress, timeout):
             break
     else:
         raise ConnectionError(f"{address} broke off again and again; the same command goes on")
-    if not matches(part.read_bytes(), checksum):
+    if not has_checksum(part.read_bytes(), checksum):
         part.unlink()
         raise ValueError(f"{address} gave a file with a wrong checksum, which was thrown away")
     part.replace(path)
 
 
-def _go_on(address: str, part: Path, progress: Progress | None, timeout: float) -> bool:
+def _resume_download(address: str, part: Path, progress: Progress | None, timeout: float) -> bool:
     """Add to the part what is missing; whether all of it is there now."""
-    have = part.stat().st_size if part.exists() else 0
-    answer = _ask(address, have, timeout)
-    if answer is None:
+    received = part.stat().st_size if part.exists() else 0
+    response = _open_at(address, received, timeout)
+    if response is None:
         return True
-    with answer:
+    with response:
         # a server that cannot go on begins anew
-        if not answer.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
-            have = 0
-        total = have + int(answer.headers.get("Content-Length") or 0)
-        with part.open("ab" if have else "wb") as file:
+        if not response.headers.get("Content-Range", "").startswith(f"bytes {received}-"):
+            received = 0
+        total = received + int(response.headers.get("Content-Length") or 0)
+        with part.open("ab" if received else "wb") as file:
             try:
-                while piece := answer.read(PIECE_BYTES):
-                    have += file.write(piece)
+                while chunk := response.read(CHUNK_BYTES):
+                    received += file.write(chunk)
                     if progress is not None:
-                        progress(have, total)
+                        progress(received, total)
             except (HTTPException, ConnectionError, TimeoutError):
                 return False
-    return have >= total
+    return received >= total
 
 
-def _ask(address: str, have: int, timeout: float) -> HTTPResponse | None:
+def _open_at(address: str, received: int, timeout: float) -> HTTPResponse | None:
     """Open the address at a byte; None if the file ends there."""
-    headers = {"User-Agent": AGENT} | ({"Range": f"bytes={have}-"} if have else {})
+    headers = {"User-Agent": USER_AGENT} | ({"Range": f"bytes={received}-"} if received else {})
     try:
         # the addresses of sources.py, none of them a file
         request = Request(address, headers=headers)
-        answer: HTTPResponse = urlopen(request, timeout=timeout)  # nosec B310
-        return answer
+        response: HTTPResponse = urlopen(request, timeout=timeout)  # nosec B310
+        return response
     except HTTPError as error:
         error.close()
-        if have and error.code == NOTHING_LEFT:
+        if received and error.code == RANGE_NOT_SATISFIABLE:
             return None
         raise ConnectionError(f"{address} answered {error.code} {error.reason}") from None
     except (HTTPException, OSError) as error:

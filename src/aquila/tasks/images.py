@@ -15,20 +15,20 @@ import numpy.typing as npt
 import torch
 
 from aquila.core.random import Key
+from aquila.tasks.data_store import find_required
 from aquila.tasks.dataset import Dataset, Samples
 from aquila.tasks.safe_pickle import read_pickle
-from aquila.tasks.store import need
 
 Bytes = npt.NDArray[np.uint8]
 Labels = npt.NDArray[np.int64]
 
 CIFAR_SHAPE = (3, 32, 32)
-IDX_BYTES = 8
+IDX_UINT8_CODE = 8
 """Code of the only kind of idx file read here."""
 
 
 @dataclass(frozen=True)
-class Scale:
+class Normalization:
     """Mean and deviation of each channel, where a pixel is from 0 to 1."""
 
     mean: tuple[float, ...]
@@ -49,34 +49,38 @@ class Scale:
         return images.float().div_(255).sub_(mean).div_(deviation)
 
 
-CIFAR10_SCALE = Scale((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
-CIFAR100_SCALE = Scale((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762))
-FASHION_MNIST_SCALE = Scale((0.2860,), (0.3530,))
+CIFAR10_NORMALIZATION = Normalization((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
+CIFAR100_NORMALIZATION = Normalization((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762))
+FASHION_MNIST_NORMALIZATION = Normalization((0.2860,), (0.3530,))
 
 
 def load_cifar10(folder: Path | None = None) -> Dataset:
     """Load 50,000 + 10,000 images of 3 x 32 x 32 in 10 classes."""
-    files = need("cifar10", folder).read(lambda content: _cifar_batch(content, "labels", 10))
+    files = find_required("cifar10", folder).read(
+        lambda content: _cifar_batch(content, "labels", 10)
+    )
     test = [files.pop("test_batch")]
-    return _dataset(list(files.values()), test, CIFAR10_SCALE, 10)
+    return _dataset(list(files.values()), test, CIFAR10_NORMALIZATION, 10)
 
 
 def load_cifar100(folder: Path | None = None) -> Dataset:
     """Load 50,000 + 10,000 images of 3 x 32 x 32 in 100 (fine) classes."""
-    files = need("cifar100", folder).read(lambda content: _cifar_batch(content, "fine_labels", 100))
-    return _dataset([files["train"]], [files["test"]], CIFAR100_SCALE, 100)
+    files = find_required("cifar100", folder).read(
+        lambda content: _cifar_batch(content, "fine_labels", 100)
+    )
+    return _dataset([files["train"]], [files["test"]], CIFAR100_NORMALIZATION, 100)
 
 
 def load_fashion_mnist(folder: Path | None = None) -> Dataset:
     """Load 60,000 + 10,000 images of 1 x 28 x 28 in 10 classes."""
-    files = need("fashion_mnist", folder).read(read_idx)
+    files = find_required("fashion_mnist", folder).read(read_idx)
     train, test = (_fashion_batch(files, part) for part in ("train", "t10k"))
-    return _dataset([train], [test], FASHION_MNIST_SCALE, 10)
+    return _dataset([train], [test], FASHION_MNIST_NORMALIZATION, 10)
 
 
 def read_idx(content: bytes) -> Bytes:
     """Return the array of bytes in an idx file, the format of MNIST."""
-    if len(content) < 4 or content[:3] != bytes([0, 0, IDX_BYTES]):
+    if len(content) < 4 or content[:3] != bytes([0, 0, IDX_UINT8_CODE]):
         raise ValueError("this is not an idx file of bytes")
     dimensions = content[3]
     start = 4 + 4 * dimensions
@@ -94,15 +98,15 @@ def augment(
     """Return each image shifted by up to `padding` pixels and, in every other case, mirrored.
 
     This is a random crop of the padded image and a random flip. What comes in from outside is
-    `fill`, a number a channel; `Scale.black` makes it what HeteroFL pads with. The key alone
-    decides, so that every device draws the same.
+    `fill`, a number a channel; `Normalization.black` makes it what HeteroFL pads with. The key
+    alone decides, so that every device draws the same.
     """
     count, channels, height, width = images.shape
-    lots = key.numpy()
+    rng = key.numpy()
     down, right = (
-        torch.from_numpy(lots.integers(-padding, padding, count, endpoint=True)) for _ in range(2)
+        torch.from_numpy(rng.integers(-padding, padding, count, endpoint=True)) for _ in range(2)
     )
-    mirrored = torch.from_numpy(lots.random(count) < 0.5)[:, None]
+    mirrored = torch.from_numpy(rng.random(count) < 0.5)[:, None]
     across = torch.arange(width)
     rows = torch.arange(height) + down[:, None]
     columns = torch.where(mirrored, across.flip(0), across) + right[:, None]
@@ -142,11 +146,14 @@ def _fashion_batch(files: dict[str, Bytes], part: str) -> tuple[Bytes, Labels]:
 
 
 def _dataset(
-    train: list[tuple[Bytes, Labels]], test: list[tuple[Bytes, Labels]], scale: Scale, classes: int
+    train: list[tuple[Bytes, Labels]],
+    test: list[tuple[Bytes, Labels]],
+    normalization: Normalization,
+    classes: int,
 ) -> Dataset:
-    return Dataset(_samples(train, scale), _samples(test, scale), classes)
+    return Dataset(_samples(train, normalization), _samples(test, normalization), classes)
 
 
-def _samples(batches: list[tuple[Bytes, Labels]], scale: Scale) -> Samples:
+def _samples(batches: list[tuple[Bytes, Labels]], normalization: Normalization) -> Samples:
     images, labels = (np.concatenate(parts) for parts in zip(*batches, strict=True))
-    return scale.apply(torch.from_numpy(images)), torch.from_numpy(labels)
+    return normalization.apply(torch.from_numpy(images)), torch.from_numpy(labels)

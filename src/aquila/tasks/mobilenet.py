@@ -23,7 +23,7 @@ class Stage(NamedTuple):
     expansion: int
 
 
-STEM = 32
+STEM_CHANNELS = 32
 STAGES = (
     Stage(1, 16, 1, 1),
     Stage(2, 24, 2, 6),
@@ -33,7 +33,7 @@ STAGES = (
     Stage(3, 160, 1, 6),
     Stage(1, 320, 1, 6),
 )
-HEAD = 1280
+HEAD_CHANNELS = 1280
 
 
 class InvertedResidual(nn.Module):
@@ -53,12 +53,12 @@ class InvertedResidual(nn.Module):
             scaled_norm(outputs, width, norm),
         )
         # by place and not by size, so that a narrow model adds where the full one does
-        self.adds = not first
+        self.has_shortcut = not first
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return what the layers make of x, plus x where both have one size."""
         out: torch.Tensor = self.layers(x)
-        return x + out if self.adds else out
+        return x + out if self.has_shortcut else out
 
 
 def mobilenetv2(
@@ -68,7 +68,7 @@ def mobilenetv2(
     norm: NormOption = "static",
 ) -> nn.Module:
     """Return a MobileNet-v2; 2,370,148 parameters for 100 classes."""
-    size, head = narrow(STEM, width), narrow(HEAD, width)
+    size, head = narrow(STEM_CHANNELS, width), narrow(HEAD_CHANNELS, width)
     layers: list[nn.Module] = [nn.Conv2d(channels, size, 3, padding=1)]
     layers += [scaled_norm(size, width, norm), nn.ReLU6()]
     for stage in STAGES:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import nn
 
-from aquila.core.parameter import check_arguments, nearest
+from aquila.core.parameter import check_arguments, spelling_hint
 from aquila.tasks.cnn import cnn
 from aquila.tasks.mlp import mlp
 from aquila.tasks.mobilenet import mobilenetv2
@@ -32,7 +32,7 @@ def build_model(name: str, width: float = 1.0, **options: object) -> nn.Module:
     First values come from torch's own generator: seed that to get the same model again.
     """
     if name not in MODELS:
-        raise ValueError(f"there is no model {name!r}{nearest(name, MODELS)}")
+        raise ValueError(f"there is no model {name!r}{spelling_hint(name, MODELS)}")
     factory = MODELS[name]
     return factory(**check_arguments(name, factory, {"width": width, **options}))
 
@@ -43,7 +43,7 @@ def has_batch_norm(module: nn.Module) -> bool:
 
 
 @torch.no_grad()
-def with_statistics(module: nn.Module, batches: Iterable[torch.Tensor]) -> nn.Module:
+def with_batch_norm_statistics(module: nn.Module, batches: Iterable[torch.Tensor]) -> nn.Module:
     """Return a copy for testing, its batch norms holding the mean statistics of the input batches.
 
     All but the batch norms runs as in testing while they are gathered: a narrow model that divided

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import torch
 
-from aquila.core.parameter import nearest
+from aquila.core.parameter import spelling_hint
 from aquila.core.random import Key
 from aquila.tasks.dataset import Dataset
 
 Partition = list[torch.Tensor]
 
-LARGEST_ALPHA = 1e6
-LARGEST_SPREAD = 100.0
+MAX_ALPHA = 1e6
+MAX_SPREAD = 100.0
 
 
 def iid(samples: int, devices: int, key: Key) -> Partition:
@@ -41,14 +41,14 @@ def by_class(labels: torch.Tensor, devices: int, classes_per_device: int, key: K
             f"{devices} devices with {classes_per_device} classes each do not share out "
             f"{classes} classes evenly"
         )
-    owners = _owners(classes, devices, classes_per_device, key)
+    owners = _devices_of_each_class(classes, devices, classes_per_device, key)
     parts: list[list[torch.Tensor]] = [[] for _ in range(devices)]
     for label in range(classes):
         members = (labels == label).nonzero().flatten()
         shuffled = members[torch.randperm(len(members), generator=key.child(1, label).torch())]
-        shares = torch.tensor_split(shuffled, len(owners[label]))
-        for device, share in zip(owners[label], shares, strict=True):
-            parts[device].append(share)
+        pieces = torch.tensor_split(shuffled, len(owners[label]))
+        for device, piece in zip(owners[label], pieces, strict=True):
+            parts[device].append(piece)
     whole = [torch.cat(part).sort().values for part in parts]
     if not all(map(len, whole)):
         raise ValueError(f"{len(labels)} samples leave some of {devices} devices without any")
@@ -62,14 +62,14 @@ def dirichlet(labels: torch.Tensor, devices: int, alpha: float, key: Key) -> Par
     one sample of the device that has the most.
     """
     _check_devices(len(labels), devices)
-    if not 0 < alpha <= LARGEST_ALPHA:
-        raise ValueError(f"alpha must be > 0 and <= {LARGEST_ALPHA:g}, not {alpha}")
+    if not 0 < alpha <= MAX_ALPHA:
+        raise ValueError(f"alpha must be > 0 and <= {MAX_ALPHA:g}, not {alpha}")
     parts: list[list[int]] = [[] for _ in range(devices)]
     for label in _distinct(labels):
-        lots = key.child(label).numpy()
-        members = lots.permutation((labels == label).nonzero().flatten().numpy())
-        shares = lots.dirichlet([alpha] * devices)
-        cuts = (shares.cumsum()[:-1] * len(members)).round().astype(int)
+        rng = key.child(label).numpy()
+        members = rng.permutation((labels == label).nonzero().flatten().numpy())
+        proportions = rng.dirichlet([alpha] * devices)
+        cuts = (proportions.cumsum()[:-1] * len(members)).round().astype(int)
         for part, start, end in zip(parts, [0, *cuts], [*cuts, len(members)], strict=True):
             part.extend(members[start:end].tolist())
     for part in parts:
@@ -105,10 +105,10 @@ def unequal(samples: int, devices: int, key: Key, spread: float = 1.0) -> Partit
     `spread` is the standard deviation of that logarithm; 0 makes all shares the same.
     """
     _check_devices(samples, devices)
-    if not 0 <= spread <= LARGEST_SPREAD:
-        raise ValueError(f"spread must be from 0 to {LARGEST_SPREAD:g}, not {spread}")
-    shares = key.child(0).torch()
-    weights = torch.randn(devices, generator=shares, dtype=torch.float64).mul(spread).exp()
+    if not 0 <= spread <= MAX_SPREAD:
+        raise ValueError(f"spread must be from 0 to {MAX_SPREAD:g}, not {spread}")
+    generator = key.child(0).torch()
+    weights = torch.randn(devices, generator=generator, dtype=torch.float64).mul(spread).exp()
     # one sample each, and the rest by weight
     ends = (weights.cumsum(0) / weights.sum() * (samples - devices)).round().long()
     ends += torch.arange(1, devices + 1)
@@ -133,7 +133,7 @@ def split(spec: str, dataset: Dataset, devices: int, key: Key) -> Partition:
     name, _, text = spec.partition(":")
     forms = [form for form, _ in RULES.values()]
     if name not in RULES:
-        raise ValueError(f"there is no split {spec!r}{nearest(spec, forms)}")
+        raise ValueError(f"there is no split {spec!r}{spelling_hint(spec, forms)}")
     form, rule = RULES[name]
     try:
         number = (int if form.endswith("COUNT") else float)(text) if ":" in form else 0
@@ -175,12 +175,14 @@ def class_counts(labels: torch.Tensor, parts: Partition, classes: int) -> list[l
     return [torch.bincount(labels[part], minlength=classes).tolist() for part in parts]
 
 
-def _owners(classes: int, devices: int, classes_per_device: int, key: Key) -> list[list[int]]:
+def _devices_of_each_class(
+    classes: int, devices: int, classes_per_device: int, key: Key
+) -> list[list[int]]:
     """Devices of each class: always the classes with the fewest devices so far, ties by lot."""
     owners: list[list[int]] = [[] for _ in range(classes)]
-    lots = key.child(0).numpy()
-    for device in lots.permutation(devices):
-        ranked = sorted(range(classes), key=lambda c: (len(owners[c]), lots.random()))
+    rng = key.child(0).numpy()
+    for device in rng.permutation(devices):
+        ranked = sorted(range(classes), key=lambda c: (len(owners[c]), rng.random()))
         for label in ranked[:classes_per_device]:
             owners[label].append(int(device))
     return owners

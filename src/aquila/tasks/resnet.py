@@ -11,7 +11,7 @@ from aquila.tasks.widths import Channels, Classes, Norm, NormOption, Width, narr
 
 STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))
 """Channels and first stride of each stage."""
-BLOCKS = 2
+BLOCKS_PER_STAGE = 2
 """Blocks in a stage."""
 
 
@@ -46,7 +46,7 @@ def resnet18(
     size = narrow(STAGES[0][0], width)
     layers: list[nn.Module] = [_convolution(channels, size, 3, 1)]
     for count, first_stride in STAGES:
-        for stride in [first_stride] + [1] * (BLOCKS - 1):
+        for stride in [first_stride] + [1] * (BLOCKS_PER_STAGE - 1):
             layers.append(Block(size, narrow(count, width), stride, width, norm))
             size = narrow(count, width)
     layers += [scaled_norm(size, width, norm), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()]

@@ -14,7 +14,7 @@ import numpy.typing as npt
 Bytes = npt.NDArray[np.uint8]
 
 
-class _Kind:
+class _Uint8Dtype:
     """In the place of `numpy.dtype`: bytes without a sign, and nothing else."""
 
     __slots__ = ()
@@ -38,7 +38,7 @@ class _Array:
 
     def __setstate__(self, state: object) -> None:
         match state:
-            case (int(), tuple(shape), _Kind(), bool(by_column), bytes(raw)):
+            case (int(), tuple(shape), _Uint8Dtype(), bool(by_column), bytes(raw)):
                 order = "F" if by_column else "C"
                 self.values = np.frombuffer(raw, np.uint8).reshape(shape, order=order)  # type: ignore[call-overload]
             case _:
@@ -49,11 +49,11 @@ ALLOWED: dict[tuple[str, str], object] = {
     ("numpy.core.multiarray", "_reconstruct"): _Array,
     ("numpy._core.multiarray", "_reconstruct"): _Array,
     ("numpy", "ndarray"): "ndarray",  # only named, never called
-    ("numpy", "dtype"): _Kind,
+    ("numpy", "dtype"): _Uint8Dtype,
 }
 
 
-class _Reader(pickle.Unpickler):
+class _SafeUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> object:
         """Return our own class for a known name, and refuse all others."""
         if (module, name) not in ALLOWED:
@@ -67,16 +67,16 @@ def read_pickle(content: bytes) -> dict[str, object]:
     Anything else raises ValueError, and nothing of it is run.
     """
     try:
-        _refuse_wide_memo(content)
-        entries = _Reader(io.BytesIO(content), encoding="bytes").load()
+        _check_memo_size(content)
+        entries = _SafeUnpickler(io.BytesIO(content), encoding="bytes").load()
         if not isinstance(entries, dict):
             raise ValueError("it holds no dictionary")
-        return {_text(key): _plain(value) for key, value in entries.items()}
+        return {_text(key): _without_wrapper(value) for key, value in entries.items()}
     except Exception as error:  # broken pickles raise errors of nearly every kind
         raise ValueError(f"refused to read this pickle: {error}") from error
 
 
-def _refuse_wide_memo(content: bytes) -> None:
+def _check_memo_size(content: bytes) -> None:
     """Refuse places in the reader's memo so far out that to make room for them fills the memory."""
     for code, place, _ in genops(content):
         if "PUT" in code.name and isinstance(place, int) and place > len(content):
@@ -87,5 +87,5 @@ def _text(key: object) -> str:
     return key.decode("latin1") if isinstance(key, bytes) else str(key)
 
 
-def _plain(value: object) -> object:
+def _without_wrapper(value: object) -> object:
     return value.values if isinstance(value, _Array) else value

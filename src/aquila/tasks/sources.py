@@ -32,11 +32,11 @@ class Source:
     downloads: tuple[Download, ...]
     archive: str = ""
     """The official file that holds all others, if there is one."""
-    also: str = ""
+    alternative: str = ""
     """One more way to get it."""
 
 
-def matches(content: bytes, checksum: str) -> bool:
+def has_checksum(content: bytes, checksum: str) -> bool:
     """Whether the content has a checksum, written as kind:digits."""
     kind, _, digits = checksum.partition(":")
     return hashlib.new(kind, content, usedforsecurity=False).hexdigest() == digits
@@ -105,7 +105,7 @@ FASHION_MNIST = Source(
         )
         for file, (_, md5) in _FASHION_MD5.items()
     ),
-    also="install Debian's package dataset-fashion-mnist",
+    alternative="install Debian's package dataset-fashion-mnist",
 )
 
 WIKITEXT2 = Source(

@@ -9,9 +9,9 @@ import torch
 from aquila.core.random import Key, Purpose
 from aquila.tasks.dataset import Dataset, Samples
 
-TRAIN, TEST = 2000, 500
+TRAIN_SAMPLES, TEST_SAMPLES = 2000, 500
 NOISE = 1.0
-WORDS, PHRASES, LENGTH = 500, 40, 64
+VOCABULARY_SIZE, PHRASES, LENGTH = 500, 40, 64
 
 IMAGE_SHAPES = {
     "cifar10": (3, 32, 32, 10),
@@ -30,17 +30,17 @@ def synthetic_images(name: str, seed: int) -> Dataset:
         y = torch.arange(count) % classes
         return patterns[y] + NOISE * torch.randn(count, *shape, generator=generator), y
 
-    return Dataset(samples(TRAIN), samples(TEST), classes)
+    return Dataset(samples(TRAIN_SAMPLES), samples(TEST_SAMPLES), classes)
 
 
 def synthetic_texts(seed: int) -> Dataset:
     """Return sequences of token ids, made of phrases that come again and again."""
     generator = Key((seed, Purpose.SYNTHETIC)).torch()
-    phrases = torch.randint(0, WORDS, (PHRASES, 8), generator=generator)
+    phrases = torch.randint(0, VOCABULARY_SIZE, (PHRASES, 8), generator=generator)
 
     def samples(count: int) -> Samples:
         chosen = torch.randint(0, PHRASES, (count, LENGTH // 8), generator=generator)
         rows = phrases[chosen].reshape(count, LENGTH)
         return rows, rows
 
-    return Dataset(samples(TRAIN), samples(TEST), WORDS)
+    return Dataset(samples(TRAIN_SAMPLES), samples(TEST_SAMPLES), VOCABULARY_SIZE)

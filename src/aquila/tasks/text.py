@@ -19,10 +19,10 @@ from pathlib import Path
 
 import torch
 
+from aquila.tasks.data_store import find_required
 from aquila.tasks.dataset import Dataset
-from aquila.tasks.store import need
 
-UNKNOWN, END = "<ukn>", "<eos>"
+UNKNOWN, END_OF_LINE = "<ukn>", "<eos>"
 TRAIN_ROWS, TEST_ROWS = 100, 10
 LENGTH = 64
 
@@ -34,10 +34,10 @@ def load_wikitext2(
     length: int = LENGTH,
 ) -> Dataset:
     """Load sequences of token ids, 32,600 to train on and 3,830 to test on."""
-    files = need("wikitext2", folder).read(read_words)
-    ids = number_words(files["wiki.train.tokens"])
-    train = sequences(encode(files["wiki.train.tokens"], ids), train_rows, length)
-    test = sequences(encode(files["wiki.test.tokens"], ids), test_rows, length)
+    files = find_required("wikitext2", folder).read(read_words)
+    ids = build_vocabulary(files["wiki.train.tokens"])
+    train = cut_into_sequences(encode_words(files["wiki.train.tokens"], ids), train_rows, length)
+    test = cut_into_sequences(encode_words(files["wiki.test.tokens"], ids), test_rows, length)
     return Dataset((train, train), (test, test), classes=len(ids))
 
 
@@ -46,22 +46,22 @@ def read_words(content: bytes) -> list[str]:
     words: list[str] = []
     for line in io.TextIOWrapper(io.BytesIO(content), encoding="utf-8"):
         words += line.split()
-        words.append(END)
+        words.append(END_OF_LINE)
     return words
 
 
-def number_words(words: Iterable[str]) -> dict[str, int]:
+def build_vocabulary(words: Iterable[str]) -> dict[str, int]:
     """Return the id of every word, in the order they first appear."""
-    distinct = dict.fromkeys((UNKNOWN, END, *words))
+    distinct = dict.fromkeys((UNKNOWN, END_OF_LINE, *words))
     return {word: number for number, word in enumerate(distinct)}
 
 
-def encode(words: Iterable[str], ids: dict[str, int]) -> torch.Tensor:
+def encode_words(words: Iterable[str], ids: dict[str, int]) -> torch.Tensor:
     """Return the stream of ids, with that of <ukn> for words that have none."""
     return torch.tensor([ids.get(word, ids[UNKNOWN]) for word in words])
 
 
-def sequences(stream: torch.Tensor, rows: int, length: int) -> torch.Tensor:
+def cut_into_sequences(stream: torch.Tensor, rows: int, length: int) -> torch.Tensor:
     """Cut a stream into rows and these into sequences; return (sequence, token)."""
     row_length = len(stream) // rows
     kept = row_length // length * length

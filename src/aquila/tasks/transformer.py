@@ -22,7 +22,7 @@ MaskRate = Annotated[float, Bounds("share of tokens hidden", 0, 1)]
 
 FEED_FORWARD_STD = 0.02
 
-ALIGNED = 8
+GPU_ALIGNMENT = 8
 """Rows of which length a GPU's matrix units take in whole."""
 
 
@@ -42,8 +42,8 @@ class Sizes:
         return Sizes(self.heads, self.layers, *cut)
 
 
-PAPER = Sizes(heads=8, layers=4, embedding=256, head=32, hidden=512)
-SMALL = Sizes(heads=4, layers=2, embedding=64, head=16, hidden=128)
+PAPER_SIZES = Sizes(heads=8, layers=4, embedding=256, head=32, hidden=512)
+SMALL_SIZES = Sizes(heads=4, layers=2, embedding=64, head=16, hidden=128)
 
 
 class IntoHeads(nn.Module):
@@ -85,8 +85,8 @@ class Attention(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return softmax(q kᵀ / √d) v of each head, put together."""
         q, k, v = (self.scaler(into(x)) for into in (self.query, self.key, self.value))
-        seen = nn.functional.scaled_dot_product_attention(q, k, v)
-        out: torch.Tensor = self.scaler(self.output(seen))
+        attended = nn.functional.scaled_dot_product_attention(q, k, v)
+        out: torch.Tensor = self.scaler(self.output(attended))
         return out
 
 
@@ -99,7 +99,7 @@ class WordScores(nn.Linear):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Map (batch, token, embedding) to (batch, token, word)."""
-        missing = -self.out_features % ALIGNED if x.is_cuda else 0
+        missing = -self.out_features % GPU_ALIGNMENT if x.is_cuda else 0
         if not missing:
             return super().forward(x)
         weight = nn.functional.pad(self.weight, (0, 0, 0, missing))
@@ -144,7 +144,7 @@ class MaskedLanguageModel(nn.Module):
         self.tokens = nn.Embedding(words + 1, sizes.embedding)
         self.positions = nn.Embedding(length, sizes.embedding)
         self.scaler = scaler
-        self.ready = nn.Sequential(nn.LayerNorm(sizes.embedding), nn.Dropout(dropout))
+        self.embedding_norm = nn.Sequential(nn.LayerNorm(sizes.embedding), nn.Dropout(dropout))
         self.layers = nn.Sequential(
             *(EncoderLayer(sizes, dropout, scaler) for _ in range(sizes.layers))
         )
@@ -153,20 +153,20 @@ class MaskedLanguageModel(nn.Module):
             scaler,
             nn.GELU(),
             nn.LayerNorm(sizes.embedding),
-            _linear(sizes.embedding, words, made=WordScores),
+            _linear(sizes.embedding, words, layer_type=WordScores),
         )
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         """Return logits (batch, token, word) for token ids (batch, token)."""
         if tokens.shape[1] > self.length:
             raise ValueError(f"{tokens.shape[1]} tokens are more than the {self.length} it reads")
-        hidden = tokens.masked_fill(self._hidden(tokens), self.mask_token)
+        hidden = tokens.masked_fill(self._draw_mask(tokens), self.mask_token)
         positions = self.positions.weight[: tokens.shape[1]]
-        x = self.ready(self.scaler(self.tokens(hidden)) + self.scaler(positions))
+        x = self.embedding_norm(self.scaler(self.tokens(hidden)) + self.scaler(positions))
         logits: torch.Tensor = self.decoder(self.layers(x))
         return logits
 
-    def _hidden(self, tokens: torch.Tensor) -> torch.Tensor:
+    def _draw_mask(self, tokens: torch.Tensor) -> torch.Tensor:
         """Draw which tokens to hide; in testing the text decides, so that tests compare models."""
         if self.training:
             return torch.rand(tokens.shape, device=tokens.device) < self.mask_rate
@@ -182,7 +182,7 @@ def transformer(
     mask_rate: MaskRate = 0.15,
 ) -> nn.Module:
     """Return the Transformer of HeteroFL; 19,263,999 parameters for the words of WikiText-2."""
-    return MaskedLanguageModel(PAPER, vocabulary, length, width, dropout, mask_rate)
+    return MaskedLanguageModel(PAPER_SIZES, vocabulary, length, width, dropout, mask_rate)
 
 
 def transformer_small(
@@ -193,7 +193,7 @@ def transformer_small(
     mask_rate: MaskRate = 0.15,
 ) -> nn.Module:
     """Return the same model in sizes for a laptop; 331,472 parameters for 2,000 words."""
-    return MaskedLanguageModel(SMALL, vocabulary, length, width, dropout, mask_rate)
+    return MaskedLanguageModel(SMALL_SIZES, vocabulary, length, width, dropout, mask_rate)
 
 
 def token_loss(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
@@ -207,9 +207,9 @@ def _uniform(*shape: int, inputs: int) -> nn.Parameter:
 
 
 def _linear(
-    inputs: int, outputs: int, std: float | None = None, made: type[nn.Linear] = nn.Linear
+    inputs: int, outputs: int, std: float | None = None, layer_type: type[nn.Linear] = nn.Linear
 ) -> nn.Linear:
-    layer = made(inputs, outputs)
+    layer = layer_type(inputs, outputs)
     nn.init.zeros_(layer.bias)
     if std is not None:
         nn.init.normal_(layer.weight, std=std)

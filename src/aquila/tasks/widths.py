@@ -23,13 +23,13 @@ NormOption = Annotated[
     Literal["static", "running"], "batch norm that keeps no statistics, or that keeps them"
 ]
 
-ROUNDING = 1e-9
+ROUNDING_MARGIN = 1e-9
 
 
 def narrow(count: int, width: float) -> int:
     """Return how many of `count` channels a model of the given width holds."""
     # 0.07 * 100 is a hair above 7 in floating point, and must not become 8
-    return max(1, math.ceil(width * count - ROUNDING))
+    return max(1, math.ceil(width * count - ROUNDING_MARGIN))
 
 
 class Scaler(nn.Module):
@@ -48,12 +48,12 @@ def scaled_norm(channels: int, width: float, norm: Norm) -> nn.Sequential:
     """Return what follows a convolution: the scaler, then batch norm where it is wanted."""
     if norm == "none":
         return nn.Sequential(Scaler(width))
-    keep = norm == "running"
-    batch_norm = nn.BatchNorm2d(channels, momentum=None, track_running_stats=keep)
+    running = norm == "running"
+    batch_norm = nn.BatchNorm2d(channels, momentum=None, track_running_stats=running)
     return nn.Sequential(Scaler(width), batch_norm)
 
 
-def held_coordinates(full: nn.Module, part: nn.Module) -> torch.Tensor:
+def submodel_coordinates(full: nn.Module, part: nn.Module) -> torch.Tensor:
     """Return the coordinates of the full model's flat parameters that a narrower model holds.
 
     They are sorted, and in the order of the narrower model's own flat parameters: a prefix of
@@ -66,7 +66,7 @@ def held_coordinates(full: nn.Module, part: nn.Module) -> torch.Tensor:
         )
     held, start = [], 0
     for (name, whole), (other, piece) in zip(wholes, pieces, strict=True):
-        _check_fits(name, whole.shape, other, piece.shape)
+        _check_is_prefix(name, whole.shape, other, piece.shape)
         # shapes are all that counts, so that models on the meta device will do
         numbers = torch.arange(start, start + whole.numel()).view(whole.shape)
         held.append(numbers[tuple(slice(size) for size in piece.shape)].reshape(-1))
@@ -78,7 +78,7 @@ def _trainable(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
     return [(name, p) for name, p in module.named_parameters() if p.requires_grad]
 
 
-def _check_fits(name: str, whole: torch.Size, other: str, piece: torch.Size) -> None:
+def _check_is_prefix(name: str, whole: torch.Size, other: str, piece: torch.Size) -> None:
     if name != other:
         raise ValueError(f"the full model has {name} where the narrower one has {other}")
     if len(whole) != len(piece) or any(p > w for p, w in zip(piece, whole, strict=True)):

@@ -1,12 +1,12 @@
 """Convergence constants: of AQUILA with the paper's errors corrected, and of our own methods."""
 
-from aquila.theory.feedback import (
+from aquila.theory.error_feedback import (
     SPARSE_CONTRACTION,
-    feedback_descent_bound,
-    feedback_potential,
-    max_alpha_feedback,
+    error_feedback_descent_bound,
+    error_feedback_potential,
+    max_alpha_error_feedback,
 )
-from aquila.theory.lazy import (
+from aquila.theory.lazy_aggregation import (
     TIGHT_CONTRACTION,
     descent_bound,
     descent_bound_no_skips,
@@ -21,11 +21,11 @@ from aquila.theory.lazy import (
     rounds_to_gap,
     rounds_to_gradient,
 )
-from aquila.theory.lottery import (
-    lottery_descent_bound,
-    lottery_potential,
-    max_alpha_lottery,
-    memory_learning,
+from aquila.theory.stochastic_sparse import (
+    max_alpha_stochastic_sparse,
+    memory_contraction,
+    stochastic_sparse_descent_bound,
+    stochastic_sparse_potential,
 )
 
 __all__ = [
@@ -34,20 +34,20 @@ __all__ = [
     "descent_bound",
     "descent_bound_no_skips",
     "descent_bound_skips",
-    "feedback_descent_bound",
-    "feedback_potential",
-    "lottery_descent_bound",
-    "lottery_potential",
-    "max_alpha_feedback",
-    "max_alpha_lottery",
+    "error_feedback_descent_bound",
+    "error_feedback_potential",
+    "max_alpha_error_feedback",
+    "max_alpha_stochastic_sparse",
     "max_beta",
     "max_beta_contracting",
     "max_beta_pl",
     "measured_gamma",
-    "memory_learning",
+    "memory_contraction",
     "omega_1",
     "omega_1_pl",
     "potential",
     "rounds_to_gap",
     "rounds_to_gradient",
+    "stochastic_sparse_descent_bound",
+    "stochastic_sparse_potential",
 ]

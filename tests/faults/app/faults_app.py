@@ -1,6 +1,6 @@
 """A small problem on devices that can be held up, killed and made to lie, while the app runs.
 
-What a device does beside its duty is said by files in the folder `stage`.
+What a device does beside its duty is said by files in the control folder.
 """
 
 from pathlib import Path
@@ -11,19 +11,19 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 import aquila.flower
-from faults.losses import LossyGrid
-from faults.scene import DEVICES, METHOD, misbehaving, theta0
-from faults.spoiling import spoiled
+from faults.bad_frames import with_bad_frame
+from faults.lossy_grid import LossyGrid
+from faults.setup import DEVICES, METHOD, faulty_device, theta0
 
 honest = aquila.flower.client_app(
-    METHOD, lambda device, context: misbehaving(device, stage_of(context))
+    METHOD, lambda device, context: faulty_device(device, control_folder_of(context))
 )
 client = ClientApp()
 server = ServerApp()
 
 
-def stage_of(context: Context) -> Path:
-    return Path(str(context.run_config["stage"]))
+def control_folder_of(context: Context) -> Path:
+    return Path(str(context.run_config["control_folder"]))
 
 
 @client.query("aquila")
@@ -34,7 +34,7 @@ def hello(message: Message, context: Context) -> Message:
 @client.train("aquila")
 def turn(message: Message, context: Context) -> Message:
     reply = honest(message, context)
-    return spoiled(reply, aquila.flower.device_number(context), stage_of(context))
+    return with_bad_frame(reply, aquila.flower.device_number(context), control_folder_of(context))
 
 
 @server.main()
@@ -48,5 +48,5 @@ def main(grid: Grid, context: Context) -> None:
         rounds=int(config["rounds"]),
         deadline_seconds=float(config["deadline"]),
         wait_seconds=120,
-        checkpoint_folder=stage_of(context) / "run",
+        checkpoint_folder=control_folder_of(context) / "run",
     ).start(LossyGrid(grid, int(config["drop_every"])))

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from aquila.report.trackers import numbers
+from aquila.report.trackers import round_metrics
 from aquila.sim.records import read_records
-from terminal import mistake, output
+from helpers.command_line import error_line, output
 
 pytest.importorskip("mlflow", reason="needs the extra: pip install 'aquila-fl[mlflow]'")
 pytest.importorskip("sqlalchemy", reason="needs the extra: pip install 'aquila-fl[mlflow]'")
@@ -44,7 +44,7 @@ def assert_holds(uri: str, run: Any, folder: Path) -> None:
     sent = 0
     for record in read_records(folder):
         sent += record.uplink_bytes
-        for name, value in numbers(record, sent).items():
+        for name, value in round_metrics(record, sent).items():
             expected.setdefault(name, []).append((record.round, value))
     assert set(run.data.metrics) == set(expected)
     assert {name: history(uri, run, name) for name in expected} == expected
@@ -92,6 +92,6 @@ def test_addresses_that_lead_nowhere_get_one_sentence(tmp_path, uri):
         (f"sqlite:///{tmp_path}/text.db", "file is not a database"),
         ("carrier://pigeon", "unsupported URI"),
     ):
-        said = mistake("run", "--rounds", "2", "--mlflow", address)
+        said = error_line("run", "--rounds", "2", "--mlflow", address)
         assert f"MLflow cannot use {address}" in said
         assert problem in said

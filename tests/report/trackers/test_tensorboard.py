@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from aquila.report.trackers import Followed, Following, numbers
+from aquila.report.trackers import RunTracking, TrackedRun, round_metrics
 from aquila.sim.records import Record, read_records
-from made_records import made_record
-from terminal import mistake, output
+from helpers.command_line import error_line, output
+from helpers.fake_records import fake_record
 
 pytest.importorskip("tensorboard", reason="needs the extra: pip install 'aquila-fl[tensorboard]'")
 
@@ -21,7 +21,7 @@ from tensorboard.plugins.hparams import metadata
 
 from aquila.report.trackers.tensorboard import TensorBoard
 
-RECORDS = [made_record(round) for round in range(6)]
+RECORDS_FILE = [fake_record(round) for round in range(6)]
 
 
 def read(folder: Path) -> EventAccumulator:
@@ -41,18 +41,18 @@ def expected(records: list[Record]) -> dict[str, list[tuple[int, Any]]]:
     sent = 0
     for record in records:
         sent += record.uplink_bytes
-        for name, value in numbers(record, sent).items():
+        for name, value in round_metrics(record, sent).items():
             found.setdefault(name, []).append((record.round, pytest.approx(value, rel=1e-6)))
     return found
 
 
-def follow(folder: Path, records: list[Record], before: int = 0) -> None:
-    run = Followed("laq", {"alpha": 0.5, "data": "digits", "augment": False})
-    following = Following([TensorBoard(folder)], run, resume=before > 0, say=pytest.fail)
-    following.begin(records[:before])
+def track(folder: Path, records: list[Record], before: int = 0) -> None:
+    run = TrackedRun("laq", {"alpha": 0.5, "data": "digits", "augment": False})
+    tracking = RunTracking([TensorBoard(folder)], run, resume=before > 0, warn=pytest.fail)
+    tracking.begin(records[:before])
     for record in records[before:]:
-        following.log(record)
-    following.close(True)
+        tracking.log(record)
+    tracking.close(True)
 
 
 def test_a_run_reads_back_as_its_records(tmp_path):
@@ -65,7 +65,7 @@ def test_a_run_reads_back_as_its_records(tmp_path):
 
 
 def test_the_setting_becomes_hyperparameters(tmp_path):
-    follow(tmp_path, RECORDS)
+    track(tmp_path, RECORDS_FILE)
     content = read(tmp_path / "laq").summary_metadata[metadata.SESSION_START_INFO_TAG]
     info = metadata.parse_session_start_info_plugin_data(content.plugin_data.content)
     assert info.hparams["alpha"].number_value == 0.5
@@ -82,18 +82,18 @@ def test_a_resumed_run_goes_on_in_the_same_curves(tmp_path):
 
 
 def test_rounds_that_are_run_again_after_a_crash_are_not_doubled(tmp_path):
-    follow(tmp_path, RECORDS[:5])
-    again = [made_record(round, loss=9.0 + round) for round in range(6)]
-    follow(tmp_path, RECORDS[:3] + again[3:], before=3)
-    assert curves(tmp_path / "laq") == expected(RECORDS[:3] + again[3:])
+    track(tmp_path, RECORDS_FILE[:5])
+    again = [fake_record(round, loss=9.0 + round) for round in range(6)]
+    track(tmp_path, RECORDS_FILE[:3] + again[3:], before=3)
+    assert curves(tmp_path / "laq") == expected(RECORDS_FILE[:3] + again[3:])
 
 
 @pytest.mark.parametrize("known", [0, 2])
 def test_rounds_that_were_run_without_it_are_made_up_for(tmp_path, known):
     if known:
-        follow(tmp_path, RECORDS[:known])
-    follow(tmp_path, RECORDS, before=4)
-    assert curves(tmp_path / "laq") == expected(RECORDS)
+        track(tmp_path, RECORDS_FILE[:known])
+    track(tmp_path, RECORDS_FILE, before=4)
+    assert curves(tmp_path / "laq") == expected(RECORDS_FILE)
 
 
 def test_a_run_that_is_finished_can_still_be_told(tmp_path):
@@ -109,13 +109,13 @@ def test_a_run_that_is_finished_can_still_be_told(tmp_path):
 def test_other_runs_of_the_name_are_kept_unless_told(tmp_path):
     arguments = ("run", "-m", "laq", "--rounds", "2", "--tensorboard", str(tmp_path / "board"))
     output(*arguments)
-    assert "holds a run; --overwrite throws it away, or choose another folder" in mistake(
+    assert "holds a run; --overwrite throws it away, or choose another folder" in error_line(
         *arguments
     )
     output(*arguments, "--overwrite")
     assert [step for step, _ in curves(tmp_path / "board" / "laq")["loss"]] == [0, 1]
     (tmp_path / "file").write_text("")
-    assert "is a file, not a folder" in mistake(
+    assert "is a file, not a folder" in error_line(
         "run", "--rounds", "2", "--tensorboard", str(tmp_path / "file")
     )
 
@@ -123,10 +123,10 @@ def test_other_runs_of_the_name_are_kept_unless_told(tmp_path):
 def test_it_prints_nothing_and_brings_no_tensorflow(tmp_path):
     code = (
         "import sys, json; from pathlib import Path;"
-        "from aquila.report.trackers import Followed;"
+        "from aquila.report.trackers import TrackedRun;"
         "from aquila.report.trackers.tensorboard import TensorBoard;"
-        f"run = TensorBoard(Path({str(tmp_path)!r})).open(Followed('x', {{'a': 1}}), False);"
-        "run.known(0); run.log(0, {'loss': 1.0}); run.close(True);"
+        f"run = TensorBoard(Path({str(tmp_path)!r})).open(TrackedRun('x', {{'a': 1}}), False);"
+        "run.known_rounds(0); run.log(0, {'loss': 1.0}); run.close(True);"
         "print(json.dumps(['tensorflow' in sys.modules, 'torch.utils.tensorboard' in sys.modules]))"
     )
     done = subprocess.run(

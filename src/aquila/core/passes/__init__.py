@@ -31,11 +31,11 @@ class Passes(Protocol):
         """Return the k-th largest |v_i| of a vector without NaN; equal ones count each."""
 
     def sparse_codes(
-        self, v: torch.Tensor, grid: SparseGrid, top: int, code: torch.dtype
+        self, v: torch.Tensor, grid: SparseGrid, top: int, code_dtype: torch.dtype
     ) -> torch.Tensor:
-        """Return top + n for every coordinate, in type `code`; top is the n of max |v|."""
+        """Return top + n for every coordinate, in type `code_dtype`; top is the n of max |v|."""
 
-    def lots(self, seed: int, like: torch.Tensor) -> torch.Tensor:
+    def dither(self, seed: int, like: torch.Tensor) -> torch.Tensor:
         """Return numbers uniform in [0, 1) that follow from the seed, one for every coordinate."""
 
 
@@ -49,11 +49,11 @@ def passes_for(*vectors: torch.Tensor) -> Passes:
         on_gpu += v.is_cuda
     if on_cpu == len(vectors):
         return cpu
-    return _fused() if on_gpu == len(vectors) else plain
+    return _gpu_passes() if on_gpu == len(vectors) else plain
 
 
 @cache
-def _fused() -> Passes:
+def _gpu_passes() -> Passes:
     try:
         from aquila.core.passes import gpu
     except ImportError:  # torch may come without Triton, or with one that will not do

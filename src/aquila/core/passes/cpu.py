@@ -15,13 +15,13 @@ def measure(gradient: torch.Tensor, memory: torch.Tensor | None) -> tuple[float,
 
 
 def quantize(gradient: torch.Tensor, memory: torch.Tensor, grid: Grid) -> Quantized:
-    """Return codes, moved memory, ||dq||² and ||v - dq||²."""
-    moved, codes = torch.empty_like(memory), torch.empty_like(memory, dtype=grid.code)
+    """Return codes, new memory, ||dq||² and ||v - dq||²."""
+    new_memory, codes = torch.empty_like(memory), torch.empty_like(memory, dtype=grid.code_dtype)
     sent, error = passes.quantize(
-        _array(gradient), _array(memory), _array(moved), _array(codes),
-        grid.largest, grid.step, grid.last,
+        _array(gradient), _array(memory), _array(new_memory), _array(codes),
+        grid.max_abs, grid.step, grid.max_code,
     )  # fmt: skip
-    return Quantized(codes, moved, sent, error)
+    return Quantized(codes, new_memory, sent, error)
 
 
 def kth_largest(v: torch.Tensor, k: int) -> float:
@@ -29,18 +29,20 @@ def kth_largest(v: torch.Tensor, k: int) -> float:
     return sparse.kth_largest(_array(v), k)
 
 
-def sparse_codes(v: torch.Tensor, grid: SparseGrid, top: int, code: torch.dtype) -> torch.Tensor:
+def sparse_codes(
+    v: torch.Tensor, grid: SparseGrid, top: int, code_dtype: torch.dtype
+) -> torch.Tensor:
     """Return top + n for every coordinate."""
-    codes = torch.empty_like(v, dtype=code)
-    sparse.codes(_array(v), _array(codes), grid.step, grid.lift, grid.threshold, top)
+    codes = torch.empty_like(v, dtype=code_dtype)
+    sparse.codes(_array(v), _array(codes), grid.step, grid.rounding_offset, grid.threshold, top)
     return codes
 
 
-def lots(seed: int, like: torch.Tensor) -> torch.Tensor:
+def dither(seed: int, like: torch.Tensor) -> torch.Tensor:
     """Return numbers uniform in [0, 1)."""
-    drawn = torch.empty_like(like)
-    passes.lots(_array(drawn), seed)
-    return drawn
+    numbers = torch.empty_like(like)
+    passes.lots(_array(numbers), seed)
+    return numbers
 
 
 def _array(tensor: torch.Tensor) -> NDArray[Any]:

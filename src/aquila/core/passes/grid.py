@@ -8,30 +8,30 @@ import torch
 
 @dataclass(frozen=True)
 class Grid:
-    """Points `step * psi - largest` for psi from 0 to `last`, as numbers of the vector's type."""
+    """Points `step * psi - max_abs` for psi from 0 to `max_code`, in the vector's type."""
 
-    largest: float
+    max_abs: float
     step: float
-    last: float
-    code: torch.dtype
+    max_code: float
+    code_dtype: torch.dtype
 
 
 @dataclass(frozen=True)
 class SparseGrid:
-    """Points `step * n` for whole n, chosen as n = sign(v) floor(|v| / step + lift).
+    """Points `step * n` for whole n, chosen as n = sign(v) floor(|v| / step + rounding_offset).
 
     A size of exactly `threshold` gives 1: rounding must not lose it.
     """
 
     step: float
-    lift: float
+    rounding_offset: float
     threshold: float
 
 
 class Quantized(NamedTuple):
-    """Codes psi of v, the memory moved by dq = step * psi - largest, and two squared norms."""
+    """Codes psi of v, the memory moved by dq = step * psi - max_abs, and two squared norms."""
 
     codes: torch.Tensor
-    moved: torch.Tensor
-    sent: float
-    error: float
+    new_memory: torch.Tensor
+    sent_squared: float
+    error_squared: float

@@ -23,7 +23,7 @@ ROWS = tl.constexpr(8)
 
 
 @triton.jit
-def _halved(x, TIMES: tl.constexpr):
+def _sum_halves(x, TIMES: tl.constexpr):
     """Fold by halves. A sum of two terms is the one reduction whose order cannot matter."""
     for _ in tl.static_range(TIMES):
         x = tl.sum(tl.reshape(x, [2, x.shape[0] // 2]), 0)
@@ -31,22 +31,22 @@ def _halved(x, TIMES: tl.constexpr):
 
 
 @triton.jit
-def _quarter(lanes, number: tl.constexpr):
+def _sum_quarter(lanes, number: tl.constexpr):
     """Fold lanes i to 1024 by i modulo 1024, those whose i // 1024 is `number` modulo 4."""
     i = tl.arange(0, 16384)
-    return _halved(tl.load(lanes + i // 1024 * 4096 + number * 1024 + i % 1024), 4)
+    return _sum_halves(tl.load(lanes + i // 1024 * 4096 + number * 1024 + i % 1024), 4)
 
 
 @triton.jit
-def _folded(lanes):
+def _sum_lanes(lanes):
     """Fold all lanes by halves; a quarter at a time, as registers hold no more."""
-    even = _quarter(lanes, 0) + _quarter(lanes, 2)
-    odd = _quarter(lanes, 1) + _quarter(lanes, 3)
-    return tl.sum(_halved(even + odd, 10), 0)
+    even = _sum_quarter(lanes, 0) + _sum_quarter(lanes, 2)
+    odd = _sum_quarter(lanes, 1) + _sum_quarter(lanes, 3)
+    return tl.sum(_sum_halves(even + odd, 10), 0)
 
 
 @triton.jit
-def _bits(magnitude):
+def _ordered_bits(magnitude):
     """Integers that compare as the magnitudes do, with NaN above all of them."""
     if magnitude.dtype == tl.float32:
         return magnitude.to(tl.int32, bitcast=True)
@@ -55,7 +55,7 @@ def _bits(magnitude):
 
 
 @triton.jit
-def _divided(x, y):
+def _divide(x, y):
     """Round correctly, which `/` does in float64 alone."""
     if x.dtype == tl.float32:
         return tl.div_rn(x, y)
@@ -68,7 +68,7 @@ def measure(gradient, memory, squares, magnitudes, count, rows):
     """Sum the squares of v in lanes, and find its largest magnitude in each program."""
     REAL: tl.constexpr = gradient.dtype.element_ty
     lane = tl.program_id(0) * WIDTH + tl.arange(0, WIDTH)
-    largest = _bits(tl.zeros([WIDTH], REAL))
+    largest = _ordered_bits(tl.zeros([WIDTH], REAL))
     total = tl.zeros([WIDTH], tl.float64)
     at = lane.to(tl.int64)
     for _first in range(0, rows, ROWS):
@@ -77,7 +77,7 @@ def measure(gradient, memory, squares, magnitudes, count, rows):
             v = tl.load(gradient + at, here, 0.0)
             if memory is not None:
                 v -= tl.load(memory + at, here, 0.0)
-            largest = tl.maximum(largest, _bits(tl.abs(v)))
+            largest = tl.maximum(largest, _ordered_bits(tl.abs(v)))
             wide = v.to(tl.float64)
             total += wide * wide
             at += LANES
@@ -89,17 +89,17 @@ def measure(gradient, memory, squares, magnitudes, count, rows):
 def finish_measure(squares, magnitudes, result):
     """Store max |v| and ||v||²."""
     REAL: tl.constexpr = magnitudes.dtype.element_ty
-    largest = tl.max(_bits(tl.load(magnitudes + tl.arange(0, PROGRAMS))), 0)
+    largest = tl.max(_ordered_bits(tl.load(magnitudes + tl.arange(0, PROGRAMS))), 0)
     tl.store(result, largest.to(REAL, bitcast=True).to(tl.float64))
-    tl.store(result + 1, _folded(squares))
+    tl.store(result + 1, _sum_lanes(squares))
 
 
 @triton.jit(do_not_specialize=["count", "rows"])
 def quantize(
-    gradient, memory, moved, codes, squares,
+    gradient, memory, new_memory, codes, squares,
     largest: tl.float64, step: tl.float64, last: tl.float64, count, rows,
 ):  # fmt: skip
-    """Store codes and moved memory, and sum the squares of dq and v - dq in lanes."""
+    """Store codes and new memory, and sum the squares of dq and v - dq in lanes."""
     REAL: tl.constexpr = gradient.dtype.element_ty
     R = tl.full([WIDTH], largest, REAL)
     spacing = tl.full([WIDTH], step, REAL)
@@ -117,12 +117,12 @@ def quantize(
             here = at < count
             q = loaded[2 * row + 1]
             v = loaded[2 * row] - q
-            psi = _divided(v + R, spacing) + 0.5
+            psi = _divide(v + R, spacing) + 0.5
             psi = tl.where(psi > 0, psi, 0.0)  # NaN becomes code 0
             code = tl.where(psi < top, psi, top).to(tl.int32)  # rounds down, as psi >= 0
             dq = tl.where(here, code.to(REAL) * spacing - R, 0.0)
             tl.store(codes + at, code.to(codes.dtype.element_ty), here)
-            tl.store(moved + at, q + dq, here)
+            tl.store(new_memory + at, q + dq, here)
             wide = dq.to(tl.float64)
             sent += wide * wide
             wide = (v - dq).to(tl.float64)
@@ -136,4 +136,4 @@ def quantize(
 def finish_quantize(squares, result):
     """Store ||dq||² and ||v - dq||², one in each program."""
     number = tl.program_id(0)
-    tl.store(result + number, _folded(squares + number * LANES))
+    tl.store(result + number, _sum_lanes(squares + number * LANES))

@@ -4,7 +4,7 @@ import torch
 
 from aquila.core.passes.grid import Grid, Quantized, SparseGrid
 
-_WORD = 2**32 - 1
+_MASK_32_BITS = 2**32 - 1
 
 LANES = 65536
 """Partial sums of a sum of squares; `core/vector.py` says how they are used."""
@@ -17,18 +17,18 @@ def measure(gradient: torch.Tensor, memory: torch.Tensor | None) -> tuple[float,
 
 
 def quantize(gradient: torch.Tensor, memory: torch.Tensor, grid: Grid) -> Quantized:
-    """Return codes, moved memory, ||dq||² and ||v - dq||²."""
+    """Return codes, new memory, ||dq||² and ||v - dq||²."""
     v = gradient - memory
     codes = codes_on(grid, v)
-    dq = codes.to(v.dtype).mul_(grid.step).sub_(grid.largest)
+    dq = codes.to(v.dtype).mul_(grid.step).sub_(grid.max_abs)
     return Quantized(codes, memory + dq, sum_of_squares(dq), sum_of_squares(v - dq))
 
 
 def codes_on(grid: Grid, v: torch.Tensor) -> torch.Tensor:
     """Return psi = floor((v + R) / step + 1/2), and 0 for NaN."""
     step = v.new_full((1,), grid.step)  # CUDA multiplies by the inverse of a plain number
-    psi = ((v + grid.largest) / step + 0.5).floor_()
-    return psi.nan_to_num_(0.0).clamp_(0, grid.last).to(grid.code)
+    psi = ((v + grid.max_abs) / step + 0.5).floor_()
+    return psi.nan_to_num_(0.0).clamp_(0, grid.max_code).to(grid.code_dtype)
 
 
 def kth_largest(v: torch.Tensor, k: int) -> float:
@@ -36,36 +36,40 @@ def kth_largest(v: torch.Tensor, k: int) -> float:
     return float(v.abs().topk(k, sorted=False).values.min())
 
 
-def sparse_codes(v: torch.Tensor, grid: SparseGrid, top: int, code: torch.dtype) -> torch.Tensor:
+def sparse_codes(
+    v: torch.Tensor, grid: SparseGrid, top: int, code_dtype: torch.dtype
+) -> torch.Tensor:
     """Return top + n for every coordinate."""
-    return (magnitudes_on(grid, v.abs()) * v.sign() + top).to(code)
+    return (magnitudes_on(grid, v.abs()) * v.sign() + top).to(code_dtype)
 
 
 def magnitudes_on(grid: SparseGrid, sizes: torch.Tensor) -> torch.Tensor:
-    """Return |n| = floor(size / step + lift), and 1 for the threshold."""
+    """Return |n| = floor(size / step + rounding_offset), and 1 for the threshold."""
     step = sizes.new_full((1,), grid.step)  # as in codes_on
-    whole = (sizes / step + grid.lift).floor_()
+    whole = (sizes / step + grid.rounding_offset).floor_()
     return whole.masked_fill_(sizes == grid.threshold, 1)
 
 
-def lots(seed: int, like: torch.Tensor) -> torch.Tensor:
+def dither(seed: int, like: torch.Tensor) -> torch.Tensor:
     """Return the words of a seed (docs/wire-format.md) in as many bits as the type holds."""
     places = torch.arange(like.numel(), device=like.device)
-    words = _mixed((_mixed(places ^ _mixed(places.new_tensor(seed))) + seed) & _WORD)
+    words = _mix((_mix(places ^ _mix(places.new_tensor(seed))) + seed) & _MASK_32_BITS)
     bits = 24 if like.dtype == torch.float32 else 32
     return (words >> (32 - bits)).to(like.dtype).mul_(2.0**-bits)
 
 
-def _mixed(words: torch.Tensor) -> torch.Tensor:
+def _mix(words: torch.Tensor) -> torch.Tensor:
     """Mix every word of 32 bits; torch has no unsigned ones that multiply, so they are longer."""
-    words = ((words ^ words >> 16) * 0x21F0AAAD) & _WORD
-    words = ((words ^ words >> 15) * 0xD35A2D97) & _WORD
+    words = ((words ^ words >> 16) * 0x21F0AAAD) & _MASK_32_BITS
+    words = ((words ^ words >> 15) * 0xD35A2D97) & _MASK_32_BITS
     return words ^ words >> 15
 
 
 def sum_of_squares(v: torch.Tensor) -> float:
     """Sum of v_i², in float64 over lanes, then over halves of the lanes."""
-    lanes = torch.zeros(min(LANES, _power_of_two(v.numel())), dtype=torch.float64, device=v.device)
+    lanes = torch.zeros(
+        min(LANES, _next_power_of_two(v.numel())), dtype=torch.float64, device=v.device
+    )
     for first in range(0, v.numel(), LANES):
         row = v[first : first + LANES].to(torch.float64).square()
         lanes[: len(row)] += row
@@ -75,5 +79,5 @@ def sum_of_squares(v: torch.Tensor) -> float:
     return float(lanes[0])
 
 
-def _power_of_two(at_least: int) -> int:
+def _next_power_of_two(at_least: int) -> int:
     return 1 << max(at_least - 1, 0).bit_length()

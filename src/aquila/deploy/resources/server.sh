@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Starts the server of a federation: Flower's SuperLink, which listens on loopback alone, and the
-# gate to it, which devices reach. If one of the two ends, so does the other.
+# proxy to it, which devices reach. If one of the two ends, so does the other.
 # @SECURITY@
 set -euo pipefail
 umask 077
@@ -15,8 +15,8 @@ mkdir -p "$FLWR_HOME"
 flower-superlink @SUPERLINK_OPTIONS@ \
     --host 127.0.0.1 --port "$AQUILA_SUPERLINK_PORT" \
     --database "$state/superlink.db" --disable-runtime-dependency-installation &
-aquila deploy gate @GATE_OPTIONS@ \
-    --listen "$AQUILA_LISTEN" --port "$AQUILA_PORT" --to "127.0.0.1:$AQUILA_SUPERLINK_PORT" &
+aquila deploy proxy @PROXY_OPTIONS@ \
+    --listen "$AQUILA_LISTEN" --port "$AQUILA_PORT" --superlink "127.0.0.1:$AQUILA_SUPERLINK_PORT" &
 trap 'kill $(jobs -p) 2>/dev/null; wait' EXIT
 trap 'exit 143' INT TERM
 wait -n

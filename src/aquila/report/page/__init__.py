@@ -4,13 +4,23 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from aquila.report.page.document import render
-from aquila.report.page.figures import ClassCounts, Counts
-from aquila.report.page.runs import Run, Runs, read_runs
+from aquila.report.page.figures import ClassCounts, ReadClassCounts
+from aquila.report.page.runs import PageRun, PageRuns, read_runs
 
-__all__ = ["ClassCounts", "Counts", "Run", "Runs", "read_runs", "render", "write_page"]
+__all__ = [
+    "ClassCounts",
+    "PageRun",
+    "PageRuns",
+    "ReadClassCounts",
+    "read_runs",
+    "render",
+    "write_page",
+]
 
 
-def write_page(found: Runs, path: Path, commands: Sequence[str], class_counts: ClassCounts) -> Path:
+def write_page(
+    found: PageRuns, path: Path, commands: Sequence[str], class_counts: ReadClassCounts
+) -> Path:
     """Write the report of the runs, all at once or not at all, and return its path."""
     text = render(found, commands, class_counts)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -6,40 +6,47 @@ from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 
-from aquila.report.page.figures import ClassCounts, curves_section, devices_section, split_section
-from aquila.report.page.headline import description, header, same_quality
-from aquila.report.page.markup import Markup, tag, void
+from aquila.report.page.comparison import compare
+from aquila.report.page.figures import (
+    ReadClassCounts,
+    curves_section,
+    devices_section,
+    split_section,
+)
+from aquila.report.page.html import Html, tag, void_tag
 from aquila.report.page.method_table import methods_section
-from aquila.report.page.pack import packed
-from aquila.report.page.runs import Runs
+from aquila.report.page.packed_data import pack_page_data
+from aquila.report.page.runs import PageRuns
 from aquila.report.page.settings import (
     environment_section,
     glossary_section,
     reproduce_section,
     settings_section,
 )
-from aquila.report.page.story import compare
+from aquila.report.page.summary import description, page_header, quality_section
 
 SCRIPTS = ("data.js", "charts.js", "tables.js", "devices.js", "main.js")
-STARTED = "document.documentElement.classList.add('js')"
+MARK_SCRIPTED = "document.documentElement.classList.add('js')"
 """Runs before anything is painted, so that nothing moves when the rest of the script comes."""
 
-LINKS = {
+NAVIGATION = {
     "quality": "Same quality", "methods": "Methods", "curves": "Curves", "devices": "Devices",
     "split": "Split", "settings": "Settings", "reproduce": "Reproduce", "glossary": "Units",
 }  # fmt: skip
 
 
-def _unknown(run: object) -> None:
+def _no_class_counts(run: object) -> None:
     return None
 
 
-def render(found: Runs, commands: Sequence[str] = (), class_counts: ClassCounts = _unknown) -> str:
+def render(
+    found: PageRuns, commands: Sequence[str] = (), class_counts: ReadClassCounts = _no_class_counts
+) -> str:
     """Return the report of the runs as one HTML page that needs nothing else."""
     runs, comparison = found.runs, compare(found.runs)
     baseline = comparison.baseline if comparison else runs[0]
     sections = [
-        *([same_quality(runs, comparison)] if comparison else []),
+        *([quality_section(runs, comparison)] if comparison else []),
         methods_section(runs, baseline),
         curves_section(runs),
         devices_section(runs, comparison.lead if comparison else runs[0]),
@@ -49,19 +56,19 @@ def render(found: Runs, commands: Sequence[str] = (), class_counts: ClassCounts 
         reproduce_section(commands),
         glossary_section(),
     ]
-    here = [key for key in LINKS if comparison or key != "quality"]
-    links = [tag("a", LINKS[key], href=f"#{key}") for key in here]
+    shown_parts = [key for key in NAVIGATION if comparison or key != "quality"]
+    links = [tag("a", NAVIGATION[key], href=f"#{key}") for key in shown_parts]
     body = tag(
         "body",
         tag("a", "Skip to the results", href="#results", class_="skip"),
-        header(found, comparison),
+        page_header(found, comparison),
         tag("nav", *links, aria_label="Parts of the report"),
         tag("main", *sections, id="results", tabindex=-1),
         tag(
             "footer",
             tag("p", "Written by ", tag("code", "aquila report"), ". It needs no network."),
         ),
-        tag("script", Markup(packed(runs, comparison)), type="application/json", id="data"),
+        tag("script", Html(pack_page_data(runs, comparison)), type="application/json", id="data"),
         tag("script", script()),
     )
     title = f"AQUILA report: {description(comparison.runs if comparison else runs)}"
@@ -69,40 +76,40 @@ def render(found: Runs, commands: Sequence[str] = (), class_counts: ClassCounts 
 
 
 @cache
-def script() -> Markup:
+def script() -> Html:
     """Return the code of the page: uPlot with its licence, and ours."""
     licence = _resource("vendor", "LICENSE").strip()
     ours = "\n".join(_resource("resources", name) for name in SCRIPTS)
     plot = _resource("vendor", "uPlot.iife.min.js")
-    return Markup(f"/* uPlot\n{licence}\n*/\n{plot}\n(() => {{\n'use strict';\n{ours}}})();\n")
+    return Html(f"/* uPlot\n{licence}\n*/\n{plot}\n(() => {{\n'use strict';\n{ours}}})();\n")
 
 
 @cache
-def style() -> Markup:
+def style() -> Html:
     """Return the style of the page."""
-    return Markup(_resource("vendor", "uPlot.min.css") + "\n" + _resource("resources", "page.css"))
+    return Html(_resource("vendor", "uPlot.min.css") + "\n" + _resource("resources", "page.css"))
 
 
-def _head(title: str) -> Markup:
-    scripts = " ".join(_fingerprint(text) for text in (STARTED, script()))
+def _head(title: str) -> Html:
+    scripts = " ".join(_csp_hash(text) for text in (MARK_SCRIPTED, script()))
     policy = (
-        f"default-src 'none'; script-src {scripts}; style-src {_fingerprint(style())}; "
+        f"default-src 'none'; script-src {scripts}; style-src {_csp_hash(style())}; "
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
     return tag(
         "head",
-        void("meta", charset="utf-8"),
-        void("meta", http_equiv="Content-Security-Policy", content=policy),
-        void("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        void("meta", name="color-scheme", content="light dark"),
-        void("link", rel="icon", href="data:,"),
+        void_tag("meta", charset="utf-8"),
+        void_tag("meta", http_equiv="Content-Security-Policy", content=policy),
+        void_tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        void_tag("meta", name="color-scheme", content="light dark"),
+        void_tag("link", rel="icon", href="data:,"),
         tag("title", title),
         tag("style", style()),
-        tag("script", Markup(STARTED)),
+        tag("script", Html(MARK_SCRIPTED)),
     )
 
 
-def _fingerprint(text: str) -> str:
+def _csp_hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 

@@ -3,32 +3,32 @@
 from collections.abc import Callable, Sequence
 from statistics import median
 
-from aquila.report.page.amounts import MIB, column
-from aquila.report.page.lines import Chart, charts, looks
-from aquila.report.page.markup import Markup, tag
+from aquila.report.page.charts import Chart, charts_for, line_styles
+from aquila.report.page.format import MIB, format_column
+from aquila.report.page.html import Html, tag
 from aquila.report.page.method_table import caption, swatch
-from aquila.report.page.pack import device_uplink
-from aquila.report.page.runs import Run
-from aquila.report.page.svg import bars_svg, chart_svg, map_svg
+from aquila.report.page.packed_data import device_uplink
+from aquila.report.page.runs import PageRun
+from aquila.report.page.svg import bars_svg, chart_svg, heat_map_svg
 
-Counts = Sequence[Sequence[int]]
-ClassCounts = Callable[[Run], Counts | None]
+ClassCounts = Sequence[Sequence[int]]
+ReadClassCounts = Callable[[PageRun], ClassCounts | None]
 """Tells how many samples of each class each device had, a row a device; None if unknown."""
 
-MOST_SPLITS = 6
-ZOOMS = {"in": ("+", "zoom in"), "out": ("−", "zoom out"), "reset": ("reset", "reset zoom")}
-HINT = (
+MAX_SPLITS = 6
+ZOOM_BUTTONS = {"in": ("+", "zoom in"), "out": ("−", "zoom out"), "reset": ("reset", "reset zoom")}
+ZOOM_HINT = (
     "Drag to zoom in, double-click to see all again. The wheel zooms with Ctrl, or once a figure "
     "has the focus; keys there: + and −, arrows, 0."
 )
 
 
-def curves_section(runs: Sequence[Run]) -> Markup:
+def curves_section(runs: Sequence[PageRun]) -> Html:
     """Return the legend, whose entries are switches, and a figure for everything recorded."""
     legend = [
-        tag("button", swatch(look), run.label, type="button", aria_pressed="true", data_run=n,
-            class_="own" if run.own else None)
-        for n, (run, look) in enumerate(zip(runs, looks(runs), strict=True))
+        tag("button", swatch(style), run.label, type="button", aria_pressed="true", data_run=n,
+            class_="aquila" if run.is_aquila else None)
+        for n, (run, style) in enumerate(zip(runs, line_styles(runs), strict=True))
     ]  # fmt: skip
     axis = tag(
         "div",
@@ -38,7 +38,7 @@ def curves_section(runs: Sequence[Run]) -> Markup:
     )  # fmt: skip
     shown = [
         tag("button", text, type="button", data_show=key, class_="plain")
-        for text, key in (("all", "all"), ("AQUILA only", "own"), ("none", "none"))
+        for text, key in (("all", "all"), ("AQUILA only", "aquila"), ("none", "none"))
     ]
     return tag(
         "section",
@@ -46,13 +46,13 @@ def curves_section(runs: Sequence[Run]) -> Markup:
         tag("div", *legend, role="group", aria_label="Methods shown", class_="legend", id="legend"),
         tag("div", tag("div", *shown, role="group", aria_label="Show", class_="switch"), axis,
             class_="controls needs-js"),
-        tag("p", HINT, class_="hint needs-js", id="hint"),
-        tag("div", *(_figure(chart, runs) for chart in charts(runs)), class_="charts"),
+        tag("p", ZOOM_HINT, class_="hint needs-js", id="hint"),
+        tag("div", *(_chart_figure(chart, runs) for chart in charts_for(runs)), class_="charts"),
         id="curves",
     )  # fmt: skip
 
 
-def devices_section(runs: Sequence[Run], first: Run) -> Markup:
+def devices_section(runs: Sequence[PageRun], first: PageRun) -> Html:
     """Return the map of levels of a run that can be chosen, and a table of all runs."""
     options = [
         tag("option", run.label, value=n, selected=run is first) for n, run in enumerate(runs)
@@ -69,27 +69,27 @@ def devices_section(runs: Sequence[Run], first: Run) -> Markup:
         tag("output", "Point at a cell, or move with the arrow keys.", id="map-cell"),
         class_="needs-js",
     )  # fmt: skip
-    without = tag("noscript", tag("p", "The map of levels needs JavaScript."))
-    return tag("section", tag("h2", "Devices"), view, without, _device_table(runs), id="devices")
+    no_script = tag("noscript", tag("p", "The map of levels needs JavaScript."))
+    return tag("section", tag("h2", "Devices"), view, no_script, _device_table(runs), id="devices")
 
 
-def split_section(runs: Sequence[Run], class_counts: ClassCounts) -> Markup:
+def split_section(runs: Sequence[PageRun], class_counts: ReadClassCounts) -> Html:
     """Return a picture of each split of the data among the runs."""
-    groups: dict[tuple[int, ...], list[Run]] = {}
+    groups: dict[tuple[int, ...], list[PageRun]] = {}
     for run in runs:
-        groups.setdefault(tuple(run.owners), []).append(run)
-    known = [group for owners, group in groups.items() if owners][:MOST_SPLITS]
-    pictures = [_split(group, len(groups) > 1, class_counts(group[0])) for group in known]
+        groups.setdefault(tuple(run.device_of_sample), []).append(run)
+    known = [group for owners, group in groups.items() if owners][:MAX_SPLITS]
+    pictures = [_split_figure(group, len(groups) > 1, class_counts(group[0])) for group in known]
     if not pictures:
         pictures = [tag("p", "The folders hold no split.json, so the split is not known.")]
     return tag("section", tag("h2", "Split of the data"), *pictures, id="split")
 
 
-def _figure(chart: Chart, runs: Sequence[Run]) -> Markup:
+def _chart_figure(chart: Chart, runs: Sequence[PageRun]) -> Html:
     unit = f", {chart.unit}" if chart.unit else ""
     buttons = [
         tag("button", text, type="button", data_zoom=key, aria_label=f"{name}: {chart.title}")
-        for key, (text, name) in ZOOMS.items()
+        for key, (text, name) in ZOOM_BUTTONS.items()
     ]
     return tag(
         "figure",
@@ -101,14 +101,14 @@ def _figure(chart: Chart, runs: Sequence[Run]) -> Markup:
     )  # fmt: skip
 
 
-def _device_table(runs: Sequence[Run]) -> Markup:
+def _device_table(runs: Sequence[PageRun]) -> Html:
     sent = [device_uplink(run) / MIB for run in runs]
-    columns = [column(float(f(s)) for s in sent) for f in (min, median, max)]
+    columns = [format_column(float(f(s)) for s in sent) for f in (min, median, max)]
     rows = [
-        tag("tr", tag("th", swatch(look), run.label, scope="row"),
+        tag("tr", tag("th", swatch(style), run.label, scope="row"),
             tag("td", str(run.devices), class_="number"),
             *(tag("td", texts[n], class_="number") for texts in columns))
-        for n, (run, look) in enumerate(zip(runs, looks(runs), strict=True))
+        for n, (run, style) in enumerate(zip(runs, line_styles(runs), strict=True))
     ]  # fmt: skip
     heads = [tag("th", "method", scope="col")]
     heads += [
@@ -124,23 +124,30 @@ def _device_table(runs: Sequence[Run]) -> Markup:
     return tag(
         "details",
         tag("summary", "Uplink of a device, all runs"),
-        tag("div", table, class_="wide", role="region", tabindex=0, aria_label="Uplink of devices"),
+        tag(
+            "div",
+            table,
+            class_="scrollable",
+            role="region",
+            tabindex=0,
+            aria_label="Uplink of devices",
+        ),
     )
 
 
-def _split(group: Sequence[Run], named: bool, counts: Counts | None) -> Markup:
-    sizes = group[0].samples
-    told = (
+def _split_figure(group: Sequence[PageRun], name_runs: bool, counts: ClassCounts | None) -> Html:
+    sizes = group[0].samples_per_device
+    description = (
         f"{sum(sizes):,} samples on {len(sizes)} devices: {min(sizes):,} to {max(sizes):,} each, "
         f"median {median(sizes):,.0f}."
     )
-    if named:
-        told += " Runs: " + ", ".join(run.label for run in group) + "."
+    if name_runs:
+        description += " Runs: " + ", ".join(run.label for run in group) + "."
     pictures = [tag("p", "samples a device", class_="axis")]
-    pictures.append(bars_svg(sizes, f"Samples of each device. {told}"))
+    pictures.append(bars_svg(sizes, f"Samples of each device. {description}"))
     if counts:
         label = f"Map of {len(counts)} devices by {len(counts[0])} classes"
         rows = f"classes 0 to {len(counts[0]) - 1}, top to bottom; stronger: more samples"
-        pictures += [tag("p", rows, class_="axis"), map_svg(counts, label)]
+        pictures += [tag("p", rows, class_="axis"), heat_map_svg(counts, label)]
     pictures.append(tag("p", f"devices 0 to {len(sizes) - 1}, left to right", class_="axis"))
-    return tag("figure", *pictures, tag("figcaption", told), class_="split")
+    return tag("figure", *pictures, tag("figcaption", description), class_="split")

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aquila.report.page.amounts import GIB, MIB, column, times
-from aquila.report.page.lines import Look, looks
-from aquila.report.page.markup import Markup, tag
-from aquila.report.page.runs import Run
-from aquila.report.page.story import LOSS, measures
+from aquila.report.page.charts import LineStyle, line_styles
+from aquila.report.page.comparison import LOSS, available_measures
+from aquila.report.page.format import GIB, MIB, format_column, format_ratio
+from aquila.report.page.html import Html, tag
+from aquila.report.page.runs import PageRun
 
 
 @dataclass(frozen=True)
@@ -15,19 +15,19 @@ class Column:
     """A heading, the numbers below it, how they are written, and what they are."""
 
     heading: str
-    about: str
+    hint: str
     numbers: Sequence[float | None]
     texts: Sequence[str]
 
 
-def methods_section(runs: Sequence[Run], baseline: Run) -> Markup:
+def methods_section(runs: Sequence[PageRun], baseline: PageRun) -> Html:
     """Return a row a run: quality, what was sent, and what that saves."""
-    columns = [*_quality(runs), *_traffic(runs, baseline)]
+    columns = [*_quality_columns(runs), *_traffic_columns(runs, baseline)]
     heads = [tag("th", "method", scope="col", data_kind="text")]
-    heads += [tag("th", c.heading, scope="col", title=c.about, class_="number") for c in columns]
+    heads += [tag("th", c.heading, scope="col", title=c.hint, class_="number") for c in columns]
     rows = [
-        _row(run, look, n, columns)
-        for n, (run, look) in enumerate(zip(runs, looks(runs), strict=True))
+        _row(run, style, n, columns)
+        for n, (run, style) in enumerate(zip(runs, line_styles(runs), strict=True))
     ]
     options = [
         tag("option", run.label, value=n, selected=run is baseline) for n, run in enumerate(runs)
@@ -43,29 +43,29 @@ def methods_section(runs: Sequence[Run], baseline: Run) -> Markup:
                         tag("span", baseline.label, id="baseline-name"),
                         " over the uplink of the row, whole runs."),
                 tag("thead", tag("tr", *heads)), tag("tbody", *rows), id="methods-table"),
-            class_="wide", role="region", tabindex=0, aria_label="Table of methods"),
+            class_="scrollable", role="region", tabindex=0, aria_label="Table of methods"),
         id="methods",
     )  # fmt: skip
 
 
-def caption(*text: str) -> Markup:
+def caption(*text: str) -> Html:
     """Return a caption that stays in view when its table is scrolled sideways."""
-    return tag("caption", tag("span", *text, class_="stay"))
+    return tag("caption", tag("span", *text, class_="sticky"))
 
 
-def swatch(look: Look) -> Markup:
+def swatch(style: LineStyle) -> Html:
     """Return a piece of a run's line."""
-    line = tag("path", d="M1 4H23", class_=look.classes)
+    line = tag("path", d="M1 4H23", class_=style.classes)
     return tag("svg", line, class_="swatch", viewBox="0 0 24 8", aria_hidden="true")
 
 
-def _row(run: Run, look: Look, number: int, columns: Sequence[Column]) -> Markup:
-    name = [swatch(look), run.label]
-    if len(run.records) < run.planned:
-        stopped = f" stopped after {len(run.records)} of {run.planned} rounds"
+def _row(run: PageRun, style: LineStyle, number: int, columns: Sequence[Column]) -> Html:
+    name = [swatch(style), run.label]
+    if len(run.records) < run.planned_rounds:
+        stopped = f" stopped after {len(run.records)} of {run.planned_rounds} rounds"
         name.append(tag("small", stopped))
     cells = [
-        tag("td", c.texts[number], class_="number", data_value=_value(c.numbers[number]),
+        tag("td", c.texts[number], class_="number", data_value=_sort_value(c.numbers[number]),
             data_saving=c.heading == "saving")
         for c in columns
     ]  # fmt: skip
@@ -73,22 +73,22 @@ def _row(run: Run, look: Look, number: int, columns: Sequence[Column]) -> Markup
         "tr",
         tag("th", *name, scope="row", data_value=run.label),
         *cells,
-        class_="own" if run.own else None,
+        class_="aquila" if run.is_aquila else None,
         data_run=number,
     )
 
 
-def _quality(runs: Sequence[Run]) -> list[Column]:
+def _quality_columns(runs: Sequence[PageRun]) -> list[Column]:
     columns = []
-    for measure in measures(runs):
+    for measure in available_measures(runs):
         numbers = [measure.last(run) for run in runs]
-        about = f"latest {measure.title}"
+        hint = f"latest {measure.title}"
         heading = "loss" if measure is LOSS else measure.title
-        columns.append(Column(heading, about, numbers, [measure.text(n) for n in numbers]))
+        columns.append(Column(heading, hint, numbers, [measure.format_value(n) for n in numbers]))
     return columns
 
 
-def _traffic(runs: Sequence[Run], baseline: Run) -> list[Column]:
+def _traffic_columns(runs: Sequence[PageRun], baseline: PageRun) -> list[Column]:
     results = [run.result for run in runs]
     down = [sum(r.downlink_bytes for r in run.records) for run in runs]
     sizes = [
@@ -103,17 +103,17 @@ def _traffic(runs: Sequence[Run], baseline: Run) -> list[Column]:
     ]
     levels = [r.mean_level for r in results]
     saving = [baseline.result.uplink_bytes / max(r.uplink_bytes, 1) for r in results]
-    uplink, *others = [Column(heading, about, n, column(n)) for heading, about, n in sizes]
+    uplink, *others = [Column(heading, hint, n, format_column(n)) for heading, hint, n in sizes]
     return [
         uplink,
         Column("saving", "uplink of the baseline over this uplink", saving,
-               [f"{times(ratio)} ×" for ratio in saving]),
+               [f"{format_ratio(ratio)} ×" for ratio in saving]),
         *others,
-        *(Column(heading, about, n, [f"{count:,}" for count in n]) for heading, about, n in counts),
+        *(Column(heading, hint, n, [f"{count:,}" for count in n]) for heading, hint, n in counts),
         Column("level", "mean bits a coordinate of the uploads", levels,
                ["–" if level is None else f"{level:.2f}" for level in levels]),
     ]  # fmt: skip
 
 
-def _value(number: float | None) -> str | None:
+def _sort_value(number: float | None) -> str | None:
     return None if number is None else repr(float(number))

@@ -8,49 +8,58 @@ from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 
-from aquila.report.colours import is_own
-from aquila.report.runs import MOST_DEVICES, read_each, read_facts, read_sound_records
-from aquila.report.table import Result
-from aquila.sim.packed import find_file, read_file
-from aquila.sim.records import RECORDS, Record, records_file
-from aquila.sim.setting import SETTINGS, SPLIT
+from aquila.report.colours import is_aquila
+from aquila.report.results_table import RunResult
+from aquila.report.runs import MAX_DEVICES, read_facts, read_valid_records, read_with_errors
+from aquila.sim.compressed import find_file, read_file
+from aquila.sim.records import RECORDS_FILE, Record, records_file
+from aquila.sim.setting import RUN_FILE, SPLIT_FILE
 
-PROBLEM = ("data", "samples", "test_samples", "model", "widths", "devices", "split", "mask_classes")
+PROBLEM_SETTINGS = (
+    "data",
+    "samples",
+    "test_samples",
+    "model",
+    "widths",
+    "devices",
+    "split",
+    "mask_classes",
+)
 """Settings that runs must share for their bytes to compare."""
 
 
 @dataclass(frozen=True)
-class Run:
+class PageRun:
     """One run: its records, what its folder tells about it, and who had which sample."""
 
     label: str
     folder: Path
     records: Sequence[Record]
     facts: Mapping[str, object]
-    owners: Sequence[int]
+    device_of_sample: Sequence[int]
 
     @property
-    def own(self) -> bool:
+    def is_aquila(self) -> bool:
         """Whether the method is AQUILA, in any variant."""
-        return is_own(self.label)
+        return is_aquila(self.label)
 
     @cached_property
-    def result(self) -> Result:
+    def result(self) -> RunResult:
         """The sums over the records."""
-        return Result(self.label, self.records)
+        return RunResult(self.label, self.records)
 
     @cached_property
-    def sent(self) -> list[int]:
+    def cumulative_uplink(self) -> list[int]:
         """Uplink bytes up to the end of each round."""
         return list(accumulate(r.uplink_bytes for r in self.records))
 
     @property
     def problem(self) -> tuple[str, ...]:
         """The settings of the problem itself, as text."""
-        return tuple(json.dumps(self.facts.get(name)) for name in PROBLEM)
+        return tuple(json.dumps(self.facts.get(name)) for name in PROBLEM_SETTINGS)
 
     @property
-    def planned(self) -> int:
+    def planned_rounds(self) -> int:
         """The number of rounds the run was meant to have."""
         rounds = self.facts.get("rounds")
         return rounds if isinstance(rounds, int) else len(self.records)
@@ -59,42 +68,46 @@ class Run:
     def devices(self) -> int:
         """The number of devices."""
         seen = 1 + max((d for r in self.records for d in r.uplink), default=0)
-        told = self.facts.get("devices")
-        return max(seen, told) if isinstance(told, int) and told <= MOST_DEVICES else seen
+        stated = self.facts.get("devices")
+        return max(seen, stated) if isinstance(stated, int) and stated <= MAX_DEVICES else seen
 
     @cached_property
-    def samples(self) -> list[int]:
+    def samples_per_device(self) -> list[int]:
         """How many samples each device had; empty if the folder does not tell."""
-        counts = Counter(self.owners)
+        counts = Counter(self.device_of_sample)
         return [counts[device] for device in range(max(counts, default=-1) + 1)]
 
 
 @dataclass(frozen=True)
-class Runs:
+class PageRuns:
     """What was found: runs, folders of runs without a round, and what is wrong with broken ones."""
 
-    runs: Sequence[Run]
+    runs: Sequence[PageRun]
     empty: Sequence[Path] = ()
     broken: Sequence[str] = ()
 
 
-def read_runs(folders: Iterable[Path]) -> Runs:
+def read_runs(folders: Iterable[Path]) -> PageRuns:
     """Read the runs in the folders, or in their folders; ValueError says which holds none.
 
     Broken runs are left out, as long as there are others.
     """
     found = list(dict.fromkeys(run for folder in folders for run in _run_folders(folder)))
-    runs, broken = read_each(_read, found)
-    full = [run for run in runs if run.records]
+    runs, broken = read_with_errors(_read_run, found)
+    runs_with_rounds = [run for run in runs if run.records]
     empty = [run.folder for run in runs if not run.records]
-    if broken and not full:
+    if broken and not runs_with_rounds:
         raise broken[0]
-    if not full:
+    if not runs_with_rounds:
         raise ValueError(f"{empty[0]} holds a run of no rounds; there is nothing to report yet")
-    return Runs(sorted(_told_apart(full), key=lambda run: not run.own), empty, [*map(str, broken)])
+    return PageRuns(
+        sorted(_with_unique_labels(runs_with_rounds), key=lambda run: not run.is_aquila),
+        empty,
+        [*map(str, broken)],
+    )
 
 
-def _told_apart(runs: Sequence[Run]) -> list[Run]:
+def _with_unique_labels(runs: Sequence[PageRun]) -> list[PageRun]:
     """Add to labels that are not unique what is: the folder around, the folder, or the path."""
     named = list(runs)
     for label, count in Counter(run.label for run in runs).items():
@@ -102,8 +115,8 @@ def _told_apart(runs: Sequence[Run]) -> list[Run]:
             continue
         same = [n for n, run in enumerate(runs) if run.label == label]
         folders = [runs[n].folder.resolve() for n in same]
-        ways = ([f.parent.name for f in folders], [f.name for f in folders])
-        names = next((names for names in ways if len(set(names)) == count), map(str, folders))
+        candidates = ([f.parent.name for f in folders], [f.name for f in folders])
+        names = next((names for names in candidates if len(set(names)) == count), map(str, folders))
         for n, name in zip(same, names, strict=True):
             named[n] = replace(runs[n], label=f"{label} ({name})")
     return named
@@ -117,30 +130,30 @@ def _run_folders(folder: Path) -> list[Path]:
     within = sorted(path for path in folder.iterdir() if records_file(path))
     if not within:
         raise ValueError(
-            f"{folder} holds no run: there is no {RECORDS} in it, nor in a folder in it"
+            f"{folder} holds no run: there is no {RECORDS_FILE} in it, nor in a folder in it"
         )
     return within
 
 
-def _read(folder: Path) -> Run:
-    records = read_sound_records(folder)
-    path = folder / SETTINGS
+def _read_run(folder: Path) -> PageRun:
+    records = read_valid_records(folder)
+    path = folder / RUN_FILE
     facts = read_facts(path) if path.exists() else {}
     label = facts.get("method")
     label = label if isinstance(label, str) and label else folder.resolve().name
-    return Run(label, folder, records, facts, _read_owners(folder))
+    return PageRun(label, folder, records, facts, _read_device_of_sample(folder))
 
 
-def _read_owners(folder: Path) -> list[int]:
-    path = find_file(folder / SPLIT)
+def _read_device_of_sample(folder: Path) -> list[int]:
+    path = find_file(folder / SPLIT_FILE)
     if path is None:
         return []
     content = read_file(path)
     try:
-        owners = json.loads(content)["device_of_sample"]
-        sound = all(type(owner) is int and 0 <= owner < MOST_DEVICES for owner in owners)
+        device_of_sample = json.loads(content)["device_of_sample"]
+        sound = all(type(owner) is int and 0 <= owner < MAX_DEVICES for owner in device_of_sample)
     except (ValueError, KeyError, TypeError, RecursionError):
         sound = False
     if not sound:
         raise ValueError(f"{path} does not hold a split")
-    return list(owners)
+    return list(device_of_sample)

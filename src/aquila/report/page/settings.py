@@ -3,9 +3,9 @@
 import json
 from collections.abc import Mapping, Sequence
 
-from aquila.report.page.markup import Markup, tag
+from aquila.report.page.html import Html, tag
 from aquila.report.page.method_table import caption
-from aquila.report.page.runs import PROBLEM, Run
+from aquila.report.page.runs import PROBLEM_SETTINGS, PageRun
 
 ENVIRONMENT = ("aquila", "torch", "python", "machine", "gpu")
 
@@ -21,9 +21,9 @@ GLOSSARY = {
 }  # fmt: skip
 
 
-def common_facts(runs: Sequence[Run]) -> dict[str, object]:
+def common_facts(runs: Sequence[PageRun]) -> dict[str, object]:
     """Return the settings that all runs share."""
-    first, *others = [_told(run) for run in runs]
+    first, *others = [_settings_of(run) for run in runs]
     return {
         name: value
         for name, value in first.items()
@@ -31,28 +31,30 @@ def common_facts(runs: Sequence[Run]) -> dict[str, object]:
     }
 
 
-def problem_differences(runs: Sequence[Run]) -> list[str]:
+def problem_differences(runs: Sequence[PageRun]) -> list[str]:
     """Return the names of settings of the problem itself in which runs differ."""
     columns = zip(*(run.problem for run in runs), strict=True)
-    return [name for name, column in zip(PROBLEM, columns, strict=True) if len(set(column)) > 1]
+    return [
+        name for name, column in zip(PROBLEM_SETTINGS, columns, strict=True) if len(set(column)) > 1
+    ]
 
 
-def show(value: object) -> str:
+def format_value(value: object) -> str:
     """Return a setting as text."""
     if value is None or value == "":
         return "–"
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def settings_section(runs: Sequence[Run]) -> Markup:
+def settings_section(runs: Sequence[PageRun]) -> Html:
     """Return shared settings once, and a table of those in which runs differ."""
     shared = common_facts(runs)
     body = {name: v for name, v in shared.items() if name not in ENVIRONMENT}
-    names = dict.fromkeys(name for run in runs for name in _told(run) if name not in shared)
+    names = dict.fromkeys(name for run in runs for name in _settings_of(run) if name not in shared)
     heads = ["run", "parameters", *names]
     rows = [
         tag("tr", tag("th", run.label, scope="row"), tag("td", _parameters(run), class_="long"),
-            *(tag("td", show(_told(run).get(name))) for name in names))
+            *(tag("td", format_value(_settings_of(run).get(name))) for name in names))
         for run in runs
     ]  # fmt: skip
     table = tag(
@@ -64,26 +66,39 @@ def settings_section(runs: Sequence[Run]) -> Markup:
     return tag(
         "section",
         tag("h2", "Settings"),
-        _pairs(body) if body else tag("p", "The runs have no setting in common, or none is known."),
-        tag("div", table, class_="wide", role="region", tabindex=0, aria_label="Settings by run"),
+        _definition_list(body)
+        if body
+        else tag("p", "The runs have no setting in common, or none is known."),
+        tag(
+            "div",
+            table,
+            class_="scrollable",
+            role="region",
+            tabindex=0,
+            aria_label="Settings by run",
+        ),
         id="settings",
     )
 
 
-def environment_section(runs: Sequence[Run]) -> Markup:
+def environment_section(runs: Sequence[PageRun]) -> Html:
     """Return what the runs were made with."""
-    told = {
-        name: ", ".join(dict.fromkeys(show(run.facts[name]) for run in runs if name in run.facts))
+    stated = {
+        name: ", ".join(
+            dict.fromkeys(format_value(run.facts[name]) for run in runs if name in run.facts)
+        )
         for name in ENVIRONMENT
     }
-    known = {name: text for name, text in told.items() if text}
+    known = {name: text for name, text in stated.items() if text}
     body = (
-        _pairs(known) if known else tag("p", "The folders do not say what the runs were made with.")
+        _definition_list(known)
+        if known
+        else tag("p", "The folders do not say what the runs were made with.")
     )
     return tag("section", tag("h2", "Environment"), body, id="environment")  # fmt: skip
 
 
-def reproduce_section(commands: Sequence[str]) -> Markup:
+def reproduce_section(commands: Sequence[str]) -> Html:
     """Return the command lines that make these runs again."""
     if not commands:
         text = tag("p", "The folders do not tell enough to write the command lines.")
@@ -92,25 +107,30 @@ def reproduce_section(commands: Sequence[str]) -> Markup:
     return tag("section", tag("h2", "How to reproduce"), text, id="reproduce")
 
 
-def glossary_section() -> Markup:
+def glossary_section() -> Html:
     """Return what the words and units mean."""
-    return tag("section", tag("h2", "Units and words"), _pairs(GLOSSARY, "glossary"), id="glossary")
+    return tag(
+        "section",
+        tag("h2", "Units and words"),
+        _definition_list(GLOSSARY, "glossary"),
+        id="glossary",
+    )
 
 
-def _pairs(facts: Mapping[str, object], kind: str = "facts") -> Markup:
+def _definition_list(facts: Mapping[str, object], kind: str = "facts") -> Html:
     pairs = (
-        tag("div", tag("dt", name.replace("_", " ")), tag("dd", show(value)))
+        tag("div", tag("dt", name.replace("_", " ")), tag("dd", format_value(value)))
         for name, value in facts.items()
     )
     return tag("dl", *pairs, class_=kind)
 
 
-def _parameters(run: Run) -> str:
+def _parameters(run: PageRun) -> str:
     given = run.facts.get("parameters")
     if not isinstance(given, Mapping):
         return "–"
-    return ", ".join(f"{name}={show(value)}" for name, value in given.items())
+    return ", ".join(f"{name}={format_value(value)}" for name, value in given.items())
 
 
-def _told(run: Run) -> dict[str, object]:
+def _settings_of(run: PageRun) -> dict[str, object]:
     return {name: v for name, v in run.facts.items() if name not in ("method", "parameters")}

@@ -3,13 +3,13 @@
 import math
 from collections.abc import Iterable, Sequence
 
-from aquila.report.page.lines import Chart, looks, values
-from aquila.report.page.markup import Markup, tag
-from aquila.report.page.runs import Run
+from aquila.report.page.charts import Chart, column_values, line_styles
+from aquila.report.page.html import Html, tag
+from aquila.report.page.runs import PageRun
 
 WIDTH, HEIGHT = 480, 300
 LEFT, RIGHT, TOP, BOTTOM = 52, 10, 8, 40
-MOST_POINTS = 200
+MAX_POINTS = 200
 SHADES = 6
 """As many as page.css names."""
 
@@ -27,11 +27,14 @@ class Axis:
             self.low, self.high = self.low - margin, self.high + margin
         elif self.low == self.high:
             self.low, self.high = self.low / 2, self.high * 2
-        self.start, self.scale = start, (end - start) / (self._of(self.high) - self._of(self.low))
+        self.start, self.scale = (
+            start,
+            (end - start) / (self._transform(self.high) - self._transform(self.low)),
+        )
 
-    def place(self, number: float) -> float:
+    def position(self, number: float) -> float:
         """Return where a number lies."""
-        return self.start + (self._of(number) - self._of(self.low)) * self.scale
+        return self.start + (self._transform(number) - self._transform(self.low)) * self.scale
 
     def ticks(self) -> list[float]:
         """Return round numbers to name, about five."""
@@ -41,46 +44,50 @@ class Axis:
             first = math.ceil(self.low / step)
             return [n * step for n in range(first, math.floor(self.high / step) + 1)]
         low, high = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
-        heads = (1, 2, 5) if high - low <= 3 else (1,)
+        multipliers = (1, 2, 5) if high - low <= 3 else (1,)
         every = max(1, (high - low) // 6)
-        ticks = [head * 10.0**n for n in range(low, high + 1, every) for head in heads]
+        ticks = [
+            multiplier * 10.0**n for n in range(low, high + 1, every) for multiplier in multipliers
+        ]
         return [tick for tick in ticks if self.low <= tick <= self.high]
 
-    def _of(self, number: float) -> float:
+    def _transform(self, number: float) -> float:
         return math.log10(number) if self.log else number
 
 
-def chart_svg(chart: Chart, runs: Sequence[Run]) -> Markup:
+def chart_svg(chart: Chart, runs: Sequence[PageRun]) -> Html:
     """Draw a figure of all runs."""
     lines = [_points(run, chart) for run in runs]
-    every = [point for line in lines for point in line]
-    if not every:
+    all_points = [point for line in lines for point in line]
+    if not all_points:
         return tag("p", "Nothing to draw.")
-    x = Axis([p[0] for p in every], LEFT, WIDTH - RIGHT, log=chart.by_bytes)
-    y = Axis([p[1] for p in every], HEIGHT - BOTTOM, TOP, log=chart.log)
-    order = sorted(range(len(runs)), key=lambda n: runs[n].own)  # AQUILA on top
-    look = looks(runs)
-    drawn = [tag("polyline", class_=look[n].classes, points=_path(lines[n], x, y)) for n in order]
+    x = Axis([p[0] for p in all_points], LEFT, WIDTH - RIGHT, log=chart.by_bytes)
+    y = Axis([p[1] for p in all_points], HEIGHT - BOTTOM, TOP, log=chart.log)
+    order = sorted(range(len(runs)), key=lambda n: runs[n].is_aquila)  # AQUILA on top
+    styles = line_styles(runs)
+    elements = [
+        tag("polyline", class_=styles[n].classes, points=_path(lines[n], x, y)) for n in order
+    ]
     name = "uplink, MiB" if chart.by_bytes else "round"
     return tag(
-        "svg", *_frame(x, y), *drawn,
+        "svg", *_grid(x, y), *elements,
         tag("text", name, x=WIDTH - RIGHT, y=HEIGHT - 6, text_anchor="end", class_="name"),
         viewBox=f"0 0 {WIDTH} {HEIGHT}", role="img", class_="static",
         aria_label=f"{chart.title} against {name}",
     )  # fmt: skip
 
 
-def bars_svg(sizes: Sequence[int], label: str) -> Markup:
+def bars_svg(sizes: Sequence[int], label: str) -> Html:
     """Draw one bar a device, side by side."""
     largest = max(sizes) or 1
     bars = "".join(
-        f"M{n + 0.05:g} 100v-{_short(100 * size / largest)}h.9v{_short(100 * size / largest)}z"
+        f"M{n + 0.05:g} 100v-{_coord(100 * size / largest)}h.9v{_coord(100 * size / largest)}z"
         for n, size in enumerate(sizes)
     )
     return _stretched(len(sizes), 100, tag("path", d=bars, class_="bar"), label)
 
 
-def map_svg(counts: Sequence[Sequence[int]], label: str) -> Markup:
+def heat_map_svg(counts: Sequence[Sequence[int]], label: str) -> Html:
     """Draw a map of device by class, darker where a device has more samples."""
     largest = max(max(row) for row in counts) or 1
     shades: list[list[str]] = [[] for _ in range(SHADES)]
@@ -90,46 +97,48 @@ def map_svg(counts: Sequence[Sequence[int]], label: str) -> Markup:
                 shade = min(int(math.sqrt(count / largest) * SHADES), SHADES - 1)
                 shades[shade].append(f"M{device + 0.05:g} {klass + 0.05:g}h.9v.9h-.9z")
     paths = (tag("path", d="".join(d), class_=f"shade{n}") for n, d in enumerate(shades) if d)
-    ground = tag("rect", width=len(counts), height=len(counts[0]), class_="ground")
-    return _stretched(len(counts), len(counts[0]), Markup(ground + "".join(paths)), label)
+    ground = tag("rect", width=len(counts), height=len(counts[0]), class_="background")
+    return _stretched(len(counts), len(counts[0]), Html(ground + "".join(paths)), label)
 
 
-def _stretched(width: int, height: int, content: Markup, label: str) -> Markup:
+def _stretched(width: int, height: int, content: Html, label: str) -> Html:
     return tag(
         "svg", content, viewBox=f"0 0 {width} {height}", preserveAspectRatio="none",
         role="img", aria_label=label, class_="stretched",
     )  # fmt: skip
 
 
-def _points(run: Run, chart: Chart) -> list[Point]:
-    xs: Iterable[float | None] = values(run, "sent") if chart.by_bytes else range(len(run.records))
+def _points(run: PageRun, chart: Chart) -> list[Point]:
+    xs: Iterable[float | None] = (
+        column_values(run, "sent") if chart.by_bytes else range(len(run.records))
+    )
     points = [
         (x, y)
-        for x, y in zip(xs, values(run, chart.column), strict=True)
+        for x, y in zip(xs, column_values(run, chart.column), strict=True)
         if x is not None and y is not None and math.isfinite(y)
         if (x > 0 or not chart.by_bytes) and (y > 0 or not chart.log)
     ]
-    step = -(-len(points) // MOST_POINTS) or 1
+    step = -(-len(points) // MAX_POINTS) or 1
     return points[::step]
 
 
 def _path(line: Sequence[Point], x: Axis, y: Axis) -> str:
-    return " ".join(f"{_short(x.place(a))},{_short(y.place(b))}" for a, b in line)
+    return " ".join(f"{_coord(x.position(a))},{_coord(y.position(b))}" for a, b in line)
 
 
-def _frame(x: Axis, y: Axis) -> list[Markup]:
-    drawn = []
+def _grid(x: Axis, y: Axis) -> list[Html]:
+    elements = []
     for tick in y.ticks():
-        at = _short(y.place(tick))
-        drawn.append(tag("path", d=f"M{LEFT} {at}H{WIDTH - RIGHT}", class_="grid"))
-        drawn.append(tag("text", f"{tick:.4g}", x=LEFT - 6, y=at, dy=4, text_anchor="end"))
+        at = _coord(y.position(tick))
+        elements.append(tag("path", d=f"M{LEFT} {at}H{WIDTH - RIGHT}", class_="grid"))
+        elements.append(tag("text", f"{tick:.4g}", x=LEFT - 6, y=at, dy=4, text_anchor="end"))
     for tick in x.ticks():
-        at = _short(x.place(tick))
-        drawn.append(tag("path", d=f"M{at} {TOP}V{HEIGHT - BOTTOM}", class_="grid"))
+        at = _coord(x.position(tick))
+        elements.append(tag("path", d=f"M{at} {TOP}V{HEIGHT - BOTTOM}", class_="grid"))
         name = f"{tick:.4g}"
-        drawn.append(tag("text", name, x=at, y=HEIGHT - BOTTOM + 15, text_anchor="middle"))
-    return drawn
+        elements.append(tag("text", name, x=at, y=HEIGHT - BOTTOM + 15, text_anchor="middle"))
+    return elements
 
 
-def _short(number: float) -> str:
+def _coord(number: float) -> str:
     return f"{number:.1f}".removesuffix(".0")

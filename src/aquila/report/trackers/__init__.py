@@ -11,7 +11,7 @@ from aquila.sim.records import Record
 
 
 @dataclass(frozen=True)
-class Followed:
+class TrackedRun:
     """A run as trackers know it: its name, everything that was chosen for it, its folder if any."""
 
     name: str
@@ -19,10 +19,10 @@ class Followed:
     folder: Path | None = None
 
 
-class Track(Protocol):
+class RunLog(Protocol):
     """The trace of one run in a tracker. A tracker that fails raises OSError."""
 
-    def known(self, rounds: int) -> int:
+    def known_rounds(self, rounds: int) -> int:
         """Return how many of the first so many rounds it knows already, without a gap."""
         ...
 
@@ -40,67 +40,71 @@ class Tracker(Protocol):
 
     title: str
 
-    def claim(self, name: str, overwrite: bool) -> None:
+    def reserve_name(self, name: str, overwrite: bool) -> None:
         """Raise ValueError if a new run cannot have this name."""
         ...
 
-    def open(self, run: Followed, resume: bool) -> Track:
+    def open(self, run: TrackedRun, resume: bool) -> RunLog:
         """Begin the trace of a run, or go on with it."""
         ...
 
 
-class Following:
+class RunTracking:
     """Tells trackers about every round of a run, one that fails being left out from then on."""
 
     def __init__(
         self,
         trackers: Sequence[Tracker],
-        run: Followed,
+        run: TrackedRun,
         resume: bool,
-        say: Callable[[str], None],
+        warn: Callable[[str], None],
     ) -> None:
-        self._run, self._resume, self._say = run, resume, say
+        self._run, self._resume, self._warn = run, resume, warn
         self._trackers = trackers
-        self._tracks: dict[str, Track] = {}
-        self._sent = 0
+        self._logs: dict[str, RunLog] = {}
+        self._uplink_so_far = 0
 
     def begin(self, records: Sequence[Record]) -> None:
         """Begin with the rounds the run already has; trackers hear of those they do not know."""
         sent = list(accumulate(record.uplink_bytes for record in records))
-        self._sent = sent[-1] if sent else 0
-        told = [numbers(record, total) for record, total in zip(records, sent, strict=True)]
+        self._uplink_so_far = sent[-1] if sent else 0
+        metrics = [
+            round_metrics(record, total) for record, total in zip(records, sent, strict=True)
+        ]
         for tracker in self._trackers:
-            with self._guard(tracker.title):
-                track = tracker.open(self._run, self._resume)
-                for round in range(track.known(len(told)), len(told)):
-                    track.log(round, told[round])
-                self._tracks[tracker.title] = track
+            with self._drop_on_failure(tracker.title):
+                log = tracker.open(self._run, self._resume)
+                for round in range(log.known_rounds(len(metrics)), len(metrics)):
+                    log.log(round, metrics[round])
+                self._logs[tracker.title] = log
 
     def log(self, record: Record) -> None:
         """Tell about one more round."""
-        self._sent += record.uplink_bytes
-        self._each(lambda track: track.log(record.round, numbers(record, self._sent)))
+        self._uplink_so_far += record.uplink_bytes
+        self._for_each_log(
+            lambda log: log.log(record.round, round_metrics(record, self._uplink_so_far))
+        )
 
     def close(self, finished: bool) -> None:
         """Tell that the run is over."""
-        self._each(lambda track: track.close(finished))
+        self._for_each_log(lambda log: log.close(finished))
 
-    def _each(self, tell: Callable[[Track], None]) -> None:
-        for title, track in list(self._tracks.items()):
-            with self._guard(title):
-                tell(track)
+    def _for_each_log(self, action: Callable[[RunLog], None]) -> None:
+        for title, log in list(self._logs.items()):
+            with self._drop_on_failure(title):
+                action(log)
 
     @contextmanager
-    def _guard(self, title: str) -> Iterator[None]:
+    def _drop_on_failure(self, title: str) -> Iterator[None]:
         """Go on without a tracker that fails."""
         try:
             yield
         except OSError as error:
-            self._tracks.pop(title, None)
-            self._say(f"{title} is told no more, --resume makes up for it: {error}")
+            self._logs.pop(title, None)
+            self._warn(f"{title} is told no more, --resume makes up for it: {error}")
 
 
-def numbers(record: Record, sent: int) -> dict[str, float]:
+def round_metrics(record: Record, sent: int) -> dict[str, float]:
     """Return what trackers show of a round; `sent` is the uplink of all rounds so far."""
     optional = {
         "loss": record.loss,

@@ -12,13 +12,13 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from aquila.report.trackers import Followed
+from aquila.report.trackers import TrackedRun
 
 EXPERIMENT = "aquila"
-NOTE = "mlflow.json"
+RUN_ID_FILE = "mlflow.json"
 """File in the folder of a run that says where MLflow has it."""
 
-MANNERS = {
+ENVIRONMENT_DEFAULTS = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
@@ -32,7 +32,7 @@ class Mlflow:
     title = "MLflow"
 
     def __init__(self, uri: str) -> None:
-        for name, value in MANNERS.items():
+        for name, value in ENVIRONMENT_DEFAULTS.items():
             os.environ.setdefault(name, value)
         try:
             from mlflow.tracking import MlflowClient
@@ -42,8 +42,8 @@ class Mlflow:
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", EXPERIMENT)
         self._uri = uri
         try:
-            with _failures(uri):
-                _check_file(uri)
+            with _as_oserror(uri):
+                _check_database_file(uri)
                 self._client: Any = MlflowClient(tracking_uri=uri, registry_uri=uri)
                 found = self._client.get_experiment_by_name(name)
                 self._experiment = (
@@ -52,77 +52,77 @@ class Mlflow:
         except OSError as error:
             raise ValueError(str(error)) from error
 
-    def claim(self, name: str, overwrite: bool) -> None:
+    def reserve_name(self, name: str, overwrite: bool) -> None:
         """Accept any name: runs of one name live side by side in MLflow."""
 
-    def open(self, run: Followed, resume: bool) -> MlflowRun:
+    def open(self, run: TrackedRun, resume: bool) -> MlflowRun:
         """Begin the trace of a run, or go on with it."""
-        with _failures(self._uri):
-            number = self._noted(run.folder) if resume else None
-            if number is None:
-                number = self._begin(run)
+        with _as_oserror(self._uri):
+            run_id = self._stored_run_id(run.folder) if resume else None
+            if run_id is None:
+                run_id = self._create_run(run)
             else:
-                self._go_on(number, run.facts)
-        return MlflowRun(self._client, self._uri, number)
+                self._resume_run(run_id, run.facts)
+        return MlflowRun(self._client, self._uri, run_id)
 
-    def _begin(self, run: Followed) -> str:
+    def _create_run(self, run: TrackedRun) -> str:
         from mlflow.entities import Param
 
-        number = str(self._client.create_run(self._experiment, run_name=run.name).info.run_id)
+        run_id = str(self._client.create_run(self._experiment, run_name=run.name).info.run_id)
         parameters = [Param(name, str(v)) for name, v in run.facts.items() if v != ""]
-        self._client.log_batch(number, params=parameters)
+        self._client.log_batch(run_id, params=parameters)
         if run.folder is not None:
-            note = {"uri": self._uri, "run": number}
-            (run.folder / NOTE).write_text(json.dumps(note) + "\n")
-        return number
+            note = {"uri": self._uri, "run": run_id}
+            (run.folder / RUN_ID_FILE).write_text(json.dumps(note) + "\n")
+        return run_id
 
-    def _noted(self, folder: Path | None) -> str | None:
+    def _stored_run_id(self, folder: Path | None) -> str | None:
         """Return the run that an earlier command began here for the same folder."""
-        if folder is None or not (folder / NOTE).exists():
+        if folder is None or not (folder / RUN_ID_FILE).exists():
             return None
-        note: dict[str, str] = json.loads((folder / NOTE).read_text())
+        note: dict[str, str] = json.loads((folder / RUN_ID_FILE).read_text())
         return note.get("run") if note.get("uri") == self._uri else None
 
-    def _go_on(self, number: str, facts: Mapping[str, object]) -> None:
+    def _resume_run(self, run_id: str, facts: Mapping[str, object]) -> None:
         """Take a run up again; parameters cannot change in MLflow, so tags say what is new."""
-        self._client.update_run(number, status="RUNNING")
-        before = self._client.get_run(number).data.params
+        self._client.update_run(run_id, status="RUNNING")
+        logged = self._client.get_run(run_id).data.params
         for name, value in facts.items():
-            if value != "" and before.get(name) != str(value):
-                self._client.set_tag(number, name, str(value))
+            if value != "" and logged.get(name) != str(value):
+                self._client.set_tag(run_id, name, str(value))
 
 
 class MlflowRun:
     """One run in MLflow. It cannot forget, so a round that it knows is not told again."""
 
-    def __init__(self, client: Any, uri: str, number: str) -> None:
-        self._client, self._uri, self._number = client, uri, number
-        with _failures(uri):
-            history = client.get_metric_history(number, "uplink_bytes")
-        self._there = {metric.step for metric in history}
+    def __init__(self, client: Any, uri: str, run_id: str) -> None:
+        self._client, self._uri, self._run_id = client, uri, run_id
+        with _as_oserror(uri):
+            history = client.get_metric_history(run_id, "uplink_bytes")
+        self._logged_rounds = {metric.step for metric in history}
 
-    def known(self, rounds: int) -> int:
+    def known_rounds(self, rounds: int) -> int:
         """Return how many rounds are there."""
-        return next((n for n in range(rounds) if n not in self._there), rounds)
+        return next((n for n in range(rounds) if n not in self._logged_rounds), rounds)
 
     def log(self, round: int, values: Mapping[str, float]) -> None:
         """Write down the numbers of a round."""
         from mlflow.entities import Metric
 
-        if round in self._there:
+        if round in self._logged_rounds:
             return
         now = int(1000 * time.time())
         metrics = [Metric(name, value, now, round) for name, value in values.items()]
-        with _failures(self._uri):
-            self._client.log_batch(self._number, metrics=metrics)
+        with _as_oserror(self._uri):
+            self._client.log_batch(self._run_id, metrics=metrics)
 
     def close(self, finished: bool) -> None:
         """Write down that the run is over, or has been stopped."""
-        with _failures(self._uri):
-            self._client.set_terminated(self._number, "FINISHED" if finished else "KILLED")
+        with _as_oserror(self._uri):
+            self._client.set_terminated(self._run_id, "FINISHED" if finished else "KILLED")
 
 
-def _check_file(uri: str) -> None:
+def _check_database_file(uri: str) -> None:
     """Raise if a database file cannot be used, which MLflow would find out after two minutes."""
     if uri.startswith("sqlite:///"):
         with closing(sqlite3.connect(uri.removeprefix("sqlite:///"))) as database:
@@ -130,10 +130,10 @@ def _check_file(uri: str) -> None:
 
 
 @contextmanager
-def _failures(uri: str) -> Iterator[None]:
+def _as_oserror(uri: str) -> Iterator[None]:
     """Turn what goes wrong in MLflow, which lets its drivers' errors through, into OSError."""
     try:
         yield
     except Exception as error:
-        said = str(error).strip().partition("\n")[0]
-        raise OSError(f"MLflow cannot use {uri}: {said}") from error
+        message = str(error).strip().partition("\n")[0]
+        raise OSError(f"MLflow cannot use {uri}: {message}") from error

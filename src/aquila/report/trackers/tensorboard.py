@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aquila.report.trackers import Followed
+from aquila.report.trackers import TrackedRun
 
 if TYPE_CHECKING:
     from tensorboard.compat.proto.event_pb2 import Event
 
-EVENTS = "events.out.tfevents.*"
+EVENT_FILES = "events.out.tfevents.*"
 
 
 class TensorBoard:
@@ -31,7 +31,7 @@ class TensorBoard:
             raise ValueError(f"{folder} is a file, not a folder")
         self._folder = folder
 
-    def claim(self, name: str, overwrite: bool) -> None:
+    def reserve_name(self, name: str, overwrite: bool) -> None:
         """Raise ValueError if there is a run of this name, or remove it if that is wanted."""
         for file in self._files(name):
             if not overwrite:
@@ -41,12 +41,12 @@ class TensorBoard:
                 )
             file.unlink()
 
-    def open(self, run: Followed, resume: bool) -> TensorBoardRun:
+    def open(self, run: TrackedRun, resume: bool) -> TensorBoardRun:
         """Begin the trace of a run, or go on with it."""
         return TensorBoardRun(self._folder / run.name, self._files(run.name), run.facts)
 
     def _files(self, name: str) -> list[Path]:
-        return sorted((self._folder / name).glob(EVENTS))
+        return sorted((self._folder / name).glob(EVENT_FILES))
 
 
 class TensorBoardRun:
@@ -55,15 +55,15 @@ class TensorBoardRun:
     def __init__(self, folder: Path, files: list[Path], facts: Mapping[str, object]) -> None:
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-        self._there = {step for file in files for step in _steps(file)}
+        self._logged_rounds = {step for file in files for step in _logged_steps(file)}
         self._writer: Any = EventFileWriter(str(folder))
-        self._writer.add_event(_chosen(facts))
+        self._writer.add_event(_hparams_event(facts))
 
-    def known(self, rounds: int) -> int:
+    def known_rounds(self, rounds: int) -> int:
         """Return how many rounds are there; later ones are declared void."""
-        first = next((n for n in range(rounds) if n not in self._there), rounds)
-        if any(step >= first for step in self._there):
-            self._writer.add_event(_restart(first))
+        first = next((n for n in range(rounds) if n not in self._logged_rounds), rounds)
+        if any(step >= first for step in self._logged_rounds):
+            self._writer.add_event(_restart_event(first))
         return first
 
     def log(self, round: int, values: Mapping[str, float]) -> None:
@@ -81,7 +81,7 @@ class TensorBoardRun:
         self._writer.close()
 
 
-def _steps(file: Path) -> set[int]:
+def _logged_steps(file: Path) -> set[int]:
     """Return the rounds that an event file tells of."""
     from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
     from tensorboard.compat.proto.event_pb2 import Event
@@ -90,7 +90,7 @@ def _steps(file: Path) -> set[int]:
     return {e.step for e in events if any(v.tag == "uplink_bytes" for v in e.summary.value)}
 
 
-def _restart(step: int) -> Event:
+def _restart_event(step: int) -> Event:
     """Tell readers to forget what earlier files say of this step and those after it."""
     from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 
@@ -98,7 +98,7 @@ def _restart(step: int) -> Event:
     return Event(wall_time=time.time(), step=step, session_log=log)
 
 
-def _chosen(facts: Mapping[str, object]) -> Event:
+def _hparams_event(facts: Mapping[str, object]) -> Event:
     """Return what was chosen for a run as TensorBoard's tab of hyperparameters reads it."""
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.plugins.hparams import metadata

@@ -1,34 +1,34 @@
 const DASHES = [[], [7, 4], [2, 3], [9, 3, 2, 3]];
 const FADES = [1, 0.6, 0.35];
-let axis = 'bytes';
+let xAxis = 'bytes';
 
 /** One figure: uPlot draws it, this keeps what of it is in view. */
 class Chart {
   constructor(figure) {
     this.figure = figure;
     this.chart = page.charts.find((chart) => chart.column === figure.dataset.chart);
-    this.place = figure.querySelector('.plot');
+    this.container = figure.querySelector('.plot');
     this.readout = figure.querySelector('.readout');
-    this.format = this.chart.unit === 'share' ? percent : short;
-    this.place.tabIndex = 0;
-    this.place.setAttribute('role', 'application');
-    this.place.setAttribute('aria-label', `${this.chart.title}, a figure that zooms`);
-    this.place.setAttribute('aria-describedby', 'hint');
-    this.place.classList.add('live');
+    this.format = this.chart.unit === 'fraction' ? formatPercent : formatNumber;
+    this.container.tabIndex = 0;
+    this.container.setAttribute('role', 'application');
+    this.container.setAttribute('aria-label', `${this.chart.title}, a figure that zooms`);
+    this.container.setAttribute('aria-describedby', 'hint');
+    this.container.classList.add('interactive');
     this.build();
     this.listen();
   }
 
   get byBytes() {
-    return this.chart.by_bytes && axis === 'bytes';
+    return this.chart.by_bytes && xAxis === 'bytes';
   }
 
   build() {
     this.plot?.destroy();
     this.lines = page.runs.map((run) => this.points(run));
     this.zoomed = false;
-    this.view = this.extent();
-    this.plot = new uPlot(this.options(), uPlot.join(this.lines), this.place);
+    this.view = this.fullView();
+    this.plot = new uPlot(this.options(), uPlot.join(this.lines), this.container);
     this.dot = document.createElement('i');
     this.dot.className = 'dot';
     this.dot.hidden = true;
@@ -42,8 +42,8 @@ class Chart {
     const xs = [];
     const ys = [];
     for (let n = 0; n < from.length; n++) {
-      const drawn = Number.isFinite(to[n]) && (!this.chart.log || to[n] > 0);
-      if (drawn && (!this.byBytes || from[n] > 0)) {
+      const isDrawn = Number.isFinite(to[n]) && (!this.chart.log || to[n] > 0);
+      if (isDrawn && (!this.byBytes || from[n] > 0)) {
         xs.push(from[n]);
         ys.push(to[n]);
       }
@@ -52,7 +52,7 @@ class Chart {
   }
 
   /** The smallest view that holds all shown lines. */
-  extent() {
+  fullView() {
     const shown = this.lines.filter((_, n) => page.runs[n].shown);
     const side = (index, log) => {
       let [low, high] = [Infinity, -Infinity];
@@ -71,8 +71,8 @@ class Chart {
 
   options() {
     const line = (name, log, format, size) => ({
-      stroke: () => css('--muted'),
-      grid: { stroke: () => css('--rule'), width: 1 },
+      stroke: () => cssVariable('--muted'),
+      grid: { stroke: () => cssVariable('--rule'), width: 1 },
       ticks: { show: false },
       font: '12px system-ui, sans-serif',
       size,
@@ -82,8 +82,8 @@ class Chart {
       values: (_, splits) => splits.map((value) => format(value)),
     });
     return {
-      width: this.place.clientWidth,
-      height: this.place.clientHeight,
+      width: this.container.clientWidth,
+      height: this.container.clientHeight,
       legend: { show: false },
       padding: [8, 14, 0, 0],
       scales: {
@@ -91,14 +91,14 @@ class Chart {
         y: { distr: this.chart.log ? 3 : 1, range: () => this.view.y },
       },
       axes: [
-        { ...line('x', this.byBytes, short, 28), label: this.byBytes ? 'uplink, MiB' : 'round',
+        { ...line('x', this.byBytes, formatNumber, 28), label: this.byBytes ? 'uplink, MiB' : 'round',
           labelSize: 20, labelGap: 2, labelFont: '12px system-ui, sans-serif' },
         line('y', this.chart.log, this.format, 54),
       ],
       series: [{}, ...page.runs.map((run) => ({
         show: run.shown,
-        stroke: () => css(`--${run.colour}`),
-        width: run.own ? 2.5 : 1.4,
+        stroke: () => cssVariable(`--${run.colour}`),
+        width: run.is_aquila ? 2.5 : 1.4,
         dash: DASHES[run.dash],
         alpha: FADES[run.fade],
         points: { show: false },
@@ -111,22 +111,22 @@ class Chart {
       },
       hooks: {
         setSelect: [(u) => this.zoomToSelection(u)],
-        setCursor: [(u) => this.read(u)],
+        setCursor: [(u) => this.showNearestPoint(u)],
       },
     };
   }
 
   listen() {
-    this.place.addEventListener('wheel', (event) => {
-      const meant = event.ctrlKey || event.metaKey || this.place.contains(document.activeElement);
-      if (!meant) return; // else nobody could scroll past a figure
+    this.container.addEventListener('wheel', (event) => {
+      const wantsZoom = event.ctrlKey || event.metaKey || this.container.contains(document.activeElement);
+      if (!wantsZoom) return; // else nobody could scroll past a figure
       event.preventDefault();
       const box = this.plot.over.getBoundingClientRect();
       const at = [(event.clientX - box.left) / box.width, (event.clientY - box.top) / box.height];
       this.zoom(event.deltaY > 0 ? 1.25 : 0.8, ...at);
     }, { passive: false });
-    this.place.addEventListener('pointerdown', () => this.place.focus({ preventScroll: true }));
-    this.place.addEventListener('keydown', (event) => {
+    this.container.addEventListener('pointerdown', () => this.container.focus({ preventScroll: true }));
+    this.container.addEventListener('keydown', (event) => {
       const act = {
         '+': () => this.zoom(0.8), '=': () => this.zoom(0.8), '-': () => this.zoom(1.25),
         '0': () => this.reset(), Escape: () => this.reset(),
@@ -143,30 +143,30 @@ class Chart {
       button.addEventListener('click', buttons[button.dataset.zoom]);
     }
     new ResizeObserver(() => {
-      const [width, height] = [this.place.clientWidth, this.place.clientHeight];
+      const [width, height] = [this.container.clientWidth, this.container.clientHeight];
       if (width && height) this.plot.setSize({ width, height });
-    }).observe(this.place);
+    }).observe(this.container);
   }
 
-  /** Shows a window of the plot, given in shares of its width and height from the top left. */
-  look(left, top, right, bottom) {
+  /** Shows a window of the plot, given in fractions of its width and height from the top left. */
+  showWindow(left, top, right, bottom) {
     const { over } = this.plot;
-    const at = (share, side) =>
-      this.plot.posToVal(share * (side === 'x' ? over.clientWidth : over.clientHeight), side);
+    const at = (fraction, side) =>
+      this.plot.posToVal(fraction * (side === 'x' ? over.clientWidth : over.clientHeight), side);
     const x = [at(left, 'x'), at(right, 'x')];
     const y = [at(bottom, 'y'), at(top, 'y')];
-    if (drawable(...x, this.byBytes) && drawable(...y, this.chart.log)) {
+    if (canZoomTo(...x, this.byBytes) && canZoomTo(...y, this.chart.log)) {
       this.zoomed = true;
       this.show({ x, y });
     }
   }
 
   zoom(factor, x = 0.5, y = 0.5) {
-    this.look(x - x * factor, y - y * factor, x + (1 - x) * factor, y + (1 - y) * factor);
+    this.showWindow(x - x * factor, y - y * factor, x + (1 - x) * factor, y + (1 - y) * factor);
   }
 
   move(x, y) {
-    this.look(x, y, 1 + x, 1 + y);
+    this.showWindow(x, y, 1 + x, 1 + y);
   }
 
   zoomToSelection(u) {
@@ -174,13 +174,13 @@ class Chart {
     const { clientWidth, clientHeight } = u.over;
     if (!width || !height) return;
     u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
-    this.look(left / clientWidth, top / clientHeight,
+    this.showWindow(left / clientWidth, top / clientHeight,
       (left + width) / clientWidth, (top + height) / clientHeight);
   }
 
   reset() {
     this.zoomed = false;
-    this.show(this.extent());
+    this.show(this.fullView());
   }
 
   show(view) {
@@ -191,47 +191,47 @@ class Chart {
     });
   }
 
-  toggle() {
+  updateShown() {
     page.runs.forEach((run, n) => this.plot.setSeries(n + 1, { show: run.shown }));
-    if (!this.zoomed) this.show(this.extent());
+    if (!this.zoomed) this.show(this.fullView());
   }
 
   /** Tells the point nearest to the pointer. */
-  read(u) {
+  showNearestPoint(u) {
     const { left, top } = u.cursor;
-    let best = { far: 30 };
+    let best = { distance: 30 };
     page.runs.forEach((run, n) => {
       if (!run.shown || left < 0) return;
       const [xs, ys] = this.lines[n];
-      const near = nearest(xs, u.posToVal(left, 'x'));
-      for (let i = Math.max(near - 3, 0); i < Math.min(near + 3, xs.length); i++) {
+      const start = nearest(xs, u.posToVal(left, 'x'));
+      for (let i = Math.max(start - 3, 0); i < Math.min(start + 3, xs.length); i++) {
         const [px, py] = [u.valToPos(xs[i], 'x'), u.valToPos(ys[i], 'y')];
-        const far = Math.hypot(px - left, py - top);
-        if (far < best.far) best = { far, run, px, py, x: xs[i], y: ys[i] };
+        const distance = Math.hypot(px - left, py - top);
+        if (distance < best.distance) best = { distance, run, px, py, x: xs[i], y: ys[i] };
       }
     });
     this.dot.hidden = !best.run;
     this.readout.textContent = '';
     if (!best.run) return;
     this.dot.style.transform = `translate(${best.px}px, ${best.py}px)`;
-    this.dot.style.color = css(`--${best.run.colour}`);
-    const where = this.byBytes ? `${short(best.x)} MiB` : `round ${best.x}`;
+    this.dot.style.color = cssVariable(`--${best.run.colour}`);
+    const where = this.byBytes ? `${formatNumber(best.x)} MiB` : `round ${best.x}`;
     this.readout.textContent = `${best.run.label}: ${this.format(best.y)} at ${where}`;
   }
 }
 
 /** Whether numbers of 8 bytes can still tell the places between two apart. */
-function drawable(low, high, log) {
+function canZoomTo(low, high, log) {
   const size = Math.max(Math.abs(low), Math.abs(high));
   return high - low > 1e-9 * size && size < 1e15 && (!log || low > 1e-15);
 }
 
-function widen(low, high, share, log) {
+function widen(low, high, fraction, log) {
   if (log) {
-    const factor = (high / low) ** share;
+    const factor = (high / low) ** fraction;
     return [low / factor, high * factor];
   }
-  const margin = (high - low) * share;
+  const margin = (high - low) * fraction;
   return [low - margin, high + margin];
 }
 
@@ -240,16 +240,16 @@ function ticks(low, high, log, wanted) {
   const count = Math.max(wanted, 2);
   if (log && high / low > 8) {
     const decades = Math.log10(high / low);
-    const heads = decades * 3 <= count ? [1, 2, 5] : [1];
+    const multipliers = decades * 3 <= count ? [1, 2, 5] : [1];
     const every = Math.max(1, Math.ceil(decades / count));
     const found = [];
     for (let n = Math.floor(Math.log10(low)); n <= Math.log10(high); n++) {
-      if (n % every === 0) for (const head of heads) found.push(Number(`${head}e${n}`));
+      if (n % every === 0) for (const multiplier of multipliers) found.push(Number(`${multiplier}e${n}`));
     }
     return found.filter((tick) => tick >= low && tick <= high);
   }
   const unit = 10 ** Math.floor(Math.log10((high - low) / count));
-  const step = unit * [1, 2, 5, 10].find((head) => (high - low) / (unit * head) <= count);
+  const step = unit * [1, 2, 5, 10].find((multiplier) => (high - low) / (unit * multiplier) <= count);
   const found = [];
   for (let n = Math.ceil(low / step); n * step <= high; n++) {
     found.push(Number((n * step).toPrecision(12)));

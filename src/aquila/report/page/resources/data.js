@@ -1,45 +1,45 @@
 const byId = (id) => document.getElementById(id);
 const page = JSON.parse(byId('data').textContent);
 
-/** Turns the packed numbers back into columns; the order is that of pack.py. */
-async function unpack() {
+/** Turns the packed numbers back into columns; the order is that of packed_data.py. */
+async function unpackNumbers() {
   const bytes = Uint8Array.from(atob(page.numbers), (c) => c.charCodeAt(0));
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('deflate'));
   const buffer = await new Response(stream).arrayBuffer();
   let offset = 0;
-  const take = (Kind, count) => {
-    const end = offset + count * Kind.BYTES_PER_ELEMENT;
-    const taken = new Kind(buffer.slice(offset, end)); // a copy, since offsets need not be aligned
+  const takeArray = (ArrayType, count) => {
+    const end = offset + count * ArrayType.BYTES_PER_ELEMENT;
+    const array = new ArrayType(buffer.slice(offset, end)); // a copy, since offsets need not be aligned
     offset = end;
-    return taken;
+    return array;
   };
   for (const run of page.runs) {
     run.shown = true;
     run.columns = {};
     for (const name of ['round', 'sent', ...page.charts.map((chart) => chart.column)]) {
-      run.columns[name] = take(Float32Array, run.points);
+      run.columns[name] = takeArray(Float32Array, run.points);
     }
-    run.map = take(Uint8Array, run.rows * run.cells);
-    run.deviceBytes = take(Float32Array, run.rows);
+    run.map = takeArray(Uint8Array, run.rows * run.cells);
+    run.deviceBytes = takeArray(Float32Array, run.rows);
   }
 }
 
 const MIB = 2 ** 20;
 
-function css(name) {
+function cssVariable(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
-function short(value, digits = 4) {
+function formatNumber(value, digits = 4) {
   if (value >= 1000) return Math.round(value).toLocaleString('en');
   return String(Number(value.toPrecision(digits)));
 }
 
-function percent(value) {
+function formatPercent(value) {
   return `${Number((value * 100).toPrecision(4))}%`;
 }
 
-function times(ratio) {
+function formatRatio(ratio) {
   if (ratio < 1) return String(Number(ratio.toPrecision(2)));
   return ratio < 10 ? ratio.toFixed(1) : Math.round(ratio).toLocaleString('en');
 }

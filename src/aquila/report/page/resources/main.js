@@ -1,40 +1,40 @@
 let figures = [];
 
-function switches(selector, choose) {
+function onClick(selector, choose) {
   for (const button of document.querySelectorAll(selector)) {
     button.addEventListener('click', () => choose(button));
   }
 }
 
-function press(button, pressed) {
+function setPressed(button, pressed) {
   button.setAttribute('aria-pressed', pressed);
 }
 
-function showRuns(wanted) {
-  page.runs.forEach((run, n) => { run.shown = wanted(run, n); });
-  for (const button of byId('legend').children) press(button, page.runs[button.dataset.run].shown);
-  figures.forEach((figure) => figure.toggle());
+function showRuns(isShown) {
+  page.runs.forEach((run, n) => { run.shown = isShown(run, n); });
+  for (const button of byId('legend').children) setPressed(button, page.runs[button.dataset.run].shown);
+  figures.forEach((figure) => figure.updateShown());
 }
 
 function listen() {
-  switches('#legend button', (button) => {
-    const own = Number(button.dataset.run);
-    showRuns((run, n) => (n === own ? !run.shown : run.shown));
+  onClick('#legend button', (button) => {
+    const clicked = Number(button.dataset.run);
+    showRuns((run, n) => (n === clicked ? !run.shown : run.shown));
   });
-  const sets = { all: () => true, none: () => false, own: (run) => run.own };
-  switches('[data-show]', (button) => showRuns(sets[button.dataset.show]));
-  switches('[data-axis]', (button) => {
-    axis = button.dataset.axis;
-    document.querySelectorAll('[data-axis]').forEach((b) => press(b, b === button));
+  const filters = { all: () => true, none: () => false, aquila: (run) => run.is_aquila };
+  onClick('[data-show]', (button) => showRuns(filters[button.dataset.show]));
+  onClick('[data-axis]', (button) => {
+    xAxis = button.dataset.axis;
+    document.querySelectorAll('[data-axis]').forEach((b) => setPressed(b, b === button));
     figures.filter((figure) => figure.chart.by_bytes).forEach((figure) => figure.build());
   });
 }
 
 async function start() {
-  await unpack();
-  sortable(byId('methods-table'));
-  savings(byId('baseline'));
-  if (byId('measure')) new Race();
+  await unpackNumbers();
+  makeSortable(byId('methods-table'));
+  listenForBaseline(byId('baseline'));
+  if (byId('measure')) new BytesToQuality();
   figures = [...document.querySelectorAll('[data-chart]')].map((figure) => new Chart(figure));
   const map = new LevelMap();
   listen();

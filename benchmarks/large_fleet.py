@@ -1,0 +1,92 @@
+"""Time and memory of rounds with a large fleet on one machine.
+
+    python benchmarks/large_fleet.py --devices 100000 --dimension 10000 --participation 0.1
+
+Every device pulls the model towards a centre of its own, which is drawn from its key when it is
+needed, so that the data take no memory. Prints one JSON line: seconds to set up, seconds a round,
+and resident memory in MiB after the set-up and at its highest; `--state-memory` is the limit in MiB
+above which devices' states go to a file (0: always).
+"""
+
+import argparse
+import json
+import resource
+import time
+
+import torch
+
+import aquila
+
+
+class CentreOracle:
+    """f_m(θ) = ½ ||θ - c_m||², the centre c_m being drawn anew at every call."""
+
+    samples = 1
+    returns_fresh_memory = True
+
+    def __init__(self, device):
+        self.device = device
+
+    def gradient(self, theta):
+        generator = torch.Generator().manual_seed(self.device)
+        difference = theta - torch.randn(theta.shape, generator=generator)
+        return float(difference @ difference) / 2, difference
+
+    def train(self, theta, alpha):
+        return self.gradient(theta)
+
+
+def status_mib(line):
+    """Return a line of the process's status in MiB."""
+    with open("/proc/self/status") as status:
+        return next(int(row.split()[1]) // 1024 for row in status if row.startswith(line))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--devices", type=int, default=100_000)
+    parser.add_argument("--dimension", type=int, default=10_000)
+    parser.add_argument("--participation", type=float, default=0.1)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--method", default="aquila")
+    parser.add_argument("--state-memory", type=int)
+    args = parser.parse_args()
+
+    torch.set_num_threads(1)
+    limit = None if args.state_memory is None else args.state_memory * 2**20
+    centre_oracles = [CentreOracle(device) for device in range(args.devices)]
+    mib_before, start = status_mib("VmRSS"), time.perf_counter()
+    run = aquila.Simulation(
+        aquila.create(args.method, alpha=0.5),
+        torch.zeros(args.dimension),
+        centre_oracles,
+        workers=1,
+        participation=args.participation,
+        state_memory=limit,
+    )
+    setup, seconds, anonymous = time.perf_counter() - start, [], []
+    mib_after = status_mib("VmRSS")
+    for _ in range(args.rounds):
+        start = time.perf_counter()
+        record = run.advance()
+        seconds.append(round(time.perf_counter() - start, 3))
+        anonymous.append(status_mib("RssAnon"))
+    print(
+        json.dumps(
+            {
+                **vars(args),
+                "torch": torch.__version__,
+                "setup_s": round(setup, 3),
+                "setup_mib": mib_after - mib_before,
+                "round_s": seconds,
+                "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+                "anonymous_mib": anonymous,
+                "uploads": record.uploads,
+                "uplink_bytes": record.uplink_bytes,
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""Does a method of ours train wherever plain descent does? Made-up tasks, the same step for all.
+
+    python benchmarks/robustness.py > results/robustness.jsonl
+    python benchmarks/robustness.py table results/robustness.jsonl
+
+Networks of 50 to 10,000 parameters, 2 to 30 devices, data alike or sorted by class, all devices or
+a fifth of them in a round, replies lost or not. One JSON line a run with the mean accuracy of the
+last five rounds, or null where a gradient was not finite.
+"""
+
+import argparse
+import json
+from itertools import pairwise, product
+from pathlib import Path
+
+import torch
+from torch import nn
+
+import aquila
+from aquila.runtime.nan_guard import NonFiniteError
+
+METHODS = ("fedsgd", "aquila_dither", "aquila_topk", "qsgd:bits=2", "laq")
+LAYERS = {"50": (9, 5), "1k": (20, 40, 5), "10k": (50, 120, 30, 10)}
+TRAIN_SAMPLES = 2400
+TOLERANCE = 0.02
+"""As far from plain descent as counts as the same."""
+
+
+def cases():
+    """Yield what is tried: network, devices, split, alpha, participation, losses."""
+    for case in product(LAYERS, (2, 5, 30), ("iid", "class"), (0.1, 0.5)):
+        yield (*case, 1.0, 0.0)
+    for case in product(LAYERS, (5, 30), ("iid", "class")):
+        yield (*case, 0.5, 0.2, 0.0)
+        yield (*case, 0.5, 1.0, 0.3)
+
+
+def network(sizes):
+    """Return a network of these widths."""
+    torch.manual_seed(1)
+    layers = [part for n, m in pairwise(sizes) for part in (nn.Linear(n, m), nn.ReLU())]
+    return nn.Sequential(*layers[:-1])
+
+
+def task(name, devices, split):
+    """Return a problem: classes that a small network of tanh gives to random points."""
+    sizes, generator = LAYERS[name], torch.Generator().manual_seed(7)
+    x = torch.randn(TRAIN_SAMPLES + 600, sizes[0], generator=generator)
+    inner = torch.randn(sizes[0], 16, generator=generator) * 2 / sizes[0] ** 0.5
+    y = (torch.tanh(x @ inner) @ torch.randn(16, sizes[-1], generator=generator)).argmax(1)
+    by_class = y[:TRAIN_SAMPLES].argsort(stable=True).chunk(devices)
+    iid_parts = [torch.arange(m, TRAIN_SAMPLES, devices) for m in range(devices)]
+    parts = by_class if split == "class" else iid_parts
+    shards = [(x[part], y[part]) for part in parts]
+    return aquila.problem(network(sizes), shards, test=(x[TRAIN_SAMPLES:], y[TRAIN_SAMPLES:]))
+
+
+def accuracy(problem, method, alpha, participation, lost, rounds=100):
+    """Return what a method ends with, and kilobytes up."""
+    name, _, options = method.partition(":")
+    made = aquila.create(name, alpha=alpha, **dict(o.split("=") for o in options.split(",") if o))
+    try:
+        run = aquila.simulate(
+            made, problem.theta0, problem.devices, rounds, evaluate=problem.evaluate,
+            participation=participation, link=aquila.Link(uplink_loss=lost),
+        )  # fmt: skip
+    except NonFiniteError:
+        return None, None
+    last = [record.metrics["test_accuracy"] for record in run.records[-5:]]
+    return sum(last) / 5, sum(record.uplink_bytes for record in run.records) / 1000
+
+
+def run():
+    """Run everything, one line a run."""
+    names = ("network", "devices", "split", "alpha", "participation", "lost")
+    for case in cases():
+        problem = task(*case[:3])
+        for method in METHODS:
+            reached, kilobytes = accuracy(problem, method, *case[3:])
+            facts = dict(zip(names, case, strict=True)) | {"method": method}
+            print(json.dumps(facts | {"accuracy": reached, "kB": kilobytes}), flush=True)
+
+
+def table(path):
+    """Print how often each method keeps up with plain descent."""
+    runs = [json.loads(line) for line in path.read_text().splitlines()]
+    settings = {}
+    for result in runs:
+        settings.setdefault(case_key(result), {})[result["method"]] = result
+    print("| method | as good | worse | most points behind | diverged | bytes against fedsgd |")
+    print("|---|---:|---:|---:|---:|---:|")
+    for method in METHODS[1:]:
+        pairs = [(group[method], group["fedsgd"]) for group in settings.values()]
+        whole = [(a, b) for a, b in pairs if a["accuracy"] is not None]
+        behind = [b["accuracy"] - a["accuracy"] for a, b in whole]
+        share = sum(a["kB"] for a, _ in whole) / sum(b["kB"] for _, b in whole)
+        print(
+            f"| {method} | {sum(gap <= TOLERANCE for gap in behind)} of {len(pairs)} "
+            f"| {sum(gap > TOLERANCE for gap in behind)} | {100 * max(behind):.1f} "
+            f"| {len(pairs) - len(whole)} | 1 / {1 / share:.0f} |"
+        )
+    by_alpha(runs)
+
+
+def by_alpha(runs):
+    """Print the same for each step size."""
+    steps = sorted({result["alpha"] for result in runs})
+    print("\n| method | alpha | worse | most points behind |\n|---|---:|---:|---:|")
+    for method, alpha in product(METHODS[1:], steps):
+        same = [
+            result for result in runs if result["alpha"] == alpha and result["accuracy"] is not None
+        ]
+        accuracies = {(result["method"], *case_key(result)): result["accuracy"] for result in same}
+        behind = [
+            accuracies["fedsgd", *at] - end
+            for (name, *at), end in accuracies.items()
+            if name == method
+        ]
+        worse = sum(gap > TOLERANCE for gap in behind)
+        print(f"| {method} | {alpha} | {worse} | {100 * max(behind):.1f} |")
+
+
+def case_key(result):
+    """Return what was tried in a run, whatever the method."""
+    return tuple(v for k, v in result.items() if k not in ("method", "accuracy", "kB"))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("command", nargs="?", choices=["run", "table"], default="run")
+    parser.add_argument("results", nargs="?", type=Path)
+    args = parser.parse_args()
+    if args.command == "table":
+        table(args.results)
+    else:
+        torch.set_num_threads(1)
+        run()

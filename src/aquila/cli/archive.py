@@ -1,0 +1,38 @@
+"""`aquila archive`: what is worth keeping of runs, and nothing else."""
+
+from pathlib import Path
+
+import click
+
+KIB = 1024
+
+
+@click.command()
+@click.argument("runs", type=click.Path(path_type=Path))
+@click.argument("target", type=click.Path(path_type=Path))
+def archive(runs: Path, target: Path) -> None:
+    """Copy the run in RUNS, or all runs below it, to TARGET, small enough to be committed.
+
+    Kept are settings, records and splits, the last two compressed. Checkpoints, figures and reports
+    are left behind, and so are runs of no rounds. `report`, `table` and `figures` read what
+    was kept like the runs themselves.
+    """
+    from aquila.report.runs import find_runs
+    from aquila.sim.archive import archive_contents, write_archive
+
+    found = find_runs(runs)
+    if not found:
+        raise ValueError(f"there is no run in {runs}")
+    if target.resolve().is_relative_to(runs.resolve()):
+        raise ValueError(f"{target} lies in {runs} itself; choose a folder outside it")
+    if target.exists() and not target.is_dir():
+        raise ValueError(f"{target} is a file, not a folder")
+    targets = [target / run.folder.relative_to(runs) for run in found]
+    files = [archive_contents(run.folder, path) for run, path in zip(found, targets, strict=True)]
+    total = 0
+    for run, path, contents in zip(found, targets, files, strict=True):
+        size = write_archive(contents)
+        total += size
+        click.echo(f"{path}: {run.rounds} rounds, {size / KIB:.1f} KiB")
+    if len(found) > 1:
+        click.echo(f"{len(found)} runs, {total / KIB:.1f} KiB")

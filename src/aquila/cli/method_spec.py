@@ -1,0 +1,59 @@
+"""Methods on the command line: `name` or `name:parameter=value,parameter=value`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from aquila.core.method import Method
+    from aquila.sim.experiment import Experiment
+
+
+@dataclass(frozen=True)
+class MethodSpec:
+    """A method as it was asked for."""
+
+    name: str
+    parameters: dict[str, object]
+
+    @property
+    def label(self) -> str:
+        """Name for tables and figures."""
+        assignments = (f"{name}={value}" for name, value in self.parameters.items())
+        return " ".join((self.name, *assignments))
+
+    @property
+    def file_name(self) -> str:
+        """The label as a name for a folder."""
+        return self.label.replace(" ", "_")
+
+    def all_parameters(self, experiment: Experiment) -> dict[str, object]:
+        """Return all parameters: what was asked for, else the experiment's, else defaults."""
+        from aquila.core.parameter import check_arguments
+        from aquila.methods import METHODS
+
+        asked = {**experiment.methods.get(self.name, {}), **self.parameters}
+        if self.name not in METHODS:
+            return asked
+        entry, common = METHODS[self.name], experiment.setting.method_defaults
+        values = {n: common.get(n, known.default) for n, known in entry.parameters.items()}
+        return {**check_arguments(self.name, entry.function, {**values, **asked})}
+
+    def create(self, experiment: Experiment) -> Method:
+        """Make the method."""
+        from aquila.methods import create
+
+        return create(self.name, **self.all_parameters(experiment))
+
+
+def parse_method_spec(text: str) -> MethodSpec:
+    """Read a method as given on the command line."""
+    name, _, rest = text.partition(":")
+    parameters: dict[str, object] = {}
+    for assignment in filter(None, rest.split(",")):
+        key, equals, value = assignment.partition("=")
+        if not equals:
+            raise ValueError(f"{text!r}: {assignment!r} is not of the form parameter=value")
+        parameters[key.strip()] = value.strip()
+    return MethodSpec(name.strip(), parameters)

@@ -1,8 +1,0 @@
-"""What a command says beside its output."""
-
-import click
-
-
-def warn_of_broken(reason: object) -> None:
-    """Say on stderr why a run is left out."""
-    click.echo(f"Warning: a run is left out: {reason}", err=True)

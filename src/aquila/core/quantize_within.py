@@ -1,0 +1,45 @@
+"""The coarsest grid on which a vector keeps within a given relative error."""
+
+import math
+
+import torch
+
+from aquila.core.packet import Codes, code_dtype
+from aquila.core.quantize import bits_for_levels
+from aquila.core.vector import Vector, max_norm, squared_norm
+
+DEAD_ZONE = 0.65
+"""Steps below which a coordinate is coded as zero; with 0.5 codes take more bytes."""
+
+BISECTIONS = 7
+"""How often the range of possible steps is halved, on a logarithmic scale."""
+
+MAX_LEVELS = 2**22
+"""Magnitudes above zero that there are codes for; float32 counts them all."""
+
+
+def quantize_within(v: Vector, error: float) -> Codes:
+    """Return codes dq with ||v - dq|| <= error ||v|| and about the largest step that gives this.
+
+    dq = step sign(v) floor(|v| / step + 0.35). No coordinate is off by more than 0.65 steps, so a
+    step of error ||v|| / (0.65 sqrt(d)) always does; a larger one is looked for by halving.
+    """
+    sizes, whole, largest = v.abs(), squared_norm(v), max_norm(v)
+    safe = error * math.sqrt(whole / v.numel()) / DEAD_ZONE
+    low, high = max(safe, largest / MAX_LEVELS), largest / DEAD_ZONE
+    for _ in range(BISECTIONS):
+        middle = v.new_tensor([math.sqrt(low * high)])
+        left = squared_norm(sizes - _magnitudes(sizes, middle) * middle)
+        low, high = (float(middle), high) if left <= error**2 * whole else (low, float(middle))
+    step = v.new_tensor([low])
+    if not bool(step > 0):  # the zero vector, or one that its type cannot divide any further
+        return Codes(torch.zeros_like(v, dtype=torch.uint8), 1, step, step, v.numel())
+    magnitudes = _magnitudes(sizes, step)
+    top = max(1, int(magnitudes.max()))
+    bits = bits_for_levels(top)
+    codes = (magnitudes * v.sign() + top).to(code_dtype(bits))
+    return Codes(codes, bits, -(step * top), step, v.numel())
+
+
+def _magnitudes(sizes: Vector, step: Vector) -> Vector:
+    return (sizes / step + (1 - DEAD_ZONE)).floor_()

@@ -1,0 +1,69 @@
+"""What a device keeps on its disk between messages, since each may start a new process.
+
+One file for each run and device. Its server gives a run a random name, which says nothing.
+"""
+
+import os
+import re
+import shutil
+import time
+from logging import getLogger
+from pathlib import Path
+
+from aquila.core.fleet import DeviceId
+from aquila.core.packet import WireError
+from aquila.flower.file_lock import file_lock
+from aquila.runtime.persist import SavedStateError, load_device, save_device
+from aquila.runtime.session import DeviceSession, Order
+
+RETENTION_SECONDS = 30 * 24 * 3600
+"""How long the states of a run that nobody continues are kept."""
+
+LOCK_WAIT_SECONDS = 600.0
+"""How long a process waits for another one of the same device."""
+
+RUN_NAME_PATTERN = re.compile(r"[0-9a-f]{16}")
+LOG = getLogger("flwr.aquila")
+
+
+def default_state_folder() -> Path:
+    """Return the folder for states of devices of this user."""
+    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(base) / "aquila" / "flower"
+
+
+def answer_from_disk(session: DeviceSession, order: Order, folder: Path, run: str) -> bytes:
+    """Answer an order from the state on disk; the new state is there before the answer is sent."""
+    path = _state_file(folder, run, session.device)
+    work = f"the state of device {session.device}"
+    with file_lock(path.with_suffix(".lock"), work, LOCK_WAIT_SECONDS):
+        try:
+            load_device(path, session)
+        except SavedStateError as error:
+            LOG.warning("device %d starts anew: %s", session.device, error)
+        frame = session.handle(order)
+        save_device(path, session)
+    return frame
+
+
+def _state_file(folder: Path, run: str, device: DeviceId) -> Path:
+    if not RUN_NAME_PATTERN.fullmatch(run):  # it becomes the name of a folder
+        raise WireError(f"{run[:32]!r} is no name of a run")
+    own = folder / run
+    if not own.exists():
+        own.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _delete_old_runs(folder)
+    return own / f"device-{device}.state"
+
+
+def _delete_old_runs(folder: Path) -> None:
+    for run in folder.iterdir():
+        if (
+            RUN_NAME_PATTERN.fullmatch(run.name)
+            and _last_use(run) < time.time() - RETENTION_SECONDS
+        ):
+            shutil.rmtree(run, ignore_errors=True)
+
+
+def _last_use(run: Path) -> float:
+    return max((path.stat().st_mtime for path in [run, *run.glob("*.state")]), default=0.0)

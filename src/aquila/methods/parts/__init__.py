@@ -1,0 +1,1 @@
+"""Parts that methods share: servers, memories, schedules and noise control."""

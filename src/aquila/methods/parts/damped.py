@@ -1,0 +1,112 @@
+"""Parts: devices whose memories follow their gradients slowly, and their server.
+
+A device uploads u, what the server should use beyond its memory q_m this round, and moves the
+memory by a part of it, q_m <- q_m + η u. The server moves its average alike, so q̄ = mean(q_m)
+after every round, whatever gets lost.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from aquila.core.fleet import DeviceId, Fleet
+from aquila.core.method import Oracle, Turn, Work, local_work, model_orders, theta_of, uploads
+from aquila.core.packet import Codes, Packet
+from aquila.core.random import Key
+from aquila.core.vector import Vector, error_ratio
+from aquila.methods.parts.memory import Memory
+
+
+class Quantizer(Protocol):
+    """Turns a vector into codes that are right on average; None if there is nothing to send."""
+
+    def __call__(self, v: Vector, key: Key) -> Codes | None:
+        """Quantize by the randomness of a key."""
+
+
+@dataclass(frozen=True)
+class DampedMemoryDevice:
+    """Sends what its gradient holds beyond its memory, quantized."""
+
+    alpha: float
+    eta: float
+    quantizer: Quantizer
+    work: Work
+
+    def init(self, like: Vector) -> Memory:
+        """Start with nothing remembered."""
+        return Memory(torch.zeros_like(like))
+
+    def step(self, state: Memory, order: Packet, oracle: Oracle, key: Key) -> Turn[Memory]:
+        """Send u = Q(g - q_m), or skip if there is nothing to send, and move q_m by η u."""
+        loss, gradient = local_work(oracle, theta_of(order), self.work, self.alpha)
+        v = gradient - state.q
+        codes = self.quantizer(v, key)
+        if codes is None:
+            return Turn(state, Packet(order.round), {"loss": loss})
+        u = codes.decode()
+        notes = {"loss": loss, "error_ratio": error_ratio(v, u)}
+        return Turn(Memory(state.q + self.eta * u), Packet(order.round, codes), notes)
+
+
+@dataclass(frozen=True, eq=False)
+class DampedState:
+    """Model and average memory (float64)."""
+
+    theta: Vector
+    q_bar: Vector
+
+
+@dataclass(frozen=True)
+class DampedMemoryServer:
+    """theta <- theta - alpha (q̄ + mean of the u that arrived), q̄ <- q̄ + eta (1/M) Σ u_m."""
+
+    alpha: float
+    eta: float
+
+    @property
+    def remembers(self) -> bool:
+        """Yes: q̄ holds a share of every device's memory."""
+        return True
+
+    def init(self, theta: Vector, fleet: Fleet) -> DampedState:
+        """Start from the given model and empty memories."""
+        return DampedState(theta, torch.zeros_like(theta, dtype=torch.float64))
+
+    def model(self, state: DampedState) -> Vector:
+        """Return the current model."""
+        return state.theta
+
+    def orders(
+        self, state: DampedState, fleet: Fleet, round_number: int, key: Key
+    ) -> tuple[DampedState, dict[DeviceId, Packet]]:
+        """Send the model to every device."""
+        return state, model_orders(fleet, state.theta, round_number)
+
+    def check(self, reply: Packet) -> None:
+        """Take any vector; a reply without one stands for the zero vector."""
+
+    def update(
+        self, state: DampedState, fleet: Fleet, replies: Mapping[DeviceId, Packet]
+    ) -> DampedState:
+        """Step along the memory and the mean upload, and move the memory."""
+        mean = fleet.mean(uploads(replies), weights=dict.fromkeys(replies, 1.0))
+        return self.update_with_mean(state, fleet, replies, mean)
+
+    def update_with_mean(
+        self, state: DampedState, fleet: Fleet, replies: Mapping[DeviceId, Packet], mean: Vector
+    ) -> DampedState:
+        """Take the step of an update whose mean upload is known."""
+        complete = len(replies) == len(fleet.devices)
+        change = mean if complete else fleet.mean_over_holders(uploads(replies))
+        theta = (state.theta - self.alpha * (state.q_bar + mean)).to(state.theta.dtype)
+        return DampedState(theta, state.q_bar + self.eta * change)
+
+    def forget(
+        self, state: DampedState, fleet: Fleet, device: DeviceId, replies: Iterable[Packet]
+    ) -> DampedState:
+        """Take the device's share out of the average memory."""
+        sent = ((device, r.vector.decode()) for r in replies if r.vector is not None)
+        return DampedState(state.theta, state.q_bar - self.eta * fleet.mean_over_holders(sent))

@@ -1,0 +1,63 @@
+"""Sweeps over AQUILA's beta: the paper's Figures 4 and 5."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from aquila.report.curves import Series, draw_curves, quality_metric
+from aquila.report.results_table import RunResult
+from aquila.report.style import sweep_styles
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from aquila.sim.records import Record
+
+BETA = re.compile(r"aquila beta=(\S+)")
+
+
+def loss_by_beta(results: Sequence[RunResult]) -> Figure | None:
+    """Figure 4: training loss in every round, a line for each beta."""
+    curves = _curves_by_beta(results, lambda record: record.loss)
+    if not curves:
+        return None
+    title = "Training loss at several β (the paper's Figure 4)"
+    styles = sweep_styles(len(curves))
+    return draw_curves(curves, "round", "training loss", title=title, yscale="log", styles=styles)
+
+
+def quality_by_beta(results: Sequence[RunResult]) -> Figure | None:
+    """Figure 5: test accuracy, or perplexity, a line for each beta."""
+    metric, label, times = quality_metric(results)
+
+    def quality(record: Record) -> float | None:
+        return times * record.metrics[metric] if metric in record.metrics else None
+
+    curves = _curves_by_beta(results, quality)
+    if not any(curve.points for curve in curves):
+        return None
+    return draw_curves(
+        curves,
+        "round",
+        label if times == 1 else f"{label}, %",
+        title=f"{label.capitalize()} at several β (the paper's Figure 5)",
+        styles=sweep_styles(len(curves)),
+    )
+
+
+def _curves_by_beta(
+    results: Sequence[RunResult], value: Callable[[Record], float | None]
+) -> list[Series]:
+    """Return the runs that differ in beta alone, by beta, each with what it sent."""
+    by_beta = {float(m[1]): r for r in results if (m := BETA.fullmatch(r.label))}
+    if len(by_beta) < 2:
+        return []
+    return [
+        Series(
+            f"β = {beta:g}: {result.uplink_bytes / 2**20:.3g} MiB",
+            [(r.round + 1, y) for r in result.records if (y := value(r)) is not None],
+        )
+        for beta, result in sorted(by_beta.items())
+    ]

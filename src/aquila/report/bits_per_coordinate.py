@@ -1,0 +1,71 @@
+"""What codes really take against the width they have: bits a coordinate, round by round."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from aquila.report.colours import assign_colours, is_aquila
+from aquila.report.new_figure import new_figure
+from aquila.report.results_table import RunResult
+from aquila.report.style import line_styles, style_axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from aquila.sim.records import Record
+
+MARKERS = "osD^vPX*"
+
+
+def bytes_against_width(results: Sequence[RunResult]) -> Figure | None:
+    """Draw a dot a round: real bits a coordinate of the uploads against their width.
+
+    Records hold no entropies of codes; real frames stand for them, headers and all.
+    """
+    labels = [result.label for result in results]
+    points = [
+        [p for record in result.records if (p := width_and_real_bits(record))] for result in results
+    ]
+    if not any(points):
+        return None
+    figure = new_figure(7.5, 5)
+    axes = figure.add_subplot()
+    styles = zip(line_styles(labels), assign_colours(labels), strict=True)
+    for label, dots, (style, slot) in zip(labels, points, styles, strict=True):
+        axes.scatter(
+            [x for x, _ in dots], [y for _, y in dots], s=34 if is_aquila(label) else 20,
+            label=label, color=style["color"], marker=MARKERS[slot.colour_index % len(MARKERS)],
+            alpha=0.55, linewidths=0, zorder=style["zorder"],
+        )  # fmt: skip
+    least = min(x for dots in points for x, _ in dots)
+    axes.axline(
+        (least, least), slope=1, color="0.5", linewidth=1, linestyle="--", label="fixed width"
+    )
+    axes.set(xscale="log", yscale="log")
+    axes.set(xlabel="width b, bits a coordinate", ylabel="real frames, bits a coordinate")
+    _tick_powers_of_two(axes)
+    axes.set_title("What the uploads of a round take, against their width", loc="left", fontsize=11)
+    style_axes(axes)
+    return figure
+
+
+def _tick_powers_of_two(axes: Axes) -> None:
+    from matplotlib.ticker import LogLocator
+
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(LogLocator(base=2, numticks=20))
+        axis.set_major_formatter("{x:g}")
+        axis.minorticks_off()
+
+
+def width_and_real_bits(record: Record) -> tuple[float, float] | None:
+    """Return width and real bits a coordinate of a round's uploads, None if there is none.
+
+    With devices of several widths both are means over the devices, not over the coordinates.
+    """
+    width = record.mean_level
+    if width is None or not record.paper_bits:
+        return None
+    return width, width * 8 * record.uplink_bytes / record.paper_bits

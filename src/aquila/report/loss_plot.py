@@ -1,0 +1,23 @@
+"""The figure that every comparison ends with."""
+
+from collections.abc import Sequence
+from itertools import accumulate
+from pathlib import Path
+
+from aquila.report.curves import Series, draw_curves
+from aquila.report.results_table import MIB, RunResult
+from aquila.report.style import save_figure
+
+
+def plot_loss_against_uplink(results: Sequence[RunResult], path: Path) -> Path:
+    """Draw training loss against real bytes sent, one line a run, and return the path."""
+    curves = []
+    for result in results:
+        sent = accumulate(r.uplink_bytes for r in result.records)
+        both = zip(sent, result.records, strict=True)
+        points = [(total / MIB, r.loss) for total, r in both if r.loss is not None]
+        curves.append(Series(result.label, points))
+    figure = draw_curves(
+        curves, "uplink, MiB of real frames", "training loss", xscale="log", yscale="log"
+    )
+    return save_figure(figure, path)

@@ -1,0 +1,83 @@
+"""The curves of a report: which there are, and how a run's line looks."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from aquila.report.colours import assign_colours
+from aquila.report.page.comparison import LOSS, MEASURES, Measure, available_measures
+from aquila.report.page.format import MIB
+from aquila.report.page.runs import PageRun
+
+DASHES = 4
+FADES = 3
+"""As many dashes and strengths as page.css names."""
+
+
+@dataclass(frozen=True)
+class LineStyle:
+    """A colour of page.css, a dash, and how faint the line is."""
+
+    colour: str
+    dash: int
+    fade: int
+
+    @property
+    def classes(self) -> str:
+        """The classes of page.css."""
+        return f"line {self.colour} dash{self.dash} fade{self.fade}"
+
+
+def line_styles(runs: Sequence[PageRun]) -> list[LineStyle]:
+    """Give every run the colour of its method; those of one colour differ in dashes first."""
+    return [
+        LineStyle(slot.colour, slot.colour_index % DASHES, slot.colour_index // DASHES % FADES)
+        for slot in assign_colours([run.label for run in runs])
+    ]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One figure: `column` against rounds, or, where that can be chosen, against bytes."""
+
+    column: str
+    title: str
+    unit: str
+    log: bool
+    by_bytes: bool
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it as plain values."""
+        return asdict(self)
+
+
+def charts_for(runs: Sequence[PageRun]) -> list[Chart]:
+    """Return the figures that the runs have anything to show in."""
+    every = [_quality_chart(measure) for measure in available_measures(runs)]
+    every.sort(key=lambda chart: chart.column != LOSS.key)
+    every += [
+        Chart("uplink", "Uplink of a round", "MiB", log=True, by_bytes=False),
+        Chart("level", "Mean level", "bits", log=False, by_bytes=False),
+        Chart("ratio", "Error ratio", "‖ε‖ / ‖v‖", log=False, by_bytes=False),
+    ]
+    return [
+        c for c in every if any(v is not None for run in runs for v in column_values(run, c.column))
+    ]
+
+
+def column_values(run: PageRun, name: str) -> Sequence[float | None]:
+    """Return a column of a run, one value a round."""
+    if name == "uplink":
+        return [r.uplink_bytes / MIB for r in run.records]
+    if name == "level":
+        return [r.mean_level for r in run.records]
+    if name == "ratio":
+        return [r.error_ratio for r in run.records]
+    if name == "sent":
+        return [sent / MIB for sent in run.cumulative_uplink]
+    return MEASURES[name].values(run)
+
+
+def _quality_chart(measure: Measure) -> Chart:
+    title = measure.title.capitalize()
+    unit = "fraction" if measure.higher_is_better else ""
+    return Chart(measure.key, title, unit, log=not measure.higher_is_better, by_bytes=True)

@@ -1,0 +1,106 @@
+"""The numbers behind the figures, packed: columns of 4 bytes, levels of 1, deflated, in base64."""
+
+import base64
+import json
+import zlib
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import numpy as np
+
+from aquila.report.page.charts import Chart, charts_for, column_values, line_styles
+from aquila.report.page.comparison import Comparison, available_measures
+from aquila.report.page.runs import PageRun
+
+MAX_POINTS = 2_000
+MAX_CELLS = 100_000
+"""A run with more has every second, third, ... round shown."""
+
+MAX_DEVICES = 500
+NO_UPLOAD, NO_REPLY, MAX_LEVEL = 0, 255, 254
+"""Cells of the map of levels beside the levels themselves: a reply without upload, no reply."""
+
+
+def pack_page_data(runs: Sequence[PageRun], comparison: Comparison | None) -> str:
+    """Return all that the page's script needs, as JSON that is safe inside a script element."""
+    figures = charts_for(runs)
+    parts = [part for run in runs for part in _binary_parts(run, figures)]
+    content = {
+        "charts": [chart.to_dict() for chart in figures],
+        "measures": {m.key: m.higher_is_better for m in available_measures(runs)},
+        "target": comparison.target if comparison else None,
+        "runs": [
+            {"label": run.label, "is_aquila": run.is_aquila, **asdict(style), **_layout(run)}
+            for run, style in zip(runs, line_styles(runs), strict=True)
+        ],
+        "numbers": base64.b64encode(zlib.compress(b"".join(parts), 9)).decode(),
+    }  # fmt: skip
+    return json.dumps(content, ensure_ascii=True).replace("<", "\\u003c")
+
+
+def shown_rounds(count: int, most: int) -> range:
+    """Return the rounds to show: all of them, or evenly some."""
+    return range(0, count, -(-count // max(most, 1)) or 1)
+
+
+def level_map(run: PageRun) -> np.ndarray:
+    """Return a row a device, a cell a shown round: the level, NO_UPLOAD or NO_REPLY."""
+    devices = min(run.devices, MAX_DEVICES)
+    rounds = _map_rounds(run)
+    cells = np.full((devices, len(rounds)), NO_REPLY, np.uint8)
+    for number, round in enumerate(rounds):
+        record = run.records[round]
+        for device in record.uplink:
+            if device < devices:
+                cells[device, number] = min(record.levels.get(device, NO_UPLOAD), MAX_LEVEL)
+    return cells
+
+
+def device_uplink(run: PageRun) -> np.ndarray:
+    """Return the bytes each shown device sent in all."""
+    sent = np.zeros(run.devices)
+    for record in run.records:
+        for device, count in record.uplink.items():
+            sent[device] += count
+    return sent[:MAX_DEVICES]
+
+
+def _map_rounds(run: PageRun) -> range:
+    return shown_rounds(len(run.records), MAX_CELLS // max(min(run.devices, MAX_DEVICES), 1))
+
+
+def _layout(run: PageRun) -> dict[str, object]:
+    """What the script needs to cut the numbers apart."""
+    rounds = _map_rounds(run)
+    return {
+        "points": len(shown_rounds(len(run.records), MAX_POINTS)),
+        "devices": run.devices,
+        "rows": min(run.devices, MAX_DEVICES),
+        "cells": len(rounds),
+        "every": rounds.step,
+        "no_upload_label": _no_upload_label(run),
+        "uplink": run.result.uplink_bytes,
+    }
+
+
+def _no_upload_label(run: PageRun) -> str:
+    """Say what a reply without an upload may have been."""
+    lost, refused = (any(getattr(r, n) for r in run.records) for n in ("lost", "refused"))
+    return " or ".join(["skip", *["lost"] * lost, *["refused"] * refused])
+
+
+def _binary_parts(run: PageRun, figures: Sequence[Chart]) -> list[bytes]:
+    """Rounds, bytes and a column a figure at the shown rounds; the map; the devices' bytes."""
+    shown = shown_rounds(len(run.records), MAX_POINTS)
+    names = ["sent", *(chart.column for chart in figures)]
+    columns = [np.array(shown, "<f4")]
+    columns += [_floats(column_values(run, name))[shown.start :: shown.step] for name in names]
+    return [
+        *(column.tobytes() for column in columns),
+        level_map(run).tobytes(),
+        device_uplink(run).astype("<f4").tobytes(),
+    ]
+
+
+def _floats(numbers: Sequence[float | None]) -> np.ndarray:
+    return np.array([np.nan if n is None else n for n in numbers], "<f4")

@@ -1,0 +1,145 @@
+"""The top of a report: one sentence, and the bytes every run needed to become equally good."""
+
+import math
+from collections.abc import Sequence
+
+from aquila.report.page.charts import line_styles
+from aquila.report.page.comparison import Comparison, Measure, available_measures
+from aquila.report.page.format import MIB, format_mib, format_ratio, format_size
+from aquila.report.page.html import Html, tag, void_tag
+from aquila.report.page.method_table import swatch
+from aquila.report.page.runs import PageRun, PageRuns
+from aquila.report.page.settings import common_facts, format_value, problem_differences
+
+
+def page_header(found: PageRuns, comparison: Comparison | None) -> Html:
+    """Return what was run, and what came of it."""
+    runs = found.runs
+    notes = []
+    if differing := problem_differences(runs):
+        notes.append(
+            f"These runs are not of one problem: they differ in {', '.join(differing)}. "
+            "The sentence on top is of one problem only; further down all runs stand side by side."
+        )
+    if found.empty:
+        names = ", ".join(str(path) for path in found.empty)
+        notes.append(f"Left out, since not one round was finished: {names}.")
+    notes += [f"Left out, since broken: {reason}." for reason in found.broken]
+    return tag(
+        "header",
+        tag("p", f"AQUILA · report of {len(runs)} run{'s' * (len(runs) > 1)}", class_="eyebrow"),
+        tag("h1", summary_sentence(runs, comparison)),
+        tag("p", _second_sentence(comparison), class_="subtitle"),
+        tag("p", description(comparison.runs if comparison else runs), class_="description"),
+        *(tag("p", note, class_="note", role="note") for note in notes),
+    )  # fmt: skip
+
+
+def summary_sentence(runs: Sequence[PageRun], comparison: Comparison | None) -> str:
+    """Return the one sentence that a reader should take away."""
+    if comparison is None:
+        sent = sum(run.result.uplink_bytes for run in runs)
+        return f"{sum(len(run.records) for run in runs)} rounds took {format_mib(sent)} of uplink."
+    lead, baseline, needed = comparison.lead, comparison.baseline, comparison.needed_bytes
+    goal = f"{comparison.measure.format_value(comparison.target)} {comparison.measure.title}"
+    if not comparison.measure.higher_is_better:
+        goal = (
+            f"a {comparison.measure.title} of {comparison.measure.format_value(comparison.target)}"
+        )
+    first = needed[lead.label] or 0
+    sentence = f"{lead.label} reaches {goal} with {format_mib(first)} of uplink"
+    if lead is baseline:
+        return f"{sentence}."
+    other = needed[baseline.label] or 0
+    if other <= first:
+        return f"{sentence}; {baseline.label} needs only {format_mib(other)}."
+    ratio = format_ratio(other / max(first, 1))
+    return f"{sentence}; {baseline.label} needs {format_mib(other)}, {ratio} times as much."
+
+
+def description(runs: Sequence[PageRun]) -> str:
+    """Return in one line what the runs have in common."""
+    facts = common_facts(runs)
+    templates = {
+        "data": "{}", "model": "{}", "devices": "{} devices", "split": "split {}",
+        "rounds": "{} rounds", "seed": "seed {}",
+    }  # fmt: skip
+    parts = [
+        form.format(format_value(facts[name])) for name, form in templates.items() if name in facts
+    ]
+    return ", ".join(parts) or "The folders do not say what was run."
+
+
+def quality_section(runs: Sequence[PageRun], comparison: Comparison) -> Html:
+    """Return the bars of bytes to the same quality, and the controls that change the target."""
+    needed = [comparison.needed_bytes[run.label] for run in runs]
+    most = max(count or 0 for count in needed)
+    rows = [
+        tag(
+            "tr",
+            tag(
+                "th",
+                swatch(style),
+                run.label,
+                scope="row",
+                class_="aquila" if run.is_aquila else None,
+            ),
+            tag("td", _bar(count, most), class_=f"bar-cell {style.colour}"),
+            tag("td", _format_needed(count), class_="number"),
+            data_run=number,
+        )
+        for number, (run, style, count) in enumerate(
+            zip(runs, line_styles(runs), needed, strict=True)
+        )
+    ]
+    order = sorted(range(len(runs)), key=lambda n: math.inf if (c := needed[n]) is None else c)
+    heads = [tag("th", "method", scope="col"), tag("td"), tag("th", "MiB", scope="col")]
+    text = f"{comparison.measure.title} {comparison.measure.format_value(comparison.target)}"
+    return tag(
+        "section",
+        tag("h2", "Bytes to the same quality"),
+        _controls(available_measures(runs), comparison),
+        tag(
+            "table",
+            tag("caption", "Uplink until a run first reached ", tag("span", text, id="goal"),
+                ", MiB of real frames."),
+            tag("thead", tag("tr", *heads)),
+            tag("tbody", *(rows[number] for number in order)),
+            class_="bytes-to-quality",
+        ),
+        id="quality",
+    )  # fmt: skip
+
+
+def _second_sentence(comparison: Comparison | None) -> str:
+    if comparison is None:
+        return ""
+    sentences = []
+    if comparison.cheapest is not comparison.lead:
+        count = comparison.needed_bytes[comparison.cheapest.label] or 0
+        sentences.append(
+            f"Cheapest to get there: {comparison.cheapest.label}, {format_mib(count)}."
+        )
+    missed = [run.label for run in comparison.runs if comparison.needed_bytes[run.label] is None]
+    if missed:
+        sentences.append(f"Not reached by {', '.join(missed)}.")
+    return " ".join(sentences)
+
+
+def _controls(known: Sequence[Measure], comparison: Comparison) -> Html:
+    options = [tag("option", m.title, value=m.key, selected=m is comparison.measure) for m in known]
+    return tag(
+        "div",
+        tag("label", "measured by ", tag("select", *options, id="measure")),
+        tag("label", "target ", void_tag("input", type="range", id="target", min=0, max=200)),
+        class_="controls needs-js",
+    )
+
+
+def _bar(count: int | None, most: int) -> Html:
+    share = 100 * count / most if count and most else 0
+    return tag("svg", tag("rect", width=f"{share:.2f}%", height="100%"), aria_hidden="true")
+
+
+def _format_needed(count: int | None) -> str:
+    return "not reached" if count is None else format_size(count / MIB)

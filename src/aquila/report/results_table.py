@@ -1,0 +1,141 @@
+"""Tables of results."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from rich import box
+from rich.table import Table
+
+from aquila.core.fleet import Fleet
+from aquila.core.packet import Dense, Packet
+from aquila.core.wire import pack
+from aquila.sim.records import Record
+
+MIB = 2**20
+HEADINGS = (
+    "accuracy", "loss", "up/skip", "level", "uplink", "paper", "saving"
+)  # fmt: skip
+
+
+MIN_ROUNDS_TO_JUDGE = 10
+"""Rounds after which a loss should have fallen."""
+
+NARROW_WIDTH = 70
+WIDE_ONLY_COLUMNS = ("level", "paper")
+"""Columns that a narrow terminal has no room for."""
+
+EXTRA_METRICS = {"local_accuracy": ("local", "{:.1%}"), "perplexity": ("perplexity", "{:.4g}")}
+"""Heading and form of metrics that only some runs have."""
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """The records of one run under a name; `stopped` if it ended before its last round."""
+
+    label: str
+    records: Sequence[Record]
+    stopped: bool = False
+
+    @cached_property
+    def uplink_bytes(self) -> int:
+        """All bytes that devices sent."""
+        return sum(r.uplink_bytes for r in self.records)
+
+    @cached_property
+    def downlink_bytes(self) -> int:
+        """All bytes that the server sent."""
+        return sum(r.downlink_bytes for r in self.records)
+
+    @cached_property
+    def paper_bits(self) -> int:
+        """The papers' count of the same uploads."""
+        return sum(r.paper_bits for r in self.records)
+
+    @cached_property
+    def uploads(self) -> int:
+        """Replies with a vector."""
+        return sum(r.uploads for r in self.records)
+
+    @cached_property
+    def skips(self) -> int:
+        """Replies without a vector."""
+        return sum(r.skips for r in self.records)
+
+    @property
+    def mean_level(self) -> float | None:
+        """Bits a coordinate, averaged over the uploads."""
+        levels = [level for r in self.records for level in r.levels.values()]
+        return sum(levels) / len(levels) if levels else None
+
+    @property
+    def got_worse(self) -> bool:
+        """Whether a run of some length ends with a larger loss than it began with."""
+        losses = [r.loss for r in self.records if r.loss is not None]
+        return len(losses) >= MIN_ROUNDS_TO_JUDGE and not losses[-1] <= losses[0]
+
+    def last_metric(self, name: str) -> float | None:
+        """Return the latest value of a metric."""
+        return next((r.metrics[name] for r in reversed(self.records) if name in r.metrics), None)
+
+
+def results_table(results: Sequence[RunResult], fleet: Fleet, width: int = 100) -> Table:
+    """Return one row a run: quality, what was sent, and what that saves, for so many columns."""
+    shown = [name for name in HEADINGS if width >= NARROW_WIDTH or name not in WIDE_ONLY_COLUMNS]
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), caption_justify="left")
+    table.add_column("method", overflow="fold")
+    extra = [
+        name for name in EXTRA_METRICS if any(r.last_metric(name) is not None for r in results)
+    ]
+    for heading in (*shown, *(EXTRA_METRICS[name][0] for name in extra)):
+        table.add_column(heading, justify="right", no_wrap=True, min_width=len(heading))
+    for result in results:
+        cells = _format_cells(result, fleet)
+        label = result.label + (" (stopped)" if result.stopped else "")
+        texts = (cells.get(name, "-") for name in shown)
+        table.add_row(label, *texts, *(_format_extra(result, name) for name in extra))
+    table.caption = (
+        "up/skip: replies with a vector and without. level: mean bits a coordinate of the former.\n"
+        "uplink: MiB of real frames. paper: MiB of "
+        "bits x coordinates.\nsaving: uplink of dense frames in every reply over this uplink."
+    )
+    worse = [result.label for result in results if result.got_worse]
+    if worse:
+        table.caption += (
+            f"\nNot trained: {', '.join(worse)}. The loss is above that of the first round; a "
+            "smaller alpha may help."
+        )
+    return table
+
+
+def _format_extra(result: RunResult, name: str) -> str:
+    value = result.last_metric(name)
+    return "-" if value is None else EXTRA_METRICS[name][1].format(value)
+
+
+def dense_bytes(result: RunResult, fleet: Fleet) -> int:
+    """Bytes the same replies would have taken uncompressed."""
+    replies = Counter(fleet.groups[device] for r in result.records for device in r.uplink)
+    return sum(
+        count * len(pack(Packet(0, Dense(torch.zeros(fleet.dimension_of_group(group))))))
+        for group, count in replies.items()
+    )
+
+
+def _format_cells(result: RunResult, fleet: Fleet) -> dict[str, str]:
+    if not result.records:
+        return {}
+    accuracy = result.last_metric("test_accuracy")
+    loss = result.records[-1].loss
+    ratio = dense_bytes(result, fleet) / result.uplink_bytes
+    return {
+        "accuracy": "-" if accuracy is None else f"{accuracy:.1%}",
+        "loss": "-" if loss is None else f"{loss:.4g}",
+        "up/skip": f"{result.uploads}/{result.skips}",
+        "level": "-" if result.mean_level is None else f"{result.mean_level:.2f}",
+        "uplink": f"{result.uplink_bytes / MIB:.3f}",
+        "paper": f"{result.paper_bits / 8 / MIB:.3f}",
+        "saving": f"{ratio:.1f} x",
+    }

@@ -1,0 +1,175 @@
+"""CUDA graphs of a training step: recorded once for each shape of batch, then replayed."""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from aquila.core.random import Key
+
+WARM_UP_STEPS = 3
+"""Steps run before recording, as the libraries choose and allocate what they need."""
+
+Step = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], None]
+"""(inputs, targets, mask of classes) -> one step, in place"""
+
+
+class CaptureLock:
+    """Keeps GPU work of other threads and the recording of graphs apart, as CUDA demands."""
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        self._holders = 0
+        self._local = threading.local()
+
+    @contextmanager
+    def shared(self) -> Iterator[None]:
+        """Work that may go on beside other work, but not beside a recording."""
+        self._change_holders(+1)
+        self._local.holding = True
+        try:
+            yield
+        finally:
+            self._local.holding = False
+            self._change_holders(-1)
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Wait for all other work, and keep new work waiting."""
+        own = int(getattr(self._local, "holding", False))
+        with self._condition:
+            self._holders -= own
+            self._condition.notify_all()
+            self._condition.wait_for(lambda: self._holders == 0)
+            try:
+                yield
+            finally:
+                self._holders += own
+
+    @contextmanager
+    def released(self) -> Iterator[None]:
+        """Not work for a while: others may record."""
+        own = int(getattr(self._local, "holding", False))
+        self._change_holders(-own)
+        try:
+            yield
+        finally:
+            self._change_holders(+own)
+
+    def _change_holders(self, change: int) -> None:
+        with self._condition:
+            self._holders += change
+            self._condition.notify_all()
+
+
+CAPTURE_LOCK = CaptureLock()
+
+
+class RngLock:
+    """Has models draw random numbers one after another, as torch has one generator for all.
+
+    On a GPU the next one's work is queued behind the last one's, so that nobody has to wait for it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._last_use: torch.cuda.Event | None = None
+
+    @contextmanager
+    def seeded(self, seed: int, device: torch.device) -> Iterator[None]:
+        """Seed torch's generators, and leave them as they were."""
+        on_gpu = device.type == "cuda"
+        with CAPTURE_LOCK.released():
+            self._lock.acquire()
+        try:
+            if on_gpu and self._last_use is not None:
+                torch.cuda.current_stream().wait_event(self._last_use)
+            with torch.random.fork_rng([device] if on_gpu else []):
+                torch.default_generator.manual_seed(seed)
+                if on_gpu:
+                    torch.cuda.manual_seed(seed)
+                yield
+            if on_gpu:
+                self._last_use = torch.cuda.current_stream().record_event()
+        finally:
+            self._lock.release()
+
+
+RNG_LOCK = RngLock()
+
+
+@dataclass(frozen=True)
+class _CapturedStep:
+    graph: torch.cuda.CUDAGraph
+    inputs: torch.Tensor
+    targets: torch.Tensor
+    mask: torch.Tensor | None
+
+
+class StepGraphs:
+    """Runs a step by graphs; `mutated` are the tensors that recording must leave as they were.
+
+    Its random numbers come from a generator of its own, so that many may draw side by side.
+    """
+
+    def __init__(self, step: Step, mutated: Sequence[torch.Tensor]) -> None:
+        self._step = step
+        self._mutated = mutated
+        self._captured: dict[tuple[object, ...], _CapturedStep] = {}
+        self._pool = torch.cuda.graph_pool_handle()  # graphs of one module never run side by side
+        # cuBLAS keeps a workspace a stream: modules that are side by side must not share one
+        self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        self._generator = torch.Generator("cuda")
+
+    @contextmanager
+    def seeded(self, key: Key) -> Iterator[None]:
+        """Draw by a key."""
+        self._generator.manual_seed(key.torch().initial_seed())
+        yield
+
+    def run(self, x: torch.Tensor, y: torch.Tensor, mask: torch.Tensor | None) -> None:
+        """Take one step on a batch."""
+        shape = (x.shape, x.dtype, y.shape, mask is None)
+        if shape not in self._captured:
+            with CAPTURE_LOCK.exclusive(), self._as_default_generator(x.device):
+                self._captured[shape] = self._capture(x, y, mask)
+        captured = self._captured[shape]
+        captured.inputs.copy_(x)
+        captured.targets.copy_(y)
+        if mask is not None and captured.mask is not None:
+            captured.mask.copy_(mask)
+        captured.graph.replay()
+
+    def _capture(
+        self, x: torch.Tensor, y: torch.Tensor, mask: torch.Tensor | None
+    ) -> _CapturedStep:
+        layout = torch.channels_last if x.ndim == 4 else torch.contiguous_format
+        inputs = torch.empty_like(x, memory_format=layout).copy_(x)
+        targets, mask = y.clone(), None if mask is None else mask.clone()
+        before = [tensor.clone() for tensor in self._mutated]
+        generator_state = self._generator.get_state()
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            for _ in range(WARM_UP_STEPS):
+                self._step(inputs, targets, mask)
+        torch.cuda.current_stream().wait_stream(self._stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
+            self._step(inputs, targets, mask)
+        for tensor, value in zip(self._mutated, before, strict=True):
+            tensor.copy_(value)
+        self._generator.set_state(generator_state)
+        return _CapturedStep(graph, inputs, targets, mask)
+
+    @contextmanager
+    def _as_default_generator(self, device: torch.device) -> Iterator[None]:
+        """Have modules draw from this generator; a graph keeps to the one it was recorded with."""
+        default = torch.cuda.default_generators[device.index]
+        before = default.graphsafe_get_state()
+        default.graphsafe_set_state(self._generator)
+        try:
+            yield
+        finally:
+            default.graphsafe_set_state(before)

@@ -1,0 +1,90 @@
+"""How good a model is: loss, accuracy, accuracy on each device's own classes, perplexity."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from aquila.core.vector import Vector
+from aquila.sim.flat_module import MAX_PASS_TARGETS, Batch, FlatModule
+from aquila.sim.model_copies import LastTrained
+from aquila.tasks.models import with_batch_norm_statistics
+
+STATISTICS_BATCH = 500
+"""Most training samples in one batch of the statistics of batch norms."""
+
+
+@dataclass(frozen=True)
+class Evaluator:
+    """Judges a model by test samples; its batch norms get statistics of training inputs first.
+
+    `device_classes` says which classes each device has seen. HeteroFL's local accuracy is the
+    average over the devices of the accuracy on test samples of their classes, all other
+    logits being zero.
+    """
+
+    model: FlatModule
+    last_trained: LastTrained
+    test: Batch
+    train_inputs: torch.Tensor
+    device_classes: Sequence[torch.Tensor] = ()
+
+    @torch.no_grad()
+    def __call__(self, theta: Vector) -> dict[str, float]:
+        """Return the metrics of a model."""
+        self.model.load(theta)
+        count = -(-len(self.train_inputs) // STATISTICS_BATCH)
+        batches = torch.tensor_split(self.train_inputs, count)  # none of them much smaller
+        with self.model.autocast():
+            tested = with_batch_norm_statistics(self.model.module, batches)
+        loss, count, predictions = 0.0, 0, []
+        for outputs, y in self._batches(tested):
+            loss += float(self.model.loss(outputs, y)) * y.numel()
+            count += y.numel()
+            if self.model.class_layout.are_classes_of(y, outputs):
+                predictions.append(
+                    [self._predict(outputs, classes) for classes in (None, *self.device_classes)]
+                )
+        metrics = {"test_loss": loss / count}
+        if not predictions:
+            return metrics
+        everywhere, *local = (torch.cat(parts) for parts in zip(*predictions, strict=True))
+        correct = self._is_correct(everywhere)
+        metrics["test_accuracy"] = float(correct.sum()) / max(1, correct.numel())
+        metrics["last_minibatch_train_accuracy"] = self.last_trained.accuracy()
+        if y.ndim > 1:
+            metrics["perplexity"] = math.exp(min(loss / count, 700))
+        if self.device_classes:
+            metrics["local_accuracy"] = self._local_accuracy(local)
+        return metrics
+
+    def _batches(self, tested: nn.Module) -> Iterable[Batch]:
+        """Yield outputs and targets, all at once if the loss cannot be added up."""
+        x, y = self.test
+        size = max(1, MAX_PASS_TARGETS // y[0].numel())
+        outputs = (self.model.outputs(part, tested) for part in torch.split(x, size))
+        if self.model.is_mean_over(y):
+            return zip(outputs, torch.split(y, size), strict=True)
+        return [(torch.cat(list(outputs)), y)]
+
+    def _predict(self, outputs: torch.Tensor, classes: torch.Tensor | None) -> torch.Tensor:
+        layout = self.model.class_layout
+        scores = outputs if classes is None else layout.mask_unseen(classes, outputs)
+        return scores.argmax(layout.class_axis)
+
+    def _is_correct(
+        self, predictions: torch.Tensor, classes: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Return whether each guess is right, for the targets that count, or those of classes."""
+        targets, ignored = self.test[1], self.model.class_layout.ignore_index
+        if ignored is not None:
+            counted = targets != ignored
+            targets, predictions = targets[counted], predictions[counted]
+        correct = predictions == targets
+        return correct if classes is None else correct[classes[targets]]
+
+    def _local_accuracy(self, predictions: Sequence[torch.Tensor]) -> float:
+        correct = map(self._is_correct, predictions, self.device_classes)
+        return sum(float(own.double().mean()) for own in correct) / len(predictions)

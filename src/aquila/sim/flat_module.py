@@ -1,0 +1,265 @@
+"""A module as one flat vector: gradients and local steps without a copy a parameter."""
+
+import copy
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+import torch
+from torch import nn
+
+from aquila.core.random import Key
+from aquila.core.vector import Vector
+from aquila.sim.cuda_graph import RNG_LOCK, StepGraphs
+from aquila.sim.losses import ClassLayout, Loss, is_mean_over_samples
+from aquila.tasks.models import has_batch_norm
+
+Batch = tuple[torch.Tensor, torch.Tensor]
+"""Inputs and targets."""
+
+Precision = Literal["float32", "tf32", "bf16"]
+"""Arithmetic of the layers: as stored, with short mantissas in a GPU's products, or bfloat16."""
+
+MAX_PASS_TARGETS = 8192
+"""Targets in one pass through the module; larger batches add up their gradients."""
+
+CACHE_BYTES = 2**23
+"""What one pass on a CPU may keep for its way back, so that caches hold it."""
+
+MIN_PASS_SAMPLES = 16
+"""Samples that are worth a pass, however much they keep."""
+
+
+class FlatModule:
+    """A copy of a module whose parameters and gradients are views of two flat vectors.
+
+    `probe` finds out whether the module draws random numbers as it trains (`uses_rng`), and how
+    many bytes a sample has it keep from the way forward for the way back. `class_layout` says how
+    classes are read; whoever knows the targets says there which of them are ignored.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        loss: Loss,
+        device: torch.device | str = "cpu",
+        precision: Precision = "float32",
+        compile_model: bool = False,
+    ) -> None:
+        _check_no_running_statistics(module)
+        self.module = copy.deepcopy(module).to(device).train()
+        self.loss = loss
+        self.class_layout = ClassLayout.of(loss)
+        self.precision = precision
+        self.compile_model = compile_model
+        self.uses_rng = True
+        self._saved_bytes = 0
+        trained = {n: p for n, p in self.module.named_parameters() if p.requires_grad}
+        parameters = list(trained.values())
+        if not parameters:
+            raise ValueError("the module has no parameters to train")
+        self.theta = torch.cat([p.detach().reshape(-1) for p in parameters])
+        self.grad = torch.zeros_like(self.theta)
+        self._shapes = {name: p.shape for name, p in trained.items()}
+        for p, data, gradient in zip(
+            parameters,
+            self.parameter_views(self.theta).values(),
+            self.parameter_views(self.grad).values(),
+            strict=True,
+        ):
+            p.data, p.grad = data, gradient
+        self._accuracy = torch.zeros((), device=device)
+        self._last_outputs: Batch | None = None
+        # the statistics of a batch norm are those of the whole batch, which so must not be cut
+        self._batch_norms = has_batch_norm(module)
+        self._is_mean_over_samples = is_mean_over_samples(loss)
+        self._alpha = self.theta.new_zeros(())
+        self._loss_sum = self.theta.new_zeros(())
+        mutated = (self.theta, self.grad, self._accuracy, self._loss_sum)
+        self._graphs = StepGraphs(self._step, mutated) if self.theta.is_cuda else None
+        self._loss_function = (
+            torch.compile(self._compute_loss) if compile_model else self._compute_loss
+        )
+
+    def copy(self) -> "FlatModule":
+        """Return another one that shares no memory with this."""
+        copied = FlatModule(
+            self.module, self.loss, self.theta.device, self.precision, self.compile_model
+        )
+        copied.uses_rng, copied._saved_bytes = self.uses_rng, self._saved_bytes
+        copied.class_layout = self.class_layout
+        return copied
+
+    def parameter_views(self, vector: Vector) -> dict[str, torch.Tensor]:
+        """Return views of a flat vector as the parameters it stands for."""
+        parts = torch.split(vector, [shape.numel() for shape in self._shapes.values()])
+        shapes = zip(self._shapes.items(), parts, strict=True)
+        return {name: part.view(shape) for (name, shape), part in shapes}
+
+    def probe(self, x: torch.Tensor) -> torch.Size:
+        """Find out by a pass over some inputs what training does; return the outputs' shape."""
+        parameters, saved = self.theta.untyped_storage().data_ptr(), {}
+
+        def record_saved(tensor: torch.Tensor) -> torch.Tensor:
+            if tensor.untyped_storage().data_ptr() != parameters:
+                saved[tensor.data_ptr()] = tensor.nbytes
+            return tensor.detach()  # kept itself, an output would keep its own graph alive
+
+        with (
+            self._seeded(Key((0,))),
+            torch.autograd.graph.saved_tensors_hooks(record_saved, lambda tensor: tensor),
+        ):
+            before = _generator_state(x.device)
+            outputs = self.outputs(channels_last(x), self.module)  # not compiled: an unusual shape
+            self.uses_rng = not before.equal(_generator_state(x.device))
+            shape = outputs.shape
+            del outputs
+        self._saved_bytes = sum(saved.values()) // len(x)
+        return shape
+
+    def outputs_shape(self, x: torch.Tensor) -> torch.Size:
+        """Return the shape of the outputs for inputs unlike those of the probe."""
+        with self._seeded(Key((0,))):
+            return self.outputs(channels_last(x), self.module).shape
+
+    def gradient(
+        self, theta: Vector, batch: Batch, key: Key, mask: torch.Tensor | None = None
+    ) -> tuple[float, Vector]:
+        """Return the loss of a batch and its gradient; the key draws dropout masks."""
+        self._load_and_reset(theta)
+        self.grad.zero_()
+        x, y = batch
+        cut = self.is_mean_over(y) and not self._batch_norms
+        passes = -(-len(x) // self._pass_size(y[0].numel())) if cut else 1
+        with self._seeded(key):
+            for inputs, targets in zip(x.tensor_split(passes), y.tensor_split(passes), strict=True):
+                self._loss_sum += self._backward(inputs, targets, mask, len(inputs) / len(x))
+        return float(self._loss_sum), self.grad.clone()
+
+    def run_sgd(
+        self,
+        theta: Vector,
+        batches: Iterable[Batch],
+        alpha: float,
+        key: Key,
+        mask: torch.Tensor | None = None,
+    ) -> tuple[float, Vector]:
+        """Return the mean loss over the batches, and the model after one SGD step on each."""
+        self._load_and_reset(theta)
+        self._alpha.fill_(alpha)
+        if self._graphs is None:
+            take_step, randomness = self._step, self._seeded(key)
+        else:
+            take_step, randomness = self._graphs.run, self._graphs.seeded(key)
+        steps = 0
+        with randomness:
+            for x, y in batches:
+                take_step(x, y, mask)
+                steps += 1
+        return float(self._loss_sum) / steps, self.theta.clone()
+
+    def outputs(self, x: torch.Tensor, module: nn.Module | None = None) -> torch.Tensor:
+        """Return what the module, or a copy given, makes of inputs in the precision asked for."""
+        with self.autocast():
+            out: torch.Tensor = (module or self.module)(x)
+        if not isinstance(out, torch.Tensor):
+            raise TypeError(f"the module must return one tensor, not a {type(out).__name__}")
+        return out.to(self.theta.dtype)
+
+    def autocast(self) -> torch.autocast:
+        """Have layers compute in the precision asked for."""
+        short = self.precision == "bf16"
+        return torch.autocast(
+            self.theta.device.type, torch.bfloat16, enabled=short, cache_enabled=False
+        )
+
+    def is_mean_over(self, y: torch.Tensor) -> bool:
+        """Whether the loss over these targets is the mean of that over parts of them."""
+        ignored = self.class_layout.ignore_index
+        return self._is_mean_over_samples and (ignored is None or not bool((y == ignored).any()))
+
+    def load(self, theta: Vector) -> None:
+        """Set the parameters."""
+        with torch.no_grad():
+            self.theta.copy_(theta)
+
+    def last_accuracy(self) -> float:
+        """Return the accuracy on the latest minibatch."""
+        if self._last_outputs is not None:
+            self._accuracy.copy_(self.class_layout.accuracy(*self._last_outputs))
+            self._last_outputs = None
+        return float(self._accuracy)
+
+    def _pass_size(self, targets: int) -> int:
+        """Samples in one pass: what is kept of them should not leave a CPU's caches."""
+        size = max(1, MAX_PASS_TARGETS // targets)
+        if self.theta.is_cuda or not self._saved_bytes:
+            return size
+        return min(size, max(MIN_PASS_SAMPLES, CACHE_BYTES // self._saved_bytes))
+
+    def _load_and_reset(self, theta: Vector) -> None:
+        self.load(theta)
+        self._loss_sum.zero_()
+
+    def _step(self, x: torch.Tensor, y: torch.Tensor, mask: torch.Tensor | None) -> None:
+        self.grad.zero_()
+        self._loss_sum += self._backward(x, y, mask)
+        with torch.no_grad():
+            self.theta -= self._alpha * self.grad
+
+    def _backward(
+        self, x: torch.Tensor, y: torch.Tensor, mask: torch.Tensor | None, weight: float = 1.0
+    ) -> torch.Tensor:
+        loss = self._loss_function(channels_last(x), y, mask) * weight
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss.detach()
+
+    def _compute_loss(
+        self, x: torch.Tensor, y: torch.Tensor, mask: torch.Tensor | None
+    ) -> torch.Tensor:
+        outputs = self.outputs(x)
+        if mask is not None:  # HeteroFL: classes that a device has never seen have logit zero
+            outputs = self.class_layout.mask_unseen(mask, outputs)
+        self.record_outputs(outputs.detach(), y)
+        return self.loss(outputs, y)
+
+    def record_outputs(self, outputs: torch.Tensor, y: torch.Tensor) -> None:
+        """Keep what the accuracy takes; a graph must work it out, as it uses its memory again."""
+        if not self.class_layout.are_classes_of(y, outputs):
+            return
+        if outputs.is_cuda:
+            self._accuracy.copy_(self.class_layout.accuracy(outputs, y))
+        else:
+            self._last_outputs = outputs, y
+
+    @contextmanager
+    def _seeded(self, key: Key) -> Iterator[None]:
+        """Draw dropout by the key, and leave torch's own generators as they were."""
+        if not self.uses_rng:
+            yield
+            return
+        with RNG_LOCK.seeded(key.torch().initial_seed(), self.theta.device):
+            yield
+
+
+def _generator_state(device: torch.device) -> torch.Tensor:
+    if device.type == "cuda":
+        return torch.cuda.get_rng_state(device)
+    return torch.default_generator.get_state()
+
+
+def channels_last(x: torch.Tensor) -> torch.Tensor:
+    """Lay out images with the channels of a pixel side by side: convolutions are faster so."""
+    if x.ndim != 4 or x.stride(1) == 1:
+        return x
+    # not `contiguous`: it takes images of one channel for laid out either way
+    return torch.empty_like(x, memory_format=torch.channels_last).copy_(x)
+
+
+def _check_no_running_statistics(module: nn.Module) -> None:
+    for name, part in module.named_modules():
+        if getattr(part, "track_running_stats", False):
+            raise ValueError(
+                f"{name or 'the module'} keeps running statistics, which differ from device to "
+                "device and are never sent; build it with track_running_stats=False"
+            )

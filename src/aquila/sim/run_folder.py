@@ -1,0 +1,76 @@
+"""The folder of a run: its records, one line a round, and a checkpoint to go on from."""
+
+from pathlib import Path
+
+from aquila.sim.checkpoint import load_checkpoint, save_checkpoint
+from aquila.sim.compressed import plain_and_compressed
+from aquila.sim.loop import Simulation
+from aquila.sim.records import (
+    RECORDS_FILE,
+    Record,
+    append_record,
+    read_records,
+    records_file,
+    write_records,
+)
+from aquila.sim.setting import RUN_FILE, SPLIT_FILE
+
+CHECKPOINT_FILE = "checkpoint.npz"
+RESUME_HINT = "resume=True goes on with it, or choose another folder as out"
+
+
+class RunFolder:
+    """Where a run writes what it did."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.checkpoint = path / CHECKPOINT_FILE
+
+    def check_unused(self, hint: str = RESUME_HINT) -> None:
+        """Raise ValueError if the folder holds a run already, with what to do, or is no folder."""
+        if self.path.exists() and not self.path.is_dir():
+            raise ValueError(f"{self.path} is a file, not a folder")
+        records = records_file(self.path)
+        if records is not None and records.stat().st_size:
+            raise ValueError(f"{self.path} already holds a run; {hint}")
+
+    def clear(self) -> None:
+        """Throw away the run in the folder, a living one or a kept one."""
+        for name in (RECORDS_FILE, CHECKPOINT_FILE, RUN_FILE, SPLIT_FILE):
+            for path in plain_and_compressed(self.path / name):
+                path.unlink(missing_ok=True)
+
+    def start(self, simulation: Simulation, resume: bool) -> list[Record]:
+        """Prepare the folder; return the records of the rounds that need not be run again."""
+        if not resume:
+            self.check_unused()
+        self.path.mkdir(parents=True, exist_ok=True)
+        records = self._load_run(simulation) if resume else []
+        write_records(self.path, records)
+        return records
+
+    def append(self, record: Record, simulation: Simulation, due: bool) -> None:
+        """Add the record of a round, and a checkpoint if one is due."""
+        append_record(self.path, record, sync=due)
+        if due:
+            save_checkpoint(self.checkpoint, simulation)
+
+    def save_interrupted(self, records: list[Record], simulation: Simulation) -> None:
+        """Leave everything such that the run can go on, if the records are of all closed rounds."""
+        if len(records) == simulation.server.round:
+            write_records(self.path, records)
+            save_checkpoint(self.checkpoint, simulation)
+
+    def _load_run(self, simulation: Simulation) -> list[Record]:
+        records = read_records(self.path)
+        if not self.checkpoint.exists():
+            if records:
+                raise ValueError(f"{self.path} holds records but no checkpoint to go on from")
+            return []
+        load_checkpoint(self.checkpoint, simulation)
+        if len(records) < simulation.server.round:
+            raise ValueError(
+                f"{self.path} has {len(records)} records, the checkpoint beside them is of round "
+                f"{simulation.server.round}"
+            )
+        return records[: simulation.server.round]

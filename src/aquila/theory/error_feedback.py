@@ -1,0 +1,51 @@
+"""Constants of AQUILA-TopK, error feedback with a memory; docs/beyond.md has the derivations."""
+
+import math
+
+from aquila.theory.checks import require, require_alpha, require_nonnegative, require_smoothness
+
+SPARSE_CONTRACTION = 5 / 9
+"""Share of its energy that a coordinate which AQUILA-TopK sends loses at least."""
+
+
+def error_feedback_descent_bound(alpha: float, L: float, gradient: float, error: float) -> float:
+    """Bound on f(xᵏ⁺¹) - f(xᵏ) with error feedback; x = θ - α ē, `error` is ||ē||².
+
+    ē is the average of what the devices owe before the round. x moves by exactly -α ∇f(θ), whatever
+    the quantizer and the memories do, hence -α/2 (1 - αL) ||∇f(θ)||² + α³L²/2 ||ē||².
+    """
+    require_alpha(alpha)
+    require_smoothness(L)
+    require_nonnegative(gradient=gradient, error=error)
+    return -alpha / 2 * (1 - alpha * L) * gradient + alpha**3 * L**2 / 2 * error
+
+
+def error_feedback_potential(
+    gap: float, error: float, alpha: float, L: float, delta: float
+) -> float:
+    """f(x) - f* + α³L²/δ E, where `error` is E, the average of ||e_m||².
+
+    If ||v - Q(v)||² <= (1 - δ) ||v||², a round changes it by -α/2 (1 - αL) ||∇f(θ)||² + 2α³L²/δ² H
+    or less, H being the average of ||∇f_m(θ) - q_m||².
+    """
+    require_alpha(alpha)
+    require_smoothness(L)
+    _require_delta(delta)
+    require_nonnegative(gap=gap, error=error)
+    return gap + alpha**3 * L**2 / delta * error
+
+
+def max_alpha_error_feedback(L: float, delta: float, B: float = 1.0) -> float:
+    """Largest α with αL + 4 (αLB/δ)² <= 1/2, where H <= B² ||∇f||² + G².
+
+    Then the average of ||∇f(θ)||² over K rounds is at most 4 Ψ⁰/(αK) + 8 (αL/δ)² G².
+    """
+    require_smoothness(L)
+    _require_delta(delta)
+    require(0 < B < math.inf, f"B must be a number above 0, not {B}")
+    slope = 4 * (B / delta) ** 2
+    return (math.sqrt(1 + 2 * slope) - 1) / (2 * slope) / L
+
+
+def _require_delta(delta: float) -> None:
+    require(0 < delta <= 1, f"delta must be above 0 and at most 1, not {delta}")

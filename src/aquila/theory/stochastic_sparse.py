@@ -1,0 +1,71 @@
+"""Constants of AQUILA-Dither, unbiased uploads with a memory; derivations: docs/beyond.md."""
+
+import math
+
+from aquila.theory.checks import require, require_alpha, require_nonnegative, require_smoothness
+
+
+def stochastic_sparse_descent_bound(
+    alpha: float, L: float, gradient: float, innovation: float, omega: float, devices: int
+) -> float:
+    """Bound on E f(θᵏ⁺¹) - f(θᵏ) with unbiased uploads.
+
+    `innovation` is H, the average of ||g_m - q_m||². If E||Q(v) - v||² <= ω ||v||²,
+    as with ω = 1/share in AQUILA-Dither, and the M devices draw independently:
+    -α (1 - αL/2) ||∇f||² + α²Lω/(2M) H.
+    """
+    require_alpha(alpha)
+    require_smoothness(L)
+    _require_omega_and_devices(omega, devices)
+    require_nonnegative(gradient=gradient, innovation=innovation)
+    noise = alpha**2 * L * omega / (2 * devices) * innovation
+    return -alpha * (1 - alpha * L / 2) * gradient + noise
+
+
+def memory_contraction(eta: float, omega: float) -> float:
+    """Share ρ = 2η - η² (1 + ω) of ||g - q||² that a memory learns in a round on average.
+
+    Above 0 for η < 2 / (1 + ω), and largest, 1 / (1 + ω), at half of that.
+    """
+    _require_omega(omega)
+    limit = 2 / (1 + omega)
+    require(0 < eta < limit, f"eta must be above 0 and below 2/(1+omega) = {limit:g}, not {eta}")
+    return 2 * eta - eta**2 * (1 + omega)
+
+
+def stochastic_sparse_potential(
+    gap: float, innovation: float, alpha: float, L: float, omega: float, rho: float, devices: int
+) -> float:
+    """f(θ) - f* + 2α²Lω/(ρM) H, with ρ from `memory_contraction`.
+
+    With α from `max_alpha_stochastic_sparse` a round lowers it by α/2 ||∇f(θ)||² or more
+    on average, so that the average of ||∇f||² over K rounds is at most 2 Ψ⁰/(αK). L bounds the
+    smoothness of every f_m.
+    """
+    require_alpha(alpha)
+    require_smoothness(L)
+    _require_omega_and_devices(omega, devices)
+    _require_rho(rho)
+    require_nonnegative(gap=gap, innovation=innovation)
+    return gap + 2 * alpha**2 * L * omega / (rho * devices) * innovation
+
+
+def max_alpha_stochastic_sparse(L: float, omega: float, rho: float, devices: int) -> float:
+    """Largest α with αL <= 1/2 and αL <= ρ √(M / (12 ω))."""
+    require_smoothness(L)
+    _require_omega_and_devices(omega, devices)
+    _require_rho(rho)
+    return min(0.5, rho * math.sqrt(devices / (12 * omega))) / L
+
+
+def _require_omega_and_devices(omega: float, devices: int) -> None:
+    _require_omega(omega)
+    require(devices >= 1, f"devices must be at least 1, not {devices}")
+
+
+def _require_omega(omega: float) -> None:
+    require(0 < omega < math.inf, f"omega must be a number above 0, not {omega}")
+
+
+def _require_rho(rho: float) -> None:
+    require(0 < rho <= 1, f"rho must be above 0 and at most 1, not {rho}")

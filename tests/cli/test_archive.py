@@ -1,0 +1,141 @@
+"""`aquila archive` as a person meets it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from helpers.command_line import error_line, output
+from helpers.run_folders import write_comparison, write_run
+
+ARCHIVED = ["records.jsonl.gz", "run.json", "split.json.gz"]
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """Return every file below a folder."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    folder = write_run(tmp_path / "run", rounds=40)
+    (folder / "checkpoint.npz").write_bytes(b"large")
+    (folder / "report.html").write_text("a page")
+    return folder
+
+
+def test_one_run_is_archived_without_what_can_be_made_again(run, tmp_path):
+    target = tmp_path / "results" / "mine"
+    text = output("archive", str(run), str(target))
+    assert list(files(target)) == ARCHIVED
+    size = sum(len(content) for content in files(target).values())
+    assert text == f"{target}: 40 rounds, {size / 1024:.1f} KiB\n"
+    assert size < (run / "records.jsonl").stat().st_size / 5
+    assert (target / "run.json").read_bytes() == (run / "run.json").read_bytes()
+
+
+def test_a_tree_keeps_its_shape(tmp_path):
+    runs = write_comparison(tmp_path / "runs" / "first")
+    write_run(tmp_path / "runs" / "empty", rounds=0)
+    (runs / "loss_against_uplink.png").write_bytes(b"png")
+    text = output("archive", str(tmp_path / "runs"), str(tmp_path / "results"))
+    names = ["aquila", "aquila_b_min=2", "fedsgd", "qsgd"]
+    assert list(files(tmp_path / "results")) == [f"first/{n}/{k}" for n in names for k in ARCHIVED]
+    assert text.splitlines()[-1].startswith("4 runs, ")
+
+
+def test_archiving_twice_or_archiving_an_archive_changes_nothing(run, tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    said = output("archive", str(run), str(first))
+    before = files(first)
+    assert output("archive", str(run), str(first)) == said
+    output("archive", str(first), str(second))
+    assert files(first) == before == files(second)
+
+
+def test_what_an_interrupt_left_out_is_added(run, tmp_path):
+    target = tmp_path / "kept"
+    output("archive", str(run), str(target))
+    whole = files(target)
+    (target / "split.json.gz").unlink()
+    output("archive", str(run), str(target))
+    assert files(target) == whole
+
+
+def test_another_run_is_not_overwritten(tmp_path):
+    runs, other, target = (tmp_path / name for name in ("runs", "other", "target"))
+    write_run(runs / "a")
+    write_run(runs / "b")
+    write_run(other / "b", rounds=13)
+    output("archive", str(other), str(target))
+    before = files(target)
+    said = error_line("archive", str(runs), str(target))
+    assert f"{target / 'b' / 'run.json'} does not hold what {runs / 'b'} does" in said
+    assert files(target) == before
+
+
+def test_a_run_that_grew_is_not_overwritten_either(run, tmp_path):
+    target, records = tmp_path / "kept", (run / "records.jsonl").read_text()
+    (run / "records.jsonl").write_text("".join(records.splitlines(keepends=True)[:30]))
+    assert "30 rounds" in output("archive", str(run), str(target))
+    (run / "records.jsonl").write_text(records)
+    assert "records.jsonl.gz does not hold what" in error_line("archive", str(run), str(target))
+
+
+def test_a_line_that_is_being_written_is_left_out(run, tmp_path):
+    output("archive", str(run), str(tmp_path / "one"))
+    with (run / "records.jsonl").open("a") as file:
+        file.write('{"round": 40, "lo')
+    output("archive", str(run), str(tmp_path / "two"))
+    assert files(tmp_path / "one") == files(tmp_path / "two")
+
+
+def test_places_that_cannot_be_are_refused_in_one_sentence(run, tmp_path):
+    assert "there is no folder" in error_line(
+        "archive", str(tmp_path / "none"), str(tmp_path / "x")
+    )
+    (tmp_path / "bare").mkdir()
+    assert "there is no run in" in error_line(
+        "archive", str(tmp_path / "bare"), str(tmp_path / "x")
+    )
+    for inside in (run, run / "kept"):
+        assert "itself; choose a folder outside it" in error_line("archive", str(run), str(inside))
+    (tmp_path / "file").touch()
+    assert "is a file, not a folder" in error_line("archive", str(run), str(tmp_path / "file"))
+    living = write_run(tmp_path / "living", rounds=40)
+    assert "a run that is not a kept one" in error_line("archive", str(run), str(living))
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_damaged_record_is_not_archived(run, tmp_path):
+    (run / "records.jsonl").write_text("{}\n")
+    assert "is not the record of round 0" in error_line("archive", str(run), str(tmp_path / "x"))
+    assert not (tmp_path / "x").exists()
+
+
+def test_all_that_shows_runs_shows_archived_ones_alike(tmp_path):
+    runs, archived = write_comparison(tmp_path / "runs"), tmp_path / "kept"
+    output("archive", str(runs), str(archived))
+    shown = []
+    for folder in (runs, archived):
+        pages = tmp_path / "page.html", tmp_path / "drawn"
+        output("report", str(folder), "--out", str(pages[0]))
+        output("figures", str(folder), "--out", str(pages[1]))
+        table = output("table", "2", "--results", str(folder), "--csv")
+        shown.append((pages[0].read_text(), files(pages[1]), table))
+    assert shown[0] == shown[1]
+
+
+def test_an_archived_run_is_neither_resumed_nor_overwritten_by_accident(tmp_path):
+    runs, archived = tmp_path / "runs", tmp_path / "kept"
+    again = ("run", "--rounds", "2", "--out", str(archived))
+    output("run", "--rounds", "2", "--out", str(runs))
+    output("archive", str(runs), str(archived))
+    before = files(archived)
+    assert "holds records but no checkpoint to go on from" in error_line(*again, "--resume")
+    assert "already holds a run" in error_line(*again)
+    assert files(archived) == before
+    output(*again, "--overwrite")
+    assert sorted(files(archived)) == ["checkpoint.npz", "records.jsonl", "run.json", "split.json"]
+    assert json.loads((archived / "run.json").read_text())["rounds"] == 2

@@ -1,0 +1,56 @@
+"""Ways in which a device can lie: frames that are none, that claim too much, or are old."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from flwr.app import Message
+
+from aquila.core.envelope import parse
+from aquila.flower.transport import PROBLEM, config_of, content_of, frame_of
+from helpers.frame_builder import CODED, DENSE, RawFrame, floats
+
+
+def _forge(frame: bytes, **claims: object) -> bytes:
+    """Return a frame with a sound checksum that answers the right order and lies elsewhere."""
+    honest = parse(frame)
+    return RawFrame(**{"round": honest.round, "answers": honest.answers, **claims}).bytes()
+
+
+def _dense(frame: bytes, values: list[float]) -> bytes:
+    return _forge(frame, kind=DENSE, bits=32, dimension=len(values), body=floats(*values))
+
+
+BAD_FRAMES: dict[str, Callable[[bytes], bytes]] = {
+    "garbage": lambda frame: b"garbage" * 10,
+    "cut": lambda frame: frame[:20],
+    "dimension": lambda frame: _dense(frame, [1.0, 2.0, 3.0]),
+    "huge": lambda frame: _forge(frame, kind=CODED, bits=8, dimension=2**32 - 1, body=bytes(64)),
+    "infinite": lambda frame: _dense(frame, [float("inf")] * 30),
+    "other order": lambda frame: _forge(frame, answers=12345),
+}
+EXPECTED_MESSAGES = {
+    "garbage": "not a frame",
+    "cut": "cut short",
+    "dimension": "3 coordinates",
+    "huge": "4294967295 coordinates",
+    "infinite": "infinite",
+    "other order": "reply to another order than that of round",
+    "replay": "reply to round 0 in round",
+}
+"""What the server says of each."""
+
+
+def with_bad_frame(reply: Message, device: int, control_folder: Path) -> Message:
+    """Replace the frame of a reply as the next line of the file `bad-frame-0` says."""
+    if PROBLEM in config_of(reply.content):
+        return reply
+    frame, first = frame_of(reply.content, "f"), control_folder / f"first-{device}"
+    if not first.exists():
+        first.write_bytes(frame)
+    lines = control_folder / f"bad-frame-{device}"
+    names = lines.read_text().splitlines() if lines.exists() else []
+    if names:
+        lines.write_text("\n".join(names[1:]))
+        raw_frame = first.read_bytes() if names[0] == "replay" else BAD_FRAMES[names[0]](frame)
+        reply.content = content_of({}, {"f": raw_frame})
+    return reply

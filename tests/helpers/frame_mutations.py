@@ -1,0 +1,385 @@
+"""Frames of every kind and mode, sound ones and lies, and what damages them."""
+
+import math
+import random
+from dataclasses import replace
+
+import torch
+
+from aquila.core.packet import Codes, Dense, Packet, code_dtype
+from aquila.core.wire import pack
+from helpers import frame_builder
+
+HEADER_FIELDS = [
+    (4, 1),
+    (5, 1),
+    (6, 1),
+    (7, 1),
+    (8, 4),
+    (12, 4),
+    (16, 4),
+    (20, 4),
+    (24, 4),
+    (28, 1),
+]
+EDGE_VALUES = [0, 1, 2, 3, 4, 5, 7, 8, 9, 31, 32, 33, 64, 127, 128, 255]
+EDGE_VALUES_LONG = [*EDGE_VALUES, 256, 2**15, 2**16, 2**28, 2**28 + 1, 2**31 - 1, 2**31, 2**32 - 1]
+EDGE_STEPS = [math.nan, math.inf, -math.inf, -0.5, -0.0, 1e38, 2e38, 3.4e38]
+HEADER, CHECKSUM = 29, 4
+POOL, FRAMES_PER_POOL = 1500, 25_000
+
+
+# ---- sound frames ----
+
+
+def any_codes(rng, d, bits):
+    centre, top = rng.randrange(2**bits), 2**bits - 1
+    shape = rng.randrange(5)
+    if shape == 0:
+        return [centre] * d, centre
+    if shape == 1:
+        return [rng.randint(0, top) for _ in range(d)], centre
+    spread = 2 ** rng.uniform(-2, min(bits, 8) - 1)
+    if shape == 2:
+        return [(centre + round(rng.gauss(0, spread))) % 2**bits for _ in range(d)], centre
+    codes = [(centre - rng.randint(0, shape - 3)) % 2**bits for _ in range(d)]
+    for _ in range(d // 10):
+        codes[rng.randrange(d)] = rng.randint(0, top)
+    return codes, centre
+
+
+def any_width(rng):
+    return rng.choice([rng.randint(1, 8), rng.randint(1, 8), rng.randint(9, 32)])
+
+
+def any_dimension(rng):
+    if rng.random() < 0.93:
+        return rng.randint(1, 40)
+    return rng.choice([255, 256, 257, rng.randint(41, 600)])
+
+
+def any_modes(bits):
+    return [mode for mode in range(5) if mode != frame_builder.DIRECT or bits <= 8]
+
+
+def any_scalars(rng):
+    names = rng.sample([b"loss", b"drift", b"_", b"a" * 32], rng.choice([0, 0, 0, 1, 2]))
+    return len(names), b"".join(frame_builder.scalar(name, rng.gauss(0, 1)) for name in names)
+
+
+def any_grids(rng, d):
+    """Return the bucket, the flags and the bytes of as many grids as it makes."""
+    bucket = rng.randint(1, d - 1) if d > 1 and rng.random() < 0.2 else 0
+    grids = -(-d // bucket) if bucket else 1
+    low = [rng.gauss(0, 1) for _ in range(grids)]
+    step = [rng.choice([0.0, rng.random()]) for _ in range(grids)]
+    if rng.random() < 0.3:
+        return bucket, frame_builder.DOUBLE, frame_builder.doubles(*low, *step)
+    return bucket, 0, frame_builder.floats(*low, *step)
+
+
+def segment_lengths(rng, d):
+    """Return the lengths of one or more segments of d codes."""
+    cuts = sorted({rng.randrange(d) for _ in range(rng.choice([0, 0, 1, 3]))} - {0})
+    return [end - start for start, end in zip([0, *cuts], [*cuts, d], strict=True)]
+
+
+def segment_of(rng, n, bits):
+    codes, centre = any_codes(rng, n, bits)
+    return frame_builder.segment_in_mode(rng.choice(any_modes(bits)), codes, bits, centre)
+
+
+def coded_frame(rng, one_segment=segment_of):
+    bits, d = any_width(rng), any_dimension(rng)
+    bucket, flags, grids = any_grids(rng, d)
+    count, scalars = any_scalars(rng)
+    lengths = segment_lengths(rng, d)
+    invalid_at = rng.randrange(len(lengths))
+    segments = [
+        (one_segment if i == invalid_at else segment_of)(rng, n, bits)
+        for i, n in enumerate(lengths)
+    ]
+    return frame_builder.RawFrame(
+        kind=frame_builder.CODED, flags=flags, bits=bits, round=rng.getrandbits(32), dimension=d,
+        bucket=bucket, count=count, scalars=scalars, body=grids + b"".join(segments),
+    ).bytes()  # fmt: skip
+
+
+def centre_of(bits):
+    return 2 ** (bits - 1) - 1
+
+
+def any_distances(rng, d, bits):
+    """Return how far codes are from the centre, which most of them are."""
+    centre, share = centre_of(bits), rng.choice([0, 0.01, 0.1, 0.1, 1])
+    sizes = [1, -1, 1, -1, centre + 1, -centre, rng.randint(-centre, centre + 1)]
+    return [rng.choice(sizes) if rng.random() < share else 0 for _ in range(d)]
+
+
+def sound_dithered(rng, d, bits):
+    rarity = rng.choice([None, rng.randint(0, 9), rng.randint(0, 31)])
+    return frame_builder.dithered(any_distances(rng, d, bits), rng.getrandbits(32), rarity)
+
+
+def dithered_frame(rng, content=sound_dithered):
+    bits, d = max(any_width(rng), 2), any_dimension(rng)
+    step = rng.choice([0.0, rng.random()] if rng.random() < 0.95 else EDGE_STEPS)
+    count, scalars = any_scalars(rng)
+    flags, step = rng.choice(
+        [(0, frame_builder.floats(step)), (frame_builder.DOUBLE, frame_builder.doubles(step))]
+    )
+    return frame_builder.RawFrame(
+        kind=frame_builder.DITHERED, flags=flags, bits=bits, round=rng.getrandbits(32), dimension=d,
+        count=count, scalars=scalars, body=step + content(rng, d, bits),
+    ).bytes()  # fmt: skip
+
+
+def dithered_codes(rng, d, bits, dtype):
+    """Return codes with lots, as Aquila writes them."""
+    step = torch.rand(1, dtype=dtype)
+    low = -(step * torch.tensor(centre_of(bits), dtype=dtype))
+    codes = [centre_of(bits) + distance for distance in any_distances(rng, d, bits)]
+    codes = torch.tensor(codes, dtype=code_dtype(bits))
+    return Codes(codes, bits, low, step, d, dither_seed=rng.getrandbits(32))
+
+
+def written_frame(rng):
+    """Return a frame that Aquila writes itself."""
+    d, bits = any_dimension(rng), any_width(rng)
+    dtype = rng.choice([torch.float32, torch.float64])
+    scalars = {"loss": rng.gauss(0, 1)} if rng.random() < 0.3 else {}
+    kind = rng.randrange(7)
+    if kind == 0:
+        refused, fresh, answers = rng.random() < 0.3, rng.random() < 0.3, rng.getrandbits(32)
+        return pack(Packet(rng.getrandbits(32), None, scalars, 2, refused, answers, fresh))
+    if kind == 1:
+        values = torch.tensor([rng.gauss(0, 1) for _ in range(d)], dtype=dtype)
+        return pack(Packet(rng.getrandbits(32), Dense(values), scalars))
+    if kind == 3:
+        vector = dithered_codes(rng, d, max(bits, 2), dtype)
+        return pack(Packet(rng.getrandbits(32), vector, scalars))
+    if kind == 2 and rng.random() < 0.05:
+        d = rng.randint(9000, 40_000)  # enough for segments that the writer cuts itself
+    codes, _ = any_codes(rng, d, bits)
+    bucket = rng.randint(1, d) if rng.random() < 0.2 else d
+    low = torch.randn(-(-d // bucket), dtype=dtype)
+    step = torch.rand(-(-d // bucket), dtype=dtype)
+    codes = torch.tensor(codes, dtype=code_dtype(bits))
+    return pack(Packet(rng.getrandbits(32), Codes(codes, bits, low, step, bucket), scalars))
+
+
+# ---- lies that are made, since damage would hardly ever reach what they are about ----
+
+
+def invalid_segment(rng, n, bits):
+    return rng.choice(INVALID_SEGMENTS)(rng, n, bits)
+
+
+def any_number(rng, most):
+    wrong = [most, most + 1, 2 * most, 2**32 - 1]
+    return min(rng.choice([rng.randrange(most), 0, most - 1, rng.choice(wrong)]), 2**32 - 1)
+
+
+def centre_anywhere(rng, n, bits):
+    zigzags = [rng.randrange(min(2**bits, 5)) for _ in range(n)]
+    return frame_builder.zigzag_segment(any_number(rng, 2**bits), zigzags)
+
+
+def zigzags_anywhere(rng, n, bits):
+    return frame_builder.zigzag_segment(
+        rng.randrange(2**bits), [any_number(rng, 2**bits) for _ in range(n)]
+    )
+
+
+def exceptions_anywhere(rng, n, bits):
+    m = rng.choice([1, n, n + 1, rng.randint(1, n)])
+    gaps = [rng.choice([0, 0, 1, any_number(rng, n)]) for _ in range(m)]
+    most = rng.choice([2**bits, max(2 ** (bits - 1), 1)])
+    values = [any_number(rng, most) for _ in range(m)]
+    centre = rng.randrange(2**bits)
+    if rng.random() < 0.5:
+        return frame_builder.sparse_segment(n, centre, gaps, values)
+    return frame_builder.signed_segment([rng.randint(0, 1) for _ in range(n)], centre, gaps, values)
+
+
+def symbols_anywhere(rng, n, bits):
+    top = rng.choice([2 ** min(bits, 8), 128, 129, 256])
+    stream = frame_builder.stream([rng.randrange(top) for _ in range(n)]).bytes()
+    if rng.random() < 0.5:
+        return frame_builder.segment(frame_builder.DIRECT, n, stream)
+    return frame_builder.segment(
+        frame_builder.ZIGZAG, n, frame_builder.varint(0) + stream + rng.randbytes(rng.randrange(4))
+    )
+
+
+def stream_broken(rng, n, bits):
+    stream = frame_builder.stream([rng.randrange(2 ** min(bits, 8)) for _ in range(n)])
+    shares, states, words = list(stream.shares), list(stream.states), list(stream.words)
+    part = rng.randrange(4)
+    if part == 0:
+        shares[rng.randrange(len(shares))] = rng.choice([0, 1, 4095, 4096, 4097, 8190])
+    elif part == 1:
+        states[rng.randrange(len(states))] = rng.choice([0, 2**15 - 1, 2**15, 2**31 - 1, 2**31])
+    elif part == 2:
+        words.insert(rng.randint(0, len(words)), rng.getrandbits(16))
+    else:
+        words = words[: rng.randint(0, len(words))]
+    broken = replace(stream, shares=shares, states=states, words=words)
+    return frame_builder.segment(frame_builder.DIRECT, n, broken.bytes())
+
+
+def length_anywhere(rng, n, bits):
+    valid = segment_of(rng, n, bits)
+    mode, rest = valid[:1], valid[1 + len(frame_builder.varint(n)) :]
+    return mode + frame_builder.varint(any_number(rng, n + 1)) + rest
+
+
+INVALID_SEGMENTS = [
+    centre_anywhere, zigzags_anywhere, exceptions_anywhere, exceptions_anywhere, symbols_anywhere,
+    stream_broken, length_anywhere,
+]  # fmt: skip
+
+
+def lying_dithered(rng, d, bits):
+    return rng.choice(DITHERED_LIARS)(rng, d, bits)
+
+
+def listed_anywhere(rng, d, bits):
+    """Winners in the list that are beyond the end, or have a decision of their own, or both."""
+    gaps = [rng.choice([0, 0, 1, any_number(rng, d)]) for _ in range(rng.randint(1, 4))]
+    listed = [(gap, rng.choice([-1, 1])) for gap in gaps]
+    distances = any_distances(rng, d, bits)
+    return frame_builder.dithered(distances, rng.getrandbits(32), rng.randint(0, 31), listed)
+
+
+def listed_miscounted(rng, d, bits):
+    distances, rarity = any_distances(rng, d, bits), rng.randint(0, 31)
+    return frame_builder.dithered(
+        distances, rng.getrandbits(32), rarity, count=any_number(rng, d + 1)
+    )
+
+
+def any_rarity(rng, d, bits):
+    rarity = rng.choice([0, 4, 5, 31, 32, 33, 36, 255])
+    return frame_builder.dithered(any_distances(rng, d, bits), rng.getrandbits(32), rarity)
+
+
+def distances_anywhere(rng, d, bits):
+    distances = any_distances(rng, d, bits)
+    most = rng.choice([centre_of(bits), centre_of(bits) + 1])
+    distances[rng.randrange(d)] = rng.choice([-1, 1]) * (any_number(rng, most) + 1)
+    return frame_builder.dithered(
+        distances, rng.getrandbits(32), rng.choice([None, rng.randint(0, 31)])
+    )
+
+
+def stream_anywhere(rng, d, bits):
+    seed, rarity, distances = rng.getrandbits(32), rng.randint(0, 31), any_distances(rng, d, bits)
+    listed = frame_builder.list_rare(distances, seed, rarity)
+    decisions = frame_builder.encode_decisions(distances, seed, rarity, listed)
+    whole = decisions.bytes().ljust(decisions.taken, b"\0")
+    streams = [
+        whole, whole[:-1] + b"\1", whole + b"\1", b"\xff" * 4, b"\xff" * 3 + b"\xfe",
+        rng.randbytes(rng.randrange(d + 4)), whole.rstrip(b"\0") + rng.randbytes(2),
+    ]  # fmt: skip
+    return frame_builder.dithered(distances, seed, rarity, listed, stream=rng.choice(streams))
+
+
+DITHERED_LIARS = [
+    listed_anywhere, listed_miscounted, any_rarity, distances_anywhere, stream_anywhere,
+    stream_anywhere,
+]  # fmt: skip
+
+
+# ---- damage ----
+
+
+def unchanged(rng, frame, other):
+    return frame
+
+
+def flip_bits(rng, frame, other):
+    edited = bytearray(frame)
+    for _ in range(rng.choice([1, 1, 2, 4])):
+        edited[rng.randrange(HEADER, len(edited))] ^= 1 << rng.randrange(8)
+    return bytes(edited)
+
+
+def edit_bytes(rng, frame, other):
+    edited = bytearray(frame)
+    for _ in range(rng.randint(1, 4)):
+        edited[rng.randrange(4, len(edited))] = rng.choice([rng.randrange(256), 0, 128, 255])
+    return bytes(edited)
+
+
+def edit_header(rng, frame, other):
+    edited = bytearray(frame)
+    for offset, width in rng.sample(HEADER_FIELDS, rng.randint(1, 2)):
+        field = int.from_bytes(edited[offset : offset + width], "little")
+        edge_values = EDGE_VALUES_LONG if width > 1 else EDGE_VALUES
+        field = rng.choice([rng.choice(edge_values), field + 1, max(field, 1) - 1]) % 256**width
+        edited[offset : offset + width] = field.to_bytes(width, "little")
+    return bytes(edited)
+
+
+def edit_varint(rng, frame, other):
+    at = rng.randrange(HEADER, len(frame))
+    number = frame_builder.varint(rng.choice(EDGE_VALUES_LONG))
+    if rng.random() < 0.3:
+        number = number[:-1] + bytes([number[-1] | 128]) + b"\x00"  # longer than needed
+    return frame[:at] + number + frame[at + rng.choice([0, 1, 1, len(number)]) :]
+
+
+def truncate(rng, frame, other):
+    return frame[: rng.randrange(HEADER, len(frame))]
+
+
+def extend(rng, frame, other):
+    at = rng.randrange(HEADER, len(frame))
+    return frame[:at] + rng.randbytes(rng.randint(1, 12)) + frame[at:]
+
+
+def delete(rng, frame, other):
+    at = rng.randrange(HEADER, len(frame))
+    return frame[:at] + frame[at + rng.randint(1, 8) :]
+
+
+def splice(rng, frame, other):
+    return frame[: rng.randrange(4, len(frame))] + other[rng.randrange(4, len(other)) :]
+
+
+def header_of_other(rng, frame, other):
+    return other[:HEADER] + frame[HEADER:]
+
+
+def kind_of_other(rng, frame, other):
+    return frame[:5] + bytes([rng.choice([2, 3, 4])]) + frame[6:]
+
+
+DAMAGE = [
+    unchanged, flip_bits, flip_bits, edit_bytes, edit_header, edit_varint, edit_varint, truncate,
+    extend, delete, splice, header_of_other, kind_of_other,
+]  # fmt: skip
+
+
+def make_pool(rng):
+    """Return sound frames and lies."""
+    torch.manual_seed(rng.getrandbits(32))
+    makers = [
+        written_frame, coded_frame, coded_frame, lambda r: coded_frame(r, invalid_segment),
+        dithered_frame, lambda r: dithered_frame(r, lying_dithered),
+    ]  # fmt: skip
+    return [rng.choice(makers)(rng) for _ in range(POOL)]
+
+
+def mutated_frames(seed, count):
+    """Yield frames, and for each the dimension that was meant."""
+    for number in range(count):
+        if number % FRAMES_PER_POOL == 0:
+            rng = random.Random(f"{seed} {number}")
+            pool = make_pool(rng)
+        frame = rng.choice(pool)
+        damaged = rng.choice(DAMAGE)(rng, frame, rng.choice(pool))
+        if rng.random() < 0.98:  # without its checksum hardly a frame gets anywhere
+            damaged = frame_builder.with_crc(damaged[:-CHECKSUM])
+        yield damaged, int.from_bytes(frame[20:24], "little")

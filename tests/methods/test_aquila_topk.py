@@ -1,0 +1,132 @@
+"""AQUILA-TopK against a transcription of its equations, and what it is for."""
+
+import numpy as np
+import pytest
+import torch
+
+import aquila
+from helpers.problems import all_gradients, device_states, ridge
+
+
+def sparse(v, density):
+    threshold = np.sort(np.abs(v))[-max(1, round(density * len(v)))]
+    step = threshold / 0.6
+    magnitude = np.floor(np.abs(v) / step + 0.4)
+    magnitude[np.abs(v) == threshold] = 1
+    return step * magnitude * np.sign(v)
+
+
+class AquilaTopk:
+    """The method in numpy: one row a device."""
+
+    def __init__(self, gradients, theta0, alpha, density):
+        self.gradients, self.theta, self.alpha, self.density = gradients, theta0, alpha, density
+        self.e = np.zeros_like(gradients(theta0))
+        self.q = np.zeros_like(self.e)
+
+    def advance(self):
+        accumulated = self.e + self.gradients(self.theta) - self.q
+        u = np.stack([sparse(row, self.density) for row in accumulated])
+        self.theta = self.theta - self.alpha * (self.q + u).mean(axis=0)
+        self.e, self.q = accumulated - u, self.q + self.density / 2 * u
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return ridge(devices=10, dimension=40, rows=60)
+
+
+def start(problem, density, step=0.2, dtype=torch.float64, **options):
+    """Return a run from zero with a step size of `step` / L."""
+    method = aquila.create("aquila_topk", alpha=step / problem.smoothness(), density=density)
+    theta0 = torch.zeros(problem.dimension, dtype=dtype)
+    return aquila.Simulation(method, theta0, problem.devices, **options)
+
+
+@pytest.mark.parametrize("density", [0.05, 0.25])
+def test_follows_its_equations_round_by_round(problem, density):
+    simulation = start(problem, density)
+    alpha = 0.2 / problem.smoothness()
+    reference = AquilaTopk(all_gradients(problem), np.zeros(40), alpha, density)
+    for _ in range(40):
+        reference.advance()
+        simulation.advance()
+        ours = device_states(simulation)
+        np.testing.assert_allclose(simulation.theta, reference.theta, rtol=1e-7, atol=1e-9)
+        np.testing.assert_allclose([s.e for s in ours], reference.e, rtol=1e-7, atol=1e-8)
+        np.testing.assert_allclose([s.q for s in ours], reference.q, rtol=1e-7, atol=1e-8)
+
+
+def test_all_that_is_not_applied_is_owed(problem):
+    """θ - α mean(e) moves by -α ∇f(θ) exactly, whatever the quantizer does."""
+    simulation, at = start(problem, 0.1), all_gradients(problem)
+    alpha = 0.2 / problem.smoothness()
+    virtual = np.zeros(40)
+    for _ in range(30):
+        virtual = virtual - alpha * at(simulation.theta.numpy()).mean(axis=0)
+        simulation.advance()
+        accumulated = np.mean([s.e.numpy() for s in device_states(simulation)], axis=0)
+        np.testing.assert_allclose(
+            simulation.theta.numpy() - alpha * accumulated, virtual, atol=1e-9
+        )
+
+
+def test_devices_that_disagree_reach_the_optimum_exactly(problem):
+    """Error feedback alone stops at a distance; the memory takes it away."""
+    simulation = start(problem, 0.25)
+    optimum = problem.optimum()
+    first = problem.loss(simulation.theta) - problem.loss(optimum)
+    for _ in range(200):
+        simulation.advance()
+    assert problem.loss(simulation.theta) - problem.loss(optimum) < 1e-9 * first
+
+
+def test_a_lost_reply_is_a_turn_that_never_happened(problem):
+    simulation = start(problem, 0.1, link=aquila.Link(uplink_loss=0.4), seed=2)
+    for _ in range(12):
+        before = [(s.e.clone(), s.q.clone()) for s in device_states(simulation)]
+        record = simulation.advance()
+        assert 0 < record.uploads < 10
+        for m, (state, (e, q)) in enumerate(zip(device_states(simulation), before, strict=True)):
+            kept = torch.equal(state.e, e) and torch.equal(state.q, q)
+            assert kept == (m not in record.levels)
+
+
+def test_a_signal_gets_through_and_much_of_the_noise_is_never_told():
+    """A signal in ten coordinates of a thousand, in noise of its own size everywhere."""
+    signal = torch.zeros(1000)
+    signal[:10] = 1.0
+    generator = torch.Generator().manual_seed(0)
+
+    def noisy(theta):
+        return 0.0, signal + torch.randn(1000, generator=generator)
+
+    method = aquila.create("aquila_topk", alpha=1.0, density=0.01)
+    run = aquila.simulate(method, torch.zeros(1000), [noisy], rounds=100)
+    assert run.theta[:10].mean() == pytest.approx(-100, rel=0.15)
+    assert (run.theta[10:] == 0).float().mean() > 0.4
+
+
+def test_an_upload_costs_a_fraction_of_a_bit_a_coordinate():
+    generator = torch.Generator().manual_seed(1)
+    gradient = torch.randn(200_000, generator=generator)
+    method = aquila.create("aquila_topk", alpha=0.1)
+    run = aquila.simulate(method, torch.zeros(200_000), [lambda t: (0.0, gradient)], rounds=3)
+    # 1 % of the coordinates: 0.081 bits a coordinate say which, 0.01 the signs, and a few sizes
+    assert all(r.uplink_bytes * 8 < 0.11 * 200_000 for r in run.records)
+
+
+def test_nothing_owed_is_a_skip(problem):
+    method = aquila.create("aquila_topk", alpha=0.1)
+    zero = [lambda theta: (0.0, torch.zeros_like(theta))] * 2
+    run = aquila.simulate(method, torch.zeros(20), zero, rounds=2)
+    assert [r.skips for r in run.records] == [2, 2]
+
+
+@pytest.mark.parametrize(("coordinates", "sent"), [(20, 20), (200, 32), (20_000, 200)])
+def test_by_default_small_models_send_enough(coordinates, sent):
+    gradient = torch.arange(1.0, coordinates + 1)
+    method = aquila.create("aquila_topk")
+    theta = torch.zeros(coordinates)
+    run = aquila.simulate(method, theta, [lambda theta: (0.0, gradient)], rounds=1)
+    assert int((run.theta != 0).sum()) == min(sent, round(0.7 * coordinates))

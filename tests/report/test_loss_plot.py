@@ -1,0 +1,37 @@
+import builtins
+
+import pytest
+import torch
+
+import aquila
+from aquila.report.loss_plot import plot_loss_against_uplink
+from aquila.report.results_table import RunResult
+
+
+def results() -> list[RunResult]:
+    device = [lambda theta: (float(theta @ theta) + 1, 2 * theta)]
+    method = aquila.create("fedsgd")
+    run = aquila.simulate(method, torch.ones(4), device, rounds=3)
+    return [RunResult(f"method {n}", run.records) for n in range(12)]
+
+
+def test_figure_is_a_picture(tmp_path):
+    path = plot_loss_against_uplink(results(), tmp_path / "new" / "figure.png")
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_run_without_a_round_does_not_break_the_figure(tmp_path):
+    plot_loss_against_uplink([RunResult("empty", [], stopped=True), *results()], tmp_path / "f.png")
+
+
+def test_missing_matplotlib_names_the_extra(tmp_path, monkeypatch):
+    real = builtins.__import__
+
+    def without(name, *arguments, **options):
+        if name.startswith("matplotlib"):
+            raise ImportError(name)
+        return real(name, *arguments, **options)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(ValueError, match=r"pip install 'aquila-fl\[report\]'"):
+        plot_loss_against_uplink([], tmp_path / "figure.png")

@@ -1,0 +1,120 @@
+"""The model's way down: one reference a group, differences to it, and whole models."""
+
+import pytest
+import torch
+
+import aquila
+from aquila.core.method import model_orders
+from aquila.core.packet import Dense, Packet
+from aquila.core.random import Key
+from aquila.core.wire import pack, unpack
+from aquila.runtime.model_downlink import (
+    DownlinkCoder,
+    pack_models,
+    references_from_arrays,
+    references_to_arrays,
+)
+from aquila.runtime.reference import resolve_model, with_checksum
+
+D = 200
+FLEET = aquila.Fleet(D, [0, 0, 0, 1, 1], [None, torch.arange(D // 2)])
+THETA = Key((1,)).uniform(torch.zeros(D))
+
+
+def model_path(theta=THETA, steps=30, size=0.1):
+    """Yield a model on its way, by steps that grow smaller."""
+    for k in range(steps):
+        yield theta
+        theta = theta - size * 0.8**k * (Key((2, k)).uniform(theta) - 0.5)
+
+
+def test_whole_models_are_packed_once_a_group():
+    frames = pack_models(model_orders(FLEET, THETA, 3))
+    assert frames[0] == pack(Packet(3, Dense(THETA)))
+    assert len({id(frame) for frame in frames.values()}) == 2
+    assert unpack(frames[4]).answers == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_everybody_gets_to_the_bits_of_the_reference(dtype):
+    coder, references = DownlinkCoder(0.5), {}
+    models = dict.fromkeys(FLEET.devices)
+    for k, theta in enumerate(model_path(THETA.to(dtype))):
+        in_step = {d for d in FLEET.devices if k and (d + k) % 3}
+        packets = model_orders(FLEET, theta, k)
+        frames, references = coder.encode(packets, FLEET, references, in_step.__contains__)
+        for device, frame in frames.items():
+            packet = unpack(frame)
+            assert isinstance(packet.vector, Dense) is (device not in in_step)
+            models[device] = resolve_model(packet, [models[device]] if device in in_step else [])
+            reference = references[FLEET.groups[device]]
+            assert models[device].theta.numpy().tobytes() == reference.theta.numpy().tobytes()
+            assert (
+                models[device].checksum
+                == reference.checksum
+                == with_checksum(reference.theta).checksum
+            )
+
+
+def test_what_is_left_out_comes_later():
+    """The steps die out, so the error must too: the whole of it is in the next difference."""
+    coder, references, errors = DownlinkCoder(0.5), {}, []
+    for k, theta in enumerate(model_path(steps=60)):
+        packets = model_orders(FLEET, theta, k)
+        frames, references = coder.encode(packets, FLEET, references, lambda _: True)
+        errors.append(float((theta - references[0].theta).norm()))
+        assert k == 0 or len(frames[0]) < D
+    assert errors[0] == 0
+    assert max(errors) > 20 * errors[-1]
+
+
+def test_a_group_without_followers_gets_the_model_itself():
+    coder = DownlinkCoder(0.5)
+    old = {0: with_checksum(THETA + 1), 1: with_checksum(THETA[: D // 2] + 1)}
+    packets = model_orders(FLEET, THETA, 5)
+    frames, references = coder.encode(packets, FLEET, old, {0}.__contains__)
+    assert not torch.equal(references[0].theta, THETA)
+    assert torch.equal(references[1].theta, THETA[: D // 2])
+    assert frames[1] == frames[2] != frames[0]
+    assert unpack(frames[1]).answers == references[0].checksum
+    assert unpack(frames[0]).answers == old[0].checksum
+
+
+def test_a_model_that_stands_still_is_a_few_bytes():
+    references = {0: with_checksum(THETA), 1: with_checksum(THETA[: D // 2])}
+    packets = model_orders(FLEET, THETA, 5)
+    frames, after = DownlinkCoder(0.5).encode(packets, FLEET, references, lambda _: True)
+    assert len(frames[0]) < 70
+    assert torch.equal(after[0].theta, THETA)
+
+
+def test_a_difference_that_costs_more_than_the_model_is_not_sent():
+    fleet, theta = aquila.Fleet.uniform(4, 1), torch.ones(4)
+    packets = model_orders(fleet, theta, 1)
+    frames, after = DownlinkCoder(0.5).encode(
+        packets, fleet, {0: with_checksum(theta * 2)}, lambda _: True
+    )
+    assert torch.equal(unpack(frames[0]).vector.decode(), theta)
+    assert after[0].checksum == unpack(frames[0]).answers
+
+
+def test_references_are_saved_without_their_names():
+    references = {0: with_checksum(THETA), 1: with_checksum(THETA[: D // 2])}
+    arrays = references_to_arrays(references)
+    again = references_from_arrays({"round": THETA.numpy(), **arrays}, FLEET, THETA)
+    assert {g: reference.checksum for g, reference in again.items()} == {
+        g: reference.checksum for g, reference in references.items()
+    }
+    arrays["reference.1"] = arrays["reference.0"]
+    with pytest.raises(ValueError, match=r"reference\.1 is \(200,\)"):
+        references_from_arrays(arrays, FLEET, THETA)
+
+
+@pytest.mark.parametrize("error", [-0.1, 1.0, float("nan")])
+def test_absurd_errors_are_refused(error):
+    with pytest.raises(
+        ValueError, match=f"downlink_error must be at least 0 and below 1, not {error}"
+    ):
+        aquila.Simulation(
+            aquila.create("fedsgd"), THETA, [lambda t: (0.0, t)], downlink_error=error
+        )

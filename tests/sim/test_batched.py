@@ -1,0 +1,193 @@
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from torch import nn
+
+import aquila
+from aquila.sim.batched import BatchedGradients
+from aquila.sim.flat_module import FlatModule, channels_last
+from aquila.sim.module import Problem
+
+SHAPES = {"one size": [20] * 9, "two sizes": [12, 7] * 5, "one of its size": [12] * 4 + [5]}
+
+
+def made(sizes, module=None, **options) -> Problem:
+    draw = torch.Generator().manual_seed(1)
+    shards = [
+        (torch.randn(n, 64, generator=draw), torch.randint(0, 3, (n,), generator=draw))
+        for n in sizes
+    ]
+    torch.manual_seed(0)
+    return aquila.problem(module or nn.Linear(64, 3), shards, **options)
+
+
+def run(problem, method="aquila", rounds=4):
+    created = aquila.create(method, alpha=0.1)
+    return aquila.simulate(
+        created, problem.theta0, problem.devices, rounds=rounds, fleet=problem.fleet, workers=1
+    )
+
+
+@pytest.fixture(autouse=True)
+def no_trial_delay(monkeypatch):
+    monkeypatch.setattr("aquila.sim.batched.TRIAL_DELAY_SECONDS", 0.0)
+
+
+@pytest.fixture
+def passes(monkeypatch):
+    """How many devices each pass was for."""
+    counts, one_pass = [], BatchedGradients._one_pass
+
+    def counted(self, devices, theta):
+        counts.append(len(devices))
+        return one_pass(self, devices, theta)
+
+    monkeypatch.setattr(BatchedGradients, "_one_pass", counted)
+    monkeypatch.setattr("aquila.sim.batched.time", Clock())
+    return counts
+
+
+class Clock:
+    """Shows one pass to take a second and everything else to take two."""
+
+    def __init__(self):
+        self.readings = 0
+
+    def monotonic(self):
+        return 0.0
+
+    def perf_counter(self):
+        self.readings += 1
+        return {1: 0.0, 2: 1.0, 0: 3.0}[self.readings % 3]
+
+
+@pytest.fixture
+def unbatched(monkeypatch):
+    """Have devices compute by themselves."""
+    monkeypatch.setattr(BatchedGradients, "gradient", lambda self, device, theta: None)
+
+
+@pytest.mark.parametrize("sizes", SHAPES.values(), ids=SHAPES)
+@pytest.mark.parametrize("method", ["aquila", "marina", "fedsgd", "fedavg"])
+def test_a_run_has_the_bits_of_devices_that_compute_alone(request, passes, method, sizes):
+    run_batched = run(made(sizes), method)
+    request.getfixturevalue("unbatched")
+    run_unbatched = run(made(sizes), method)
+    assert run_batched.theta.equal(run_unbatched.theta)
+    assert [r.loss for r in run_batched.records] == [r.loss for r in run_unbatched.records]
+    assert bool(passes) == (method != "fedavg")  # its local epochs meet no other device's model
+
+
+def test_each_device_has_a_loss_of_its_own():
+    loss = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 5.0, 20.0]))
+    problem, module = made([12] * 5, loss=loss), nn.Linear(64, 3)
+    nn.utils.vector_to_parameters(problem.theta0, module.parameters())
+    batched = BatchedGradients(problem.devices[0].models.original)
+    gradients, _ = batched._one_pass(problem.devices, problem.theta0)
+    for device, gradient in zip(problem.devices, gradients, strict=True):
+        x, y = device.data
+        expected = torch.autograd.grad(loss(module(x), y), list(module.parameters()))
+        torch.testing.assert_close(gradient, torch.cat([part.flatten() for part in expected]))
+
+
+def test_a_short_run_is_over_before_it_is_tried(passes, monkeypatch):
+    monkeypatch.setattr("aquila.sim.batched.TRIAL_DELAY_SECONDS", 1e9)
+    run(made([12] * 9))
+    assert passes == []
+
+
+def test_devices_of_one_shape_share_a_pass(passes):
+    problem = made([12] * 5 + [7] * 3)
+    run(problem)
+    passes.clear()  # those that tried whether it pays
+    run(problem, rounds=2)
+    assert passes == [5, 3, 5, 3]
+
+
+def test_passes_are_nearly_equal_and_bounded(passes, monkeypatch):
+    monkeypatch.setattr("aquila.sim.batched.MAX_PASS_DEVICES", 4)
+    problem = made([12] * 9)
+    run(problem)
+    passes.clear()
+    run(problem, rounds=1)
+    assert passes == [3, 3, 3]
+
+
+def test_what_rounds_in_another_way_is_not_used(passes, unbatched, monkeypatch):
+    expected = run(made([12] * 9)).theta
+    monkeypatch.undo()
+
+    one_pass = BatchedGradients._one_pass
+
+    def nearly(self, devices, theta):
+        gradients, outputs = one_pass(self, devices, theta)
+        return gradients * 1.0000001, outputs
+
+    monkeypatch.setattr(BatchedGradients, "_one_pass", nearly)
+    monkeypatch.setattr("aquila.sim.batched.time", Clock())
+    assert run(made([12] * 9)).theta.equal(expected)
+
+
+def test_a_module_that_cannot_be_batched_computes_alone(passes):
+    class DataDependent(nn.Linear):
+        def forward(self, x):
+            return super().forward(x) if x.sum() > 0 else super().forward(x) * 2
+
+    run(made([12] * 6, DataDependent(64, 3)), rounds=2)
+    assert passes == [6]
+
+
+@pytest.mark.parametrize(
+    "options", [{"batch_size": 4}, {"classes": 3}, {"precision": "bf16"}], ids=str
+)
+def test_only_full_gradients_in_float32_are_batched(passes, options):
+    run(made([12] * 6, **options), rounds=2)
+    assert passes == []
+
+
+def test_a_module_that_draws_computes_alone(passes):
+    run(made([12] * 6, nn.Sequential(nn.Linear(64, 3), nn.Dropout(0.1))), rounds=2)
+    assert passes == []
+
+
+def test_accuracy_of_the_last_minibatch_is_that_of_the_last_device(request, passes):
+    test = torch.randn(5, 64), torch.randint(0, 3, (5,))
+    accuracies = []
+    for _ in range(2):
+        problem = made([12] * 6, test=test)
+        run(problem)
+        accuracies.append(problem.evaluate(problem.theta0))
+        request.getfixturevalue("unbatched")
+    assert accuracies[0] == accuracies[1]
+
+
+def test_a_large_gradient_is_added_up_in_passes_that_caches_hold():
+    cnn = aquila.tasks.build_model("cnn")
+    flat = FlatModule(cnn, nn.functional.cross_entropy)
+    x, y = channels_last(torch.randn(300, 1, 28, 28)), torch.randint(0, 10, (300,))
+    key = aquila.core.random.Key((0,))
+    whole = flat.gradient(flat.theta.clone(), (x, y), key)
+    flat.probe(x[:2])
+    seen = []
+    flat.module.register_forward_hook(lambda module, given, out: seen.append(len(out)))
+    in_parts = flat.gradient(flat.theta.clone(), (x, y), key)
+    assert seen == [100, 100, 100]
+    assert in_parts[0] == pytest.approx(whole[0], rel=1e-5)
+    torch.testing.assert_close(in_parts[1], whole[1], rtol=1e-3, atol=1e-6)
+
+
+def test_devices_can_go_on_after_an_interrupt(passes, monkeypatch):
+    problem, submit, calls = made([12] * 9), ThreadPoolExecutor.submit, []
+
+    def interrupted_once(self, *work):
+        calls.append(work)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return submit(self, *work)
+
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", interrupted_once)
+    with pytest.raises(KeyboardInterrupt):
+        run(problem)
+    assert run(problem).theta.equal(run(made([12] * 9)).theta)
+    assert passes

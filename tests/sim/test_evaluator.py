@@ -1,0 +1,136 @@
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import aquila
+from aquila.tasks import build_model
+from aquila.tasks.models import with_batch_norm_statistics
+from aquila.tasks.transformer import token_loss
+
+
+def images(samples: int, seed: int = 0):
+    generator = torch.Generator().manual_seed(seed)
+    y = torch.arange(samples) % 4
+    return torch.randn(samples, 3, 8, 8, generator=generator) + y[:, None, None, None], y
+
+
+def network(width: float = 1.0) -> nn.Module:
+    torch.manual_seed(3)
+    return build_model(
+        "cnn", width, channels=3, size=8, classes=4, filters=4, hidden=12, norm="static"
+    )
+
+
+def shards(x, y):
+    """Two devices, classes 0 and 1 on the first, 2 and 3 on the second."""
+    return [(x[y < 2], y[y < 2]), (x[y >= 2], y[y >= 2])]
+
+
+def test_batch_norms_are_evaluated_with_statistics_of_the_training_inputs():
+    x, y = images(48)
+    test_x, test_y = images(20, seed=1)
+    module = network()
+    problem = aquila.problem(module, shards(x, y), test=(test_x, test_y))
+    metrics = problem.evaluate(problem.theta0)
+    inputs = torch.cat([part for part, _ in shards(x, y)])
+    outputs = with_batch_norm_statistics(module, [inputs])(test_x)
+    assert metrics["test_loss"] == pytest.approx(
+        nn.functional.cross_entropy(outputs, test_y).item(), rel=1e-5
+    )
+    assert metrics["test_accuracy"] == (outputs.argmax(1) == test_y).double().mean().item()
+
+
+def test_local_accuracy_is_the_average_over_devices_of_their_own_classes():
+    x, y = images(48)
+    test_x, test_y = images(40, seed=1)
+    module = network()
+    problem = aquila.problem(module, shards(x, y), test=(test_x, test_y), classes=4)
+    metrics = problem.evaluate(problem.theta0)
+    outputs = with_batch_norm_statistics(module, [torch.cat([part for part, _ in shards(x, y)])])(
+        test_x
+    )
+    accuracies = []
+    for own in ([0, 1], [2, 3]):
+        masked = torch.zeros_like(outputs)
+        masked[:, own] = outputs[:, own]
+        mine = torch.isin(test_y, torch.tensor(own))
+        accuracies.append((masked.argmax(1) == test_y)[mine].double().mean().item())
+    assert metrics["local_accuracy"] == pytest.approx(sum(accuracies) / 2)
+    assert metrics["local_accuracy"] != metrics["test_accuracy"]
+
+
+def test_masked_training_leaves_logits_of_other_classes_alone():
+    x, y = images(24)
+    problem = aquila.problem(
+        nn.Sequential(nn.Flatten(), nn.Linear(192, 4)), shards(x, y), classes=4
+    )
+    run = aquila.Simulation(aquila.create("fedsgd"), problem.theta0, problem.devices)
+    run.devices[0].handle(run.server.open_round()[0])
+    gradient = run.devices[0]._pending.reply.vector.decode()
+    weights, biases = gradient[: 4 * 192].view(4, 192), gradient[4 * 192 :]
+    assert weights[:2].any()
+    assert not weights[2:].any()
+    assert not biases[2:].any()
+
+
+def test_last_minibatch_accuracy_is_that_of_the_last_step():
+    x, y = images(10)
+    module = nn.Sequential(nn.Flatten(), nn.Linear(192, 4))
+    problem = aquila.problem(module, [(x, y)], test=(x, y), batch_size=4)
+    method = aquila.create("fedavg", alpha=0.01)
+    run = aquila.simulate(
+        method, problem.theta0, problem.devices, rounds=1, evaluate=problem.evaluate
+    )
+    # ten samples in batches of four: the last one has two, so the accuracy is a multiple of 1/2
+    assert run.records[0].metrics["last_minibatch_train_accuracy"] in (0.0, 0.5, 1.0)
+
+
+def test_texts_have_a_perplexity():
+    rows = torch.randint(0, 50, (6, 16), generator=torch.Generator().manual_seed(0))
+    torch.manual_seed(0)
+    module = build_model("transformer_small", vocabulary=50, length=16)
+    problem = aquila.problem(module, [(rows, rows)], test=(rows, rows), loss=token_loss)
+    metrics = problem.evaluate(problem.theta0)
+    assert metrics["perplexity"] == pytest.approx(math.exp(metrics["test_loss"]))
+    assert 10 < metrics["perplexity"] < 200
+
+
+def test_any_number_of_training_samples_gives_statistics():
+    x, y = torch.randn(501, 6), torch.zeros(501).long()
+    module = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4, track_running_stats=False))
+    problem = aquila.problem(module, [(x, y)], test=(x[:5], y[:5]))
+    assert "test_loss" in problem.evaluate(problem.theta0)
+
+
+def test_last_minibatch_accuracy_is_that_of_the_latest_run():
+    x, y = images(48)
+    narrow = network(0.5)
+    problem = aquila.problem(
+        network(), shards(x, y), test=(x, y), narrower=[narrow], groups=[0, 1]
+    )  # each width has a model of its own, which tells who worked last
+    rounds = {}
+    for alpha, count in ((0.5, 5), (0.0001, 1)):
+        method = aquila.create("fedsgd", alpha=alpha)
+        run = aquila.simulate(
+            method, problem.theta0, problem.devices, rounds=count, fleet=problem.fleet,
+            evaluate=problem.evaluate,
+        )  # fmt: skip
+        rounds[alpha] = run.records[-1].metrics["last_minibatch_train_accuracy"]
+    assert rounds[0.5] != rounds[0.0001]
+
+
+def test_widths_share_the_accuracy_of_the_last_minibatch():
+    x, y = images(24)
+    problem = aquila.problem(
+        network(), shards(x, y), test=(x, y), narrower=[network(0.5)], groups=[0, 1]
+    )
+    run = aquila.Simulation(
+        aquila.create("fedsgd"), problem.theta0, problem.devices, fleet=problem.fleet
+    )
+    record = run.advance(problem.evaluate)
+    narrow = problem.devices[1].models.for_this_thread
+    narrow.load(problem.fleet.restrict(problem.theta0)[1])
+    right = (narrow.outputs(shards(x, y)[1][0]).argmax(1) == shards(x, y)[1][1]).float().mean()
+    assert record.metrics["last_minibatch_train_accuracy"] == pytest.approx(float(right))

@@ -1,0 +1,170 @@
+"""Turns one after another or side by side: the same bits, whoever does them."""
+
+import threading
+import time
+
+import pytest
+import torch
+from torch import nn
+
+import aquila
+from aquila.runtime.nan_guard import NonFiniteError
+from aquila.sim import executor as executor_module
+from aquila.tasks import build_model
+
+ROUNDS = 3
+
+
+def images(count, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(count, 1, 8, 8, generator=generator)
+    return x, torch.randint(0, 10, (count,), generator=generator)
+
+
+def network(*more):
+    torch.manual_seed(3)
+    return nn.Sequential(build_model("cnn", size=8, hidden=16), *more)
+
+
+def problem(module=None, **options):
+    x, y = images(70)
+    shards = [(x[m::7], y[m::7]) for m in range(7)]
+    return aquila.problem(module or network(), shards, test=(x, y), **options)
+
+
+def run(made, workers=0, method="aquila", executor="auto", **parameters):
+    parameters = {"alpha": 0.1, **parameters}
+    return aquila.simulate(
+        aquila.create(method, **parameters), made.theta0, made.devices, ROUNDS,
+        evaluate=made.evaluate, fleet=made.fleet, workers=workers, executor=executor,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("method", ["aquila", "laq", "marina", "qsgd", "lena"])
+def test_any_number_of_workers_gives_the_same_bits(method):
+    one = run(problem(), 1, method)
+    for workers in (0, 2, 5):
+        other = run(problem(), workers, method)
+        assert other.theta.numpy().tobytes() == one.theta.numpy().tobytes()
+        assert other.records == one.records
+
+
+@pytest.mark.parametrize("executor", ["sequential", "batched", "threads"])
+def test_so_does_any_executor(executor):
+    chosen, named = run(problem()), run(problem(), executor=executor)
+    assert named.theta.numpy().tobytes() == chosen.theta.numpy().tobytes()
+    assert named.records == chosen.records
+
+
+@pytest.mark.parametrize(
+    ("made", "options", "problem_said"),
+    [
+        ({}, {"executor": "processes"}, "sequential, batched, threads, not processes"),
+        ({}, {"executor": "sequential", "workers": 2}, "2 workers are for executor threads"),
+        ({"batch_size": 3}, {"executor": "batched"}, "device 0 cannot compute together"),
+    ],
+)
+def test_a_executor_that_cannot_be_is_refused(made, options, problem_said):
+    with pytest.raises(ValueError, match=problem_said):
+        run(problem(**made), **options)
+
+
+def test_threads_run_devices_on_threads_and_sequential_on_the_callers():
+    here, there = Worker(), Worker()
+    here.run(executor="sequential")
+    there.run(executor="threads")
+    assert set(here.threads.values()) == {threading.current_thread()}
+    assert threading.current_thread() not in there.threads.values()
+
+
+def test_so_do_local_epochs_on_minibatches():
+    one, three = (
+        run(problem(batch_size=3, epochs=2), workers, work="epochs") for workers in (1, 3)
+    )
+    assert three.theta.numpy().tobytes() == one.theta.numpy().tobytes()
+    assert three.records == one.records
+
+
+def test_threads_of_torch_are_as_before():
+    before = torch.get_num_threads()
+    for workers in (1, 3):
+        run(problem(), workers)
+        assert torch.get_num_threads() == before
+
+
+def test_devices_that_draw_at_random_are_trained_one_after_another():
+    made = problem(network(nn.Dropout(0.5)))
+    assert not made.devices[0].thread_safe
+    assert run(made, 0).records == run(problem(network(nn.Dropout(0.5))), 1).records
+    with pytest.raises(ValueError, match="draws random numbers"):
+        run(made, 2)
+
+
+def test_devices_that_use_no_rng_are_thread_safe():
+    assert all(device.thread_safe for device in problem().devices)
+
+
+def test_negative_workers_are_refused():
+    with pytest.raises(ValueError, match="workers must be at least 1"):
+        run(problem(), -1)
+
+
+class Worker:
+    """Devices that remember the threads they were on, and may fail."""
+
+    def __init__(self, fails=(), seconds=0.0):
+        self.threads, self.fails, self.seconds = {}, fails, seconds
+
+    def device(self, number):
+        def gradient(theta):
+            time.sleep(self.seconds)
+            self.threads.setdefault(number, threading.current_thread())
+            if number in self.fails:
+                return float("nan"), theta
+            return 1.0, theta + number
+
+        return gradient
+
+    def run(self, devices=6, rounds=1, **options):
+        made = [self.device(number) for number in range(devices)]
+        method = aquila.create("fedsgd", alpha=0.1)
+        return aquila.simulate(method, torch.ones(4), made, rounds, **options)
+
+
+def test_plain_functions_stay_on_the_callers_thread_unless_workers_are_named():
+    alone, named = Worker(seconds=0.003), Worker(seconds=0.003)
+    one, two = alone.run(), named.run(workers=2)
+    assert set(alone.threads.values()) == {threading.current_thread()}
+    assert threading.current_thread() not in named.threads.values()
+    assert torch.equal(one.theta, two.theta)
+
+
+def test_quick_turns_are_not_worth_a_thread(monkeypatch):
+    made = problem()
+    monkeypatch.setattr(executor_module, "MIN_THREADED_SECONDS", 1e9)
+    monkeypatch.setattr(executor_module, "ThreadPoolExecutor", None)
+    run(made, 0)
+
+
+def test_a_failing_device_stops_the_round_and_the_first_one_is_named():
+    for workers in (1, 3):
+        with pytest.raises(NonFiniteError, match="device 2"):
+            Worker(fails=(2, 4)).run(workers=workers)
+
+
+def test_an_interrupt_waits_for_the_turns_that_have_begun(monkeypatch):
+    begun, ended = [], []
+
+    def interrupted(futures):
+        raise KeyboardInterrupt
+
+    def slow(theta):
+        begun.append(1)
+        time.sleep(0.05)
+        ended.append(1)
+        return 1.0, theta
+
+    monkeypatch.setattr(executor_module, "_collect", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        aquila.simulate(aquila.create("fedsgd"), torch.ones(4), [slow] * 20, 1, workers=2)
+    assert len(begun) == len(ended) < 20
