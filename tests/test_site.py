@@ -18,6 +18,10 @@ if find_spec("mkdocs") is None or find_spec("material") is None:
 NAV = re.findall(r"^ +- .*: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
 
+FONT_LOADED = """() => [...document.fonts].some(
+    font => font.family.includes("KaTeX_Math") && font.status === "loaded"
+)"""
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -79,11 +83,10 @@ def test_formulas_are_drawn_without_a_network(site):
         window.on("requestfailed", lambda request: complaints.append(request.url))
         for page in pages:
             window.goto(page.as_uri())
-            window.evaluate("() => document.fonts.ready")
             formulas = window.locator(".arithmatex")
             assert formulas.count() == window.locator(".arithmatex:has(.katex)").count() > 0
             assert window.locator(".katex-error").all_text_contents() == []
-            assert window.evaluate("() => document.fonts.check('1em KaTeX_Math')")
+            window.wait_for_function(FONT_LOADED)
         browser.close()
     assert complaints == []
 
