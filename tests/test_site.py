@@ -18,6 +18,10 @@ if find_spec("mkdocs") is None or find_spec("material") is None:
 NAV = re.findall(r"^ +- .*: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
 
+FONT_LOADED = """() => [...document.fonts].some(
+    font => font.family.includes("KaTeX_Math") && font.status === "loaded"
+)"""
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -62,3 +66,33 @@ def test_search_works_on_files(site):
         capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert re.search(r"\d+ matching documents", done.stdout)
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no chromium found")
+def test_formulas_are_drawn_without_a_network(site):
+    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    pages = [page for page in site.glob("*.html") if 'class="arithmatex"' in page.read_text()]
+    assert pages
+    root = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=BROWSER, args=root)
+        window = browser.new_context(offline=True).new_page()
+        complaints: list[str] = []
+        window.on("console", lambda message: complaints.append(message.text))
+        window.on("pageerror", lambda error: complaints.append(str(error)))
+        window.on("requestfailed", lambda request: complaints.append(request.url))
+        for page in pages:
+            window.goto(page.as_uri())
+            formulas = window.locator(".arithmatex")
+            assert formulas.count() == window.locator(".arithmatex:has(.katex)").count() > 0
+            assert window.locator(".katex-error").all_text_contents() == []
+            window.wait_for_function(FONT_LOADED)
+        browser.close()
+    assert complaints == []
+
+
+def test_dollars_in_code_are_no_formulas(site):
+    pages = [page.read_text() for page in site.glob("*.html")]
+    code = [text for page in pages for text in re.findall(r"<code.*?</code>", page, re.DOTALL)]
+    assert sum("$" in text for text in code) > 1
+    assert not any("arithmatex" in text for text in code)
