@@ -125,7 +125,7 @@ def _drawn(codes: NDArray[Any], vector: Codes, seed: int) -> bytes:
     demand(vector.bits >= 2 and len(vector.step) == 1, "drawn codes need two bits and one grid")
     centred = bool(vector.low == _lowest(vector.step, vector.bits))
     demand(centred, "the middle of the grid of drawn codes is not zero")
-    body = coder.encode_drawn(codes, vector.bits, seed)
+    body = coder.encode_dithered(codes, vector.bits, seed)
     return b"".join((_little(_array(vector.step)), seed.to_bytes(_SEED, "little"), body))
 
 
@@ -174,7 +174,7 @@ def _decode_drawn(frame: Frame, device: torch.device | str) -> Codes:
     seed = int.from_bytes(body[:_SEED], "little")
     codes = _host(count, code_dtype(bits), device)
     try:
-        coder.decode_drawn(body[_SEED:], codes.numpy(), bits, seed)
+        coder.decode_dithered(body[_SEED:], codes.numpy(), bits, seed)
     except ValueError as problem:
         raise WireError(str(problem)) from None
     grid = low.to(device), step.to(device)

@@ -39,7 +39,7 @@ def sparse_codes(v: torch.Tensor, grid: SparseGrid, top: int, code: torch.dtype)
 def lots(seed: int, like: torch.Tensor) -> torch.Tensor:
     """Return numbers uniform in [0, 1)."""
     drawn = torch.empty_like(like)
-    passes.lots(_array(drawn), seed)
+    passes.dither(_array(drawn), seed)
     return drawn
 
 
