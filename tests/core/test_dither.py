@@ -86,4 +86,4 @@ def test_the_zero_vector_draws_for_nothing():
 def test_dither_needs_a_vector_of_floats():
     for wrong in (np.zeros(3, dtype=np.int32), np.zeros(3, dtype=np.float16)):
         with pytest.raises(ValueError, match="float32 or float64"):
-            native.lots(wrong, 1)
+            native.dither(wrong, 1)

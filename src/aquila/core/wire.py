@@ -128,7 +128,7 @@ def _dithered_body(codes: NDArray[Any], vector: Codes, seed: int) -> bytes:
     require(vector.bits >= 2 and len(vector.step) == 1, "dithered codes need two bits and one grid")
     centred = bool(vector.low == _centered_low(vector.step, vector.bits))
     require(centred, "the middle of the grid of dithered codes is not zero")
-    body = coder.encode_drawn(codes, vector.bits, seed)
+    body = coder.encode_dithered(codes, vector.bits, seed)
     return b"".join(
         (_little_endian(_array(vector.step)), seed.to_bytes(_SEED_BYTES, "little"), body)
     )
@@ -183,7 +183,7 @@ def _decode_dithered(frame: Frame, device: torch.device | str) -> Codes:
     seed = int.from_bytes(body[:_SEED_BYTES], "little")
     codes = _host_tensor(count, code_dtype(bits), device)
     try:
-        coder.decode_drawn(body[_SEED_BYTES:], codes.numpy(), bits, seed)
+        coder.decode_dithered(body[_SEED_BYTES:], codes.numpy(), bits, seed)
     except ValueError as problem:
         raise WireError(str(problem)) from None
     grid = low.to(device), step.to(device)

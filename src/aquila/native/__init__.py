@@ -1,11 +1,11 @@
-"""Inner loops in C, built when the package is installed."""
+"""Inner loops in C, compiled when the package is installed."""
 
 try:
     from aquila.native import checksum, coder, passes, sparse
 except ImportError as error:
     raise ImportError(
-        "the parts of aquila in C have not been built; install the package, which needs a C "
-        "compiler: pip install -e ."
+        "aquila's C extensions are not built; install the package with a C compiler present: "
+        "pip install -e ."
     ) from error
 
 __all__ = ["checksum", "coder", "passes", "sparse"]

@@ -1,11 +1,13 @@
-/* CRC-32 of zlib at the speed of memory: 64 bytes at a time by carry-less multiplication where the
- * processor has it (Gopal et al., Fast CRC Computation Using PCLMULQDQ, Intel 2009), else eight
- * bytes at a time by tables. */
+/* zlib's CRC-32 at memory speed.
+ *
+ * With carry-less multiplication it takes 64 bytes at a time (Gopal et al., Fast CRC Computation
+ * Using PCLMULQDQ, Intel 2009). Without it, it takes eight bytes at a time from tables. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
+
+#include "cpu.h"
 
 static uint32_t tables[8][256];
 
@@ -20,7 +22,7 @@ static void prepare_tables(void) {
             tables[k][byte] = tables[k - 1][byte] >> 8 ^ tables[0][tables[k - 1][byte] & 255];
 }
 
-static uint32_t by_tables(uint32_t crc, const uint8_t *data, size_t size) {
+static uint32_t update_by_tables(uint32_t crc, const uint8_t *data, size_t size) {
     for (; size >= 8; size -= 8, data += 8) {
         uint32_t low = crc ^ (data[0] | (uint32_t)data[1] << 8 | (uint32_t)data[2] << 16 |
                               (uint32_t)data[3] << 24);
@@ -32,50 +34,49 @@ static uint32_t by_tables(uint32_t crc, const uint8_t *data, size_t size) {
     return crc;
 }
 
-#if defined(__x86_64__) && defined(__GNUC__)
-#include <immintrin.h>
+#if defined(CLMUL)
 
-#define FOLDING __attribute__((target("pclmul,sse4.1")))
+/* Powers of x modulo the polynomial, bit-reflected: they move a lane on by 64 or 16 bytes. */
+static const uint64_t FOLD_64[2] = {0x0154442bd4, 0x01c6e41596};
+static const uint64_t FOLD_16[2] = {0x01751997d0, 0x00ccaa009e};
 
-/* Powers of x modulo the polynomial, bit-reflected: how far a lane is carried by one fold. */
-static const uint64_t OVER_64[2] = {0x0154442bd4, 0x01c6e41596};
-static const uint64_t OVER_16[2] = {0x01751997d0, 0x00ccaa009e};
+CLMUL static inline __m128i load(const void *at) { return _mm_loadu_si128(at); }
 
-FOLDING static inline __m128i load(const void *at) { return _mm_loadu_si128(at); }
-
-/* Carry a lane over to the bytes that take its place. */
-FOLDING static inline __m128i fold(__m128i lane, __m128i powers, __m128i next) {
+/* Fold a lane into the 16 bytes that replace it. */
+CLMUL static inline __m128i fold(__m128i lane, __m128i powers, __m128i next) {
     __m128i low = _mm_clmulepi64_si128(lane, powers, 0x00);
     __m128i high = _mm_clmulepi64_si128(lane, powers, 0x11);
     return _mm_xor_si128(_mm_xor_si128(low, high), next);
 }
 
-/* A multiple of 16 bytes, at least 64; what is left of them are 16 bytes with the same CRC. */
-FOLDING static uint32_t by_folding(uint32_t crc, const uint8_t *data, size_t size) {
-    __m128i far = load(OVER_64), near = load(OVER_16), lanes[4];
+/* `size` is a multiple of 16 and at least 64. Folding ends with 16 bytes that have the same CRC. */
+CLMUL static uint32_t update_by_folding(uint32_t crc, const uint8_t *data, size_t size) {
+    __m128i fold_64 = load(FOLD_64), fold_16 = load(FOLD_16), lanes[4];
     for (int k = 0; k < 4; k++) lanes[k] = load(data + 16 * k);
     lanes[0] = _mm_xor_si128(lanes[0], _mm_cvtsi32_si128((int)crc));
     for (data += 64, size -= 64; size >= 64; data += 64, size -= 64)
-        for (int k = 0; k < 4; k++) lanes[k] = fold(lanes[k], far, load(data + 16 * k));
+        for (int k = 0; k < 4; k++) lanes[k] = fold(lanes[k], fold_64, load(data + 16 * k));
     __m128i lane = lanes[0];
-    for (int k = 1; k < 4; k++) lane = fold(lane, near, lanes[k]);
-    for (; size >= 16; data += 16, size -= 16) lane = fold(lane, near, load(data));
+    for (int k = 1; k < 4; k++) lane = fold(lane, fold_16, lanes[k]);
+    for (; size >= 16; data += 16, size -= 16) lane = fold(lane, fold_16, load(data));
     uint8_t rest[16];
     memcpy(rest, &lane, sizeof rest);
-    return by_tables(0, rest, sizeof rest);
+    return update_by_tables(0, rest, sizeof rest);
 }
 
 static uint32_t update(uint32_t crc, const uint8_t *data, size_t size) {
-    size_t whole = size & ~(size_t)15;
-    if (whole < 64 || !__builtin_cpu_supports("pclmul") || !__builtin_cpu_supports("sse4.1"))
-        whole = 0;
-    if (whole) crc = by_folding(crc, data, whole);
-    return by_tables(crc, data + whole, size - whole);
+    size_t folded = size & ~(size_t)15;
+    if (folded < 64 || !cpu_has_clmul()) folded = 0;
+    if (folded) crc = update_by_folding(crc, data, folded);
+    return update_by_tables(crc, data + folded, size - folded);
 }
+
 #else
+
 static uint32_t update(uint32_t crc, const uint8_t *data, size_t size) {
-    return by_tables(crc, data, size);
+    return update_by_tables(crc, data, size);
 }
+
 #endif
 
 static PyObject *crc32(PyObject *self, PyObject *args) {
@@ -85,7 +86,7 @@ static PyObject *crc32(PyObject *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, "y*|I", &data, &start)) return NULL;
     uint32_t crc;
     Py_BEGIN_ALLOW_THREADS
-    crc = ~update(~(uint32_t)start, data.buf, (size_t)data.len);
+        crc = ~update(~(uint32_t)start, data.buf, (size_t)data.len);
     Py_END_ALLOW_THREADS
     PyBuffer_Release(&data);
     return PyLong_FromUnsignedLong(crc);

@@ -2,15 +2,30 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-def measure(gradient: NDArray[Any], memory: NDArray[Any] | None, /) -> tuple[float, float]: ...
+def measure(gradient: NDArray[Any], memory: NDArray[Any] | None, /) -> tuple[float, float]:
+    """Return the largest magnitude and the sum of squares of gradient - memory."""
+
 def quantize(
     gradient: NDArray[Any],
     memory: NDArray[Any],
-    moved: NDArray[Any],
+    new_memory: NDArray[Any],
     codes: NDArray[Any],
     largest: float,
     step: float,
     last: float,
     /,
-) -> tuple[float, float]: ...
-def lots(lots: NDArray[Any], seed: int, /) -> None: ...
+) -> tuple[float, float]:
+    """Quantize gradient - memory; return the squared norms of what is sent and of the error.
+
+    Args:
+        gradient: float vector.
+        memory: vector that the codes are relative to.
+        new_memory: output, memory plus the decoded codes.
+        codes: output, integers of 1, 2 or 4 bytes.
+        largest: the grid starts at -largest.
+        step: distance between two codes.
+        last: largest code.
+    """
+
+def dither(dither: NDArray[Any], seed: int, /) -> None:
+    """Fill the vector with numbers in [0, 1) that follow from the seed."""

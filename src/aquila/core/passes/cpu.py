@@ -41,7 +41,7 @@ def sparse_codes(
 def dither(seed: int, like: torch.Tensor) -> torch.Tensor:
     """Return numbers uniform in [0, 1)."""
     numbers = torch.empty_like(like)
-    passes.lots(_array(numbers), seed)
+    passes.dither(_array(numbers), seed)
     return numbers
 
 

@@ -1,17 +1,18 @@
-/* What Python sees of the coder. Every function works without the interpreter's lock. */
+/* The Python module. Every function releases the interpreter's lock while it works. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
 #include "body.h"
-#include "drawn.h"
-#include "listed.h"
+#include "dithered.h"
+#include "exceptions.h"
 #include "packed.h"
 
-static bool sound(const Py_buffer *codes, Py_ssize_t bits) {
+static bool valid_codes(const Py_buffer *codes, Py_ssize_t bits) {
     Py_ssize_t size = codes->itemsize, count = size ? codes->len / size : 0;
-    bool fits = bits <= NARROW ? size == 1 : (size == 2 && bits <= 16) || size == 4 || size == 8;
+    bool fits =
+        bits <= NARROW_BITS ? size == 1 : (size == 2 && bits <= 16) || size == 4 || size == 8;
     if (bits < 1 || bits > 32 || !fits || count < 1 || count > UINT32_MAX) {
-        PyErr_Format(PyExc_ValueError, "cannot code %zd integers of %zd bytes as %zd bits", count,
+        PyErr_Format(PyExc_ValueError, "cannot code %zd integers of %zd bytes at %zd bits", count,
                      size, bits);
         return false;
     }
@@ -22,7 +23,7 @@ static bool sound(const Py_buffer *codes, Py_ssize_t bits) {
     return true;
 }
 
-static size_t count_of(const Py_buffer *codes) { return (size_t)(codes->len / codes->itemsize); }
+static size_t code_count(const Py_buffer *codes) { return (size_t)(codes->len / codes->itemsize); }
 
 typedef bool (*Writer)(Bytes *, Source *);
 
@@ -34,14 +35,15 @@ static PyObject *write_with(Writer writer, PyObject *args) {
     unsigned int seed = 0;
     if (!PyArg_ParseTuple(args, "y*n|I", &codes, &bits, &seed)) return NULL;
     PyObject *result = NULL;
-    if (sound(&codes, bits)) {
-        Source source = {codes.buf, count_of(&codes), (unsigned)codes.itemsize,
-                         (unsigned)bits, codes.buf, 0, seed};
+    if (valid_codes(&codes, bits)) {
+        Source source = {
+            codes.buf, code_count(&codes), (unsigned)codes.itemsize, (unsigned)bits, codes.buf, 0,
+            seed};
         Bytes out = {NULL, 0, 0};
         bool fit, written;
         Py_BEGIN_ALLOW_THREADS
-        fit = codes_fit(&source);
-        written = fit && writer(&out, &source);
+            fit = codes_fit(&source);
+            written = fit && writer(&out, &source);
         Py_END_ALLOW_THREADS
         if (written)
             result = PyBytes_FromStringAndSize((const char *)out.data, (Py_ssize_t)out.size);
@@ -55,11 +57,11 @@ static PyObject *write_with(Writer writer, PyObject *args) {
     return result;
 }
 
-typedef Problem (*Reader)(Cursor *, const Target *);
+typedef Error (*Reader)(Cursor *, const Target *);
 
-static Problem read_only_packed(Cursor *in, const Target *target) {
+static Error read_only_packed(Cursor *in, const Target *target) {
     TRY(read_packed(in, target));
-    return left(in) ? "packed codes go on after the last one" : NULL;
+    return bytes_left(in) ? "packed codes have bytes left after the last code" : NULL;
 }
 
 static PyObject *read_with(Reader reader, PyObject *args) {
@@ -67,15 +69,15 @@ static PyObject *read_with(Reader reader, PyObject *args) {
     Py_ssize_t bits;
     unsigned int seed = 0;
     if (!PyArg_ParseTuple(args, "y*w*n|I", &body, &codes, &bits, &seed)) return NULL;
-    Problem problem = NULL;
-    if (sound(&codes, bits)) {
-        Target target = {codes.buf, count_of(&codes), (unsigned)codes.itemsize,
-                         (unsigned)bits, seed};
+    Error error = NULL;
+    if (valid_codes(&codes, bits)) {
+        Target target = {codes.buf, code_count(&codes), (unsigned)codes.itemsize, (unsigned)bits,
+                         seed};
         Cursor in = {body.buf, (const uint8_t *)body.buf + body.len};
         Py_BEGIN_ALLOW_THREADS
-        problem = reader(&in, &target);
+            error = reader(&in, &target);
         Py_END_ALLOW_THREADS
-        if (problem) PyErr_SetString(PyExc_ValueError, problem);
+        if (error) PyErr_SetString(PyExc_ValueError, error);
     }
     PyBuffer_Release(&body);
     PyBuffer_Release(&codes);
@@ -102,23 +104,23 @@ static PyObject *unpack(PyObject *self, PyObject *args) {
     return read_with(read_only_packed, args);
 }
 
-static PyObject *encode_drawn(PyObject *self, PyObject *args) {
+static PyObject *encode_dithered(PyObject *self, PyObject *args) {
     (void)self;
-    return write_with(write_drawn, args);
+    return write_with(write_dithered, args);
 }
 
-static PyObject *decode_drawn(PyObject *self, PyObject *args) {
+static PyObject *decode_dithered(PyObject *self, PyObject *args) {
     (void)self;
-    return read_with(read_drawn, args);
+    return read_with(read_dithered, args);
 }
 
 static PyMethodDef methods[] = {
     {"encode", encode, METH_VARARGS, "encode(codes, bits): the codes as a coded body."},
     {"decode", decode, METH_VARARGS, "decode(body, codes, bits): read a coded body into codes."},
-    {"encode_drawn", encode_drawn, METH_VARARGS,
-     "encode_drawn(codes, bits, seed): codes that were drawn by the lots of a seed."},
-    {"decode_drawn", decode_drawn, METH_VARARGS,
-     "decode_drawn(body, codes, bits, seed): read such codes."},
+    {"encode_dithered", encode_dithered, METH_VARARGS,
+     "encode_dithered(codes, bits, seed): the codes as a dithered body."},
+    {"decode_dithered", decode_dithered, METH_VARARGS,
+     "decode_dithered(body, codes, bits, seed): read a dithered body into codes."},
     {"pack", pack, METH_VARARGS, "pack(codes, bits): the codes at fixed width, without gaps."},
     {"unpack", unpack, METH_VARARGS, "unpack(body, codes, bits): read packed codes."},
     {NULL, NULL, 0, NULL},
@@ -130,6 +132,6 @@ static struct PyModuleDef definition = {
 PyMODINIT_FUNC PyInit_coder(void) {
     prepare_logs();
     prepare_numbers();
-    prepare_listed();
+    prepare_exceptions();
     return PyModule_Create(&definition);
 }

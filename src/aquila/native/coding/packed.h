@@ -1,10 +1,10 @@
-/* Codes at their fixed width, least significant bit first, without gaps. */
+/* Mode packed: codes at their fixed width, least significant bit first, without gaps. */
 #ifndef AQUILA_PACKED_H
 #define AQUILA_PACKED_H
 
-#include "source.h"
+#include "codes.h"
 
 bool write_packed(Bytes *out, const Source *source);
-Problem read_packed(Cursor *in, const Target *target);
+Error read_packed(Cursor *in, const Target *target);
 
 #endif

@@ -1,12 +1,19 @@
-/* Where one stretch of codes ends and another begins, and how each is best written. */
+/* Where a segment ends, and which mode it is written in. */
 #ifndef AQUILA_PLAN_H
 #define AQUILA_PLAN_H
 
-#include "source.h"
+#include "codes.h"
 
-typedef enum { PACKED = 0, DIRECT = 1, FOLDED = 2, SPARSE = 3, SIGNED = 4 } Mode;
+/* The modes of docs/wire-format.md. */
+typedef enum {
+    PACKED = 0,
+    DIRECT = 1,
+    ZIGZAG = 2,
+    EXCEPTIONS = 3,
+    SIGNED_EXCEPTIONS = 4,
+} Mode;
 
-/* How often the symbols of a stretch come, and the bits that writing them takes. */
+/* Symbol counts of a run of codes, and the bits that they need. */
 typedef struct {
     uint32_t counts[SYMBOLS];
     uint32_t total;
@@ -18,10 +25,11 @@ typedef struct {
     uint32_t centre, exceptions;
 } Choice;
 
-/* Count symbols that are below `kinds`, a power of two. */
-void count_symbols(uint32_t counts[SYMBOLS], const uint8_t *symbols, size_t count, unsigned kinds);
-void measure(Statistics *found, const Source *source, size_t start, size_t count);
+/* Count symbols below `alphabet`, a power of two. */
+void count_symbols(uint32_t counts[SYMBOLS], const uint8_t *symbols, size_t count,
+                   unsigned alphabet);
+void measure(Statistics *result, const Source *source, size_t start, size_t count);
 void join(Statistics *both, const Statistics *a, const Statistics *b, unsigned bits);
-Choice choose(const Statistics *statistics, const Source *source);
+Choice choose_mode(const Statistics *statistics, const Source *source);
 
 #endif

@@ -3,7 +3,7 @@
 enum { LOG_STEPS = 1024 };
 static uint32_t logs[LOG_STEPS + 1];
 
-/* log2(1 + i/1024), bit by bit: squaring a number doubles its logarithm. */
+/* log2(1 + i/1024), one bit at a time: squaring a number doubles its logarithm. */
 void prepare_logs(void) {
     for (unsigned i = 0; i < LOG_STEPS; i++) {
         uint64_t x = (uint64_t)(LOG_STEPS + i) << 21, log = 0; /* x = 2**31 (1 + i/1024) */
@@ -20,24 +20,30 @@ void prepare_logs(void) {
     logs[LOG_STEPS] = 1u << LOG_UNIT;
 }
 
-uint64_t log_of(uint32_t number) {
-    unsigned whole = width(number) - 1;
+uint64_t log2_fixed(uint32_t number) {
+    unsigned whole = bit_length(number) - 1;
     uint32_t mantissa = number << (31 - whole);
     unsigned i = mantissa >> 21 & (LOG_STEPS - 1);
     uint64_t rest = mantissa & ((1u << 21) - 1);
     return ((uint64_t)whole << LOG_UNIT) + logs[i] + ((logs[i + 1] - logs[i]) * rest >> 21);
 }
 
-/* The symbol whose share can move by one at the least loss: `counts / share` is what one costs. */
-static unsigned cheapest(const Table *table, const uint32_t counts[SYMBOLS], int move) {
+/* The symbol whose frequency can change by `change` (1 or -1) at the lowest cost in bits. The
+ * derivative of the cost is about count / frequency; the exact midpoint uses twice the frequency.
+ */
+static unsigned cheapest_change(const Table *table, const uint32_t counts[SYMBOLS], int change) {
     unsigned best = SYMBOLS;
-    uint64_t best_count = 0, best_share = 1;
+    uint64_t best_count = 0, best_frequency = 1;
     for (unsigned s = 0; s < table->symbols; s++) {
-        if (table->share[s] < (move < 0 ? 2 : 1)) continue;
-        uint64_t share = 2u * table->share[s] + (unsigned)move, count = counts[s];
-        bool better = move < 0 ? count * best_share < best_count * share
-                               : count * best_share > best_count * share;
-        if (best == SYMBOLS || better) best = s, best_count = count, best_share = share;
+        if (table->frequency[s] < (change < 0 ? 2 : 1)) continue;
+        uint64_t frequency = 2u * table->frequency[s] + (unsigned)change, count = counts[s];
+        bool better = change < 0 ? count * best_frequency < best_count * frequency
+                                 : count * best_frequency > best_count * frequency;
+        if (best == SYMBOLS || better) {
+            best = s;
+            best_count = count;
+            best_frequency = frequency;
+        }
     }
     return best;
 }
@@ -50,38 +56,41 @@ void table_from_counts(Table *table, const uint32_t counts[SYMBOLS]) {
     for (unsigned s = 0; s < SYMBOLS; s++) {
         if (!counts[s]) continue;
         uint64_t nearest = ((uint64_t)counts[s] * SCALE + total / 2) / total;
-        table->share[s] = (uint16_t)(nearest ? nearest : 1);
+        table->frequency[s] = (uint16_t)(nearest ? nearest : 1);
         table->symbols = s + 1;
-        sum += table->share[s];
+        sum += table->frequency[s];
     }
-    for (; sum > SCALE; sum--) table->share[cheapest(table, counts, -1)]--;
-    for (; sum < SCALE; sum++) table->share[cheapest(table, counts, +1)]++;
+    for (; sum > SCALE; sum--) table->frequency[cheapest_change(table, counts, -1)]--;
+    for (; sum < SCALE; sum++) table->frequency[cheapest_change(table, counts, +1)]++;
 }
 
-/* Exponential Golomb code of an order that follows the share before it: neighbours are alike. */
-static unsigned order_after(unsigned share) { return share ? width(share) - 1 : 0; }
+/* Order of the exponential Golomb code of the next frequency: neighbours have similar sizes. */
+static unsigned order_after(unsigned frequency) {
+    return frequency ? bit_length(frequency) - 1 : 0;
+}
 
 bool write_table(Bytes *out, const Table *table) {
     if (!bytes_reserve(out, 1 + 4 * SYMBOLS)) return false;
     out->data[out->size++] = (uint8_t)(table->symbols - 1);
     BitWriter bits = {out->data + out->size, 0, 0};
     for (unsigned s = 0, order = 0; s < table->symbols; s++) {
-        unsigned share = table->share[s];
-        uint32_t high = (share >> order) + 1;
-        write_bits(&bits, 0, width(high) - 1);
+        unsigned frequency = table->frequency[s];
+        uint32_t high = (frequency >> order) + 1;
+        unsigned zeros = bit_length(high) - 1;
+        write_bits(&bits, 0, zeros);
         write_bits(&bits, 1, 1);
-        write_bits(&bits, high & ((1u << (width(high) - 1)) - 1), width(high) - 1);
-        write_bits(&bits, share & ((1u << order) - 1), order);
-        order = order_after(share);
+        write_bits(&bits, high & ((1u << zeros) - 1), zeros);
+        write_bits(&bits, frequency & ((1u << order) - 1), order);
+        order = order_after(frequency);
     }
     out->size = (size_t)(finish_bits(&bits) - out->data);
     return true;
 }
 
-Problem read_table(Cursor *in, Table *table) {
-    static const Problem unsound = "coded body holds a table whose shares are not sound";
+Error read_table(Cursor *in, Table *table) {
+    static const Error invalid = "coded body contains an invalid frequency table";
     const uint8_t *last;
-    TRY(take(in, 1, &last));
+    TRY(read_bytes(in, 1, &last));
     memset(table, 0, sizeof *table);
     table->symbols = *last + 1u;
     BitReader bits = {in->at, in->end, 0, 0};
@@ -90,17 +99,17 @@ Problem read_table(Cursor *in, Table *table) {
     for (unsigned s = 0, order = 0; s < table->symbols; s++) {
         unsigned zeros = 0;
         while (!read_bits(&bits, 1))
-            if (++zeros > SCALE_BITS) return unsound;
+            if (++zeros > SCALE_BITS) return invalid;
         unsigned high = (1u << zeros | read_bits(&bits, zeros)) - 1;
-        unsigned share = high << order | read_bits(&bits, order);
-        if (share > SCALE - sum) return unsound;
+        unsigned frequency = high << order | read_bits(&bits, order);
+        if (frequency > SCALE - sum) return invalid;
         used += 2 * zeros + 1 + order;
-        table->share[s] = (uint16_t)share;
-        sum += share;
-        order = order_after(share);
+        table->frequency[s] = (uint16_t)frequency;
+        sum += frequency;
+        order = order_after(frequency);
     }
-    if (sum != SCALE || !table->share[*last]) return unsound;
+    if (sum != SCALE || !table->frequency[*last]) return invalid;
     const uint8_t *string;
-    TRY(take(in, bytes_of_bits(used), &string));
-    return spare_is_zero(string, used) ? NULL : unsound;
+    TRY(read_bytes(in, bytes_of_bits(used), &string));
+    return padding_is_zero(string, used) ? NULL : invalid;
 }

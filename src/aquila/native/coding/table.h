@@ -1,4 +1,4 @@
-/* How often each symbol comes, as 4096ths: what encoder and decoder of a stream share. */
+/* The frequency table of a symbol stream: frequencies are in units of 1/4096. */
 #ifndef AQUILA_TABLE_H
 #define AQUILA_TABLE_H
 
@@ -7,19 +7,19 @@
 enum { SYMBOLS = 256, SCALE_BITS = 12, SCALE = 1 << SCALE_BITS };
 
 typedef struct {
-    uint16_t share[SYMBOLS]; /* sums up to SCALE */
-    unsigned symbols;        /* one more than the last symbol with a share */
+    uint16_t frequency[SYMBOLS]; /* they sum to SCALE */
+    unsigned symbols;            /* last symbol with a frequency, plus 1 */
 } Table;
 
 /* log2 of a positive number in units of 2**-LOG_UNIT bits, the same on every machine. */
 enum { LOG_UNIT = 24 };
-uint64_t log_of(uint32_t number);
+uint64_t log2_fixed(uint32_t number);
 void prepare_logs(void);
 
-/* Shares that stand for the counts as well as 4096ths can; at least one symbol must be there. */
+/* The frequencies closest to the counts. At least one count must not be 0. */
 void table_from_counts(Table *table, const uint32_t counts[SYMBOLS]);
 
 bool write_table(Bytes *out, const Table *table);
-Problem read_table(Cursor *in, Table *table);
+Error read_table(Cursor *in, Table *table);
 
 #endif

@@ -1,0 +1,14 @@
+/* Codes that were rounded with a dither the reader also knows: see docs/wire-format.md, kind 4.
+ *
+ * A code is not zero if the coordinate's dither was high enough for its size. So the dither tells
+ * which coordinates are likely to be sent. @DITHERED@
+ */
+#ifndef AQUILA_DITHERED_H
+#define AQUILA_DITHERED_H
+
+#include "codes.h"
+
+bool write_dithered(Bytes *out, Source *source);
+Error read_dithered(Cursor *in, const Target *target);
+
+#endif

@@ -1,0 +1,43 @@
+/* Everything that depends on the compiler, the C library or the processor.
+ *
+ * No other file here tests for any of them. All variants of a function give the same bits.
+ */
+#ifndef AQUILA_CPU_H
+#define AQUILA_CPU_H
+
+#include <limits.h> /* any header of the C library: it defines __GLIBC__ where that applies */
+#include <stdbool.h>
+#include <stdint.h>
+
+#if !defined(__GNUC__)
+#error "AQUILA's C code needs GCC or Clang"
+#endif
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "AQUILA's C code stores whole words and needs a little-endian machine"
+#endif
+
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+
+/* Compile a function once per x86-64 level; the dynamic loader picks the best one for the CPU.
+ *
+ * GCC knows the levels from version 12 on, and only glibc's loader can pick. Elsewhere the function
+ * is compiled once. */
+#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__) && __GNUC__ >= 12
+#define CPU_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define CPU_CLONES
+#endif
+
+/* Carry-less multiplication: functions marked CLMUL may run only if cpu_has_clmul(). */
+#if defined(__x86_64__)
+#include <immintrin.h>
+#define CLMUL __attribute__((target("pclmul,sse4.1")))
+static inline bool cpu_has_clmul(void) {
+    return __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");
+}
+#endif
+
+/* Zero bits before the highest one bit; `word` is not 0. */
+static inline unsigned leading_zeros(uint32_t word) { return (unsigned)__builtin_clz(word); }
+
+#endif
