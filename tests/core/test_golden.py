@@ -17,18 +17,18 @@ MAKE = runpy.run_path(str(GOLDEN / "make.py"))
 FRAMES = MAKE["descriptions"]()
 CODED = [name for name in FRAMES if name.startswith("coded")]
 SEGMENTS = {
-    "coded_by_hand": [(reader.SPARSE, 200)],
-    "coded_one_value": [(reader.SPARSE, 1000)],
-    "coded_sparse_wide": [(reader.SPARSE, 2432)],
+    "coded_by_hand": [(reader.EXCEPTIONS, 200)],
+    "coded_one_value": [(reader.EXCEPTIONS, 1000)],
+    "coded_sparse_wide": [(reader.EXCEPTIONS, 2432)],
     "coded_direct": [(reader.DIRECT, 240)],
     "coded_direct_four_states": [(reader.DIRECT, 1123)],
     "coded_in_buckets": [(reader.DIRECT, 400)],
-    "coded_folded": [(reader.FOLDED, 5120)],
-    "coded_folded_wide": [(reader.FOLDED, 206)],
-    "coded_folded_four_states": [(reader.FOLDED, 542)],
-    "coded_signed": [(reader.SIGNED, 1508)],
-    "coded_signed_wide": [(reader.SIGNED, 39918)],
-    "coded_layers": [(reader.PACKED, 8192), (reader.DIRECT, 8192), (reader.SPARSE, 12002)],
+    "coded_folded": [(reader.ZIGZAG, 5120)],
+    "coded_folded_wide": [(reader.ZIGZAG, 206)],
+    "coded_folded_four_states": [(reader.ZIGZAG, 542)],
+    "coded_signed": [(reader.SIGNED_EXCEPTIONS, 1508)],
+    "coded_signed_wide": [(reader.SIGNED_EXCEPTIONS, 39918)],
+    "coded_layers": [(reader.PACKED, 8192), (reader.DIRECT, 8192), (reader.EXCEPTIONS, 12002)],
 }
 
 WORKED = ["codes_6_bits", "coded_by_hand", "drawn_by_hand"]
