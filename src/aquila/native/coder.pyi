@@ -11,9 +11,7 @@ def decode(body: bytes | memoryview, codes: NDArray[Any], bits: int, /) -> None:
 def encode_dithered(codes: NDArray[Any], bits: int, seed: int, /) -> bytes:
     """Return a dithered body: the codes, given the dither that follows from the seed."""
 
-def decode_dithered(
-    body: bytes | memoryview, codes: NDArray[Any], bits: int, seed: int, /
-) -> None:
+def decode_dithered(body: bytes | memoryview, codes: NDArray[Any], bits: int, seed: int, /) -> None:
     """Read a dithered body into codes, or raise ValueError."""
 
 def pack(codes: NDArray[Any], bits: int, /) -> bytes:
