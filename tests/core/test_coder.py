@@ -1,4 +1,4 @@
-"""The coder in C: round trips, a second reader, sizes against the entropy, threads, bad input."""
+"""The C coder: round trips, a second reader, sizes against the entropy, threads, bad input."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -34,7 +34,7 @@ def decoded(body, count, bits, dtype=None):
     return codes
 
 
-def assert_survives(codes, bits):
+def assert_round_trip(codes, bits):
     body = encoded(codes, bits)
     assert np.array_equal(decoded(body, len(codes), bits), codes)
     assert len(body) <= 1.001 * packed_size(len(codes), bits) + 64
@@ -48,7 +48,7 @@ def read_by_second_reader(body, count, bits):
     return codes, segments
 
 
-# ---- codes of many kinds ----
+# ---- distributions of codes ----
 
 
 def around(centre, distances, bits):
@@ -63,11 +63,11 @@ def two_values(rng, n, bits):
     return rng.integers(2**bits, size=2)[(rng.random(n) < rng.random()).astype(int)]
 
 
-def sparse(rng, n, bits):
+def with_exceptions(rng, n, bits):
     return np.where(rng.random(n) < 0.05, uniform(rng, n, bits), rng.integers(2**bits))
 
 
-def signs_and_exceptions(rng, n, bits):
+def with_signed_exceptions(rng, n, bits):
     tail = np.where(rng.random(n) < 0.04, np.round(20 * rng.standard_normal(n)), 0)
     return around(rng.integers(2**bits), tail - rng.integers(0, 2, n), bits)
 
@@ -86,12 +86,12 @@ def heavy_tail(rng, n, bits):
     return around(2 ** (bits - 1), np.round(tail), bits)
 
 
-def across_the_ends(rng, n, bits):
+def wrapping_around(rng, n, bits):
     return around(0, np.round(rng.uniform(0.3, 5) * rng.standard_normal(n)), bits)
 
 
 def many_rare(rng, n, bits):
-    """Two frequent values that are no neighbours, and a tail of values that come about once."""
+    """Return two frequent values that are not neighbours, and many values that occur about once."""
     frequent = np.where(rng.random(n) < 0.5, 3, 0)
     return around(0, np.where(rng.random(n) < 0.02, uniform(rng, n, bits), frequent), bits)
 
@@ -102,12 +102,12 @@ def pieces(rng, n, bits):
 
 
 DISTRIBUTIONS = [
-    constant, two_values, sparse, signs_and_exceptions, mid_rise, uniform, heavy_tail,
-    across_the_ends, many_rare, pieces,
+    constant, two_values, with_exceptions, with_signed_exceptions, mid_rise, uniform, heavy_tail,
+    wrapping_around, many_rare, pieces,
 ]  # fmt: skip
 
 
-def drawn(distribution, seed, n, bits):
+def sample_of(distribution, seed, n, bits):
     return distribution(np.random.default_rng((seed, n, bits)), n, bits).astype(np.int64)
 
 
@@ -118,39 +118,39 @@ def drawn(distribution, seed, n, bits):
 @given(
     st.sampled_from(DISTRIBUTIONS), st.integers(0, 999), st.integers(1, 5000), st.integers(1, 32)
 )
-def test_codes_of_any_kind_survive(distribution, seed, n, bits):
-    codes = drawn(distribution, seed, n, bits)
-    body = assert_survives(codes, bits)
+def test_codes_of_every_distribution_round_trip(distribution, seed, n, bits):
+    codes = sample_of(distribution, seed, n, bits)
+    body = assert_round_trip(codes, bits)
     assert body == encoded(codes, bits)
     assert read_by_second_reader(body, n, bits)[0] == codes.tolist()
 
 
 @settings(deadline=None, derandomize=True, max_examples=300)
 @given(st.data(), st.integers(1, 32))
-def test_any_codes_survive(data, bits):
+def test_any_codes_round_trip(data, bits):
     codes = data.draw(st.lists(st.integers(0, 2**bits - 1), min_size=1, max_size=60))
-    body = assert_survives(np.array(codes), bits)
+    body = assert_round_trip(np.array(codes), bits)
     assert read_by_second_reader(body, len(codes), bits)[0] == codes
 
 
 @pytest.mark.parametrize("n", [254, 255, 256, 257, 259, 511, 513, 1025, 8191, 8193, 140_000])
 @pytest.mark.parametrize("bits", [1, 3, 8, 9, 16, 32])
-def test_lengths_where_states_and_chunks_begin_survive(n, bits):
+def test_lengths_around_limits_of_states_and_chunks_round_trip(n, bits):
     for distribution in DISTRIBUTIONS:
-        assert_survives(drawn(distribution, 1, n, bits), bits)
+        assert_round_trip(sample_of(distribution, 1, n, bits), bits)
 
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 @pytest.mark.parametrize("bits", [1, 2, 6, 8, 12, 32])
-def test_a_million_codes_survive(distribution, bits):
-    assert_survives(drawn(distribution, 2, MILLION, bits), bits)
+def test_a_million_codes_round_trip(distribution, bits):
+    assert_round_trip(sample_of(distribution, 2, MILLION, bits), bits)
 
 
 def test_every_mode_is_chosen_for_narrow_and_for_wide_codes():
     chosen = set()
     for distribution in DISTRIBUTIONS:
         for bits in (8, 12):
-            codes = drawn(distribution, 3, 60_000, bits)
+            codes = sample_of(distribution, 3, 60_000, bits)
             _, segments = read_by_second_reader(encoded(codes, bits), len(codes), bits)
             chosen |= {(bits, mode) for mode, _ in segments}
     narrow = {(8, mode) for mode in range(5)}
@@ -158,26 +158,26 @@ def test_every_mode_is_chosen_for_narrow_and_for_wide_codes():
 
 
 @pytest.mark.parametrize("bits", [9, 12, 15])
-def test_the_size_of_the_integers_does_not_show(bits):
-    codes = drawn(mid_rise, 4, 3000, bits)
+def test_the_body_does_not_depend_on_the_integer_type(bits):
+    codes = sample_of(mid_rise, 4, 3000, bits)
     bodies = {coder.encode(codes.astype(dtype), bits) for dtype in ("i2", "u2", "i4", "i8", "u8")}
     assert len(bodies) == 1
     for dtype in ("i2", "u4", "i8"):
         assert np.array_equal(decoded(*bodies, 3000, bits, dtype), codes)
 
 
-def test_four_threads_at_once_write_what_one_writes():
+def test_four_threads_write_the_same_bytes_as_one():
     work = [
-        (drawn(kind, 5, 200_000, bits).astype(item_type(bits)), bits)
+        (sample_of(kind, 5, 200_000, bits).astype(item_type(bits)), bits)
         for kind in DISTRIBUTIONS
         for bits in (2, 6, 12)
     ]
-    alone = [coder.encode(codes, bits) for codes, bits in work]
+    expected = [coder.encode(codes, bits) for codes, bits in work]
     with ThreadPoolExecutor(4) as threads:
         for _ in range(2):
-            assert list(threads.map(lambda one: coder.encode(*one), work)) == alone
+            assert list(threads.map(lambda one: coder.encode(*one), work)) == expected
         read = threads.map(
-            lambda body, one: decoded(body, len(one[0]), one[1]), alone, work, timeout=60
+            lambda body, one: decoded(body, len(one[0]), one[1]), expected, work, timeout=60
         )
         for got, (codes, _) in zip(read, work, strict=True):
             assert np.array_equal(got, codes)
@@ -206,7 +206,7 @@ def aquila(v, b_min=1):
 
 
 def zero_level(v, k):
-    """Multiples of k times the root mean square, 0 among them."""
+    """Quantize v to multiples of k times its root mean square, with a level at 0."""
     step = k * v.square().mean().sqrt()
     numbers = (v / step).round().long()
     codes = numbers - numbers.min()
@@ -227,23 +227,23 @@ QUANTIZERS = {
 @pytest.mark.parametrize("quantizer", QUANTIZERS)
 @pytest.mark.parametrize("name", ["gaussian", "laplace", "student"])
 @pytest.mark.parametrize("d", [10, 1000, 30_000, MILLION])
-def test_an_upload_takes_what_its_codes_hold_in_information(quantizer, name, d):
+def test_the_size_of_an_upload_is_close_to_the_entropy(quantizer, name, d):
     codes = QUANTIZERS[quantizer](samples(name, d))
     entropy = entropy_bytes(codes.codes.numpy())
     assert len(pack(Packet(1, codes))) <= 1.02 * entropy + 256
 
 
 @pytest.mark.parametrize("quantizer", ["laq 6 bits", "qsgd 6 bits", "zero level, 1 rms"])
-def test_layers_of_different_scale_take_less_than_their_common_entropy(quantizer):
+def test_layers_of_different_scales_take_less_than_their_joint_entropy(quantizer):
     layers = [samples("gaussian", 100_000) * scale for scale in (1, 0.1, 0.01, 0.3)]
     codes = QUANTIZERS[quantizer](torch.cat(layers))
     assert len(pack(Packet(1, codes))) < 0.9 * entropy_bytes(codes.codes.numpy())
 
 
 @pytest.mark.parametrize("bits", [1, 2, 3, 5, 6, 8, 9, 12, 15, 16, 24, 31, 32])
-def test_incompressible_codes_take_hardly_more_than_at_fixed_width(bits):
+def test_incompressible_codes_take_about_their_fixed_width(bits):
     for n in (1, 100, 5000, 300_000):
-        codes = drawn(uniform, 6, n, bits)
+        codes = sample_of(uniform, 6, n, bits)
         assert len(encoded(codes, bits)) <= 1.001 * packed_size(n, bits) + 64
 
 
@@ -252,18 +252,18 @@ def test_a_frame_is_never_longer_than_at_fixed_width(bits):
     low, step = torch.zeros(1), torch.full((1,), 2.0**-32)
     for d in [*range(1, 41), 300]:
         for distribution in DISTRIBUTIONS:
-            codes = torch.from_numpy(drawn(distribution, 7, d, bits))
+            codes = torch.from_numpy(sample_of(distribution, 7, d, bits))
             frame = pack(Packet(1, Codes(codes, bits, low, step, d)))
             assert len(frame) <= 41 + packed_size(d, bits)
 
 
 @pytest.mark.parametrize("scale", [0.6, 2.0, 7.0])
-def test_symbols_take_as_many_bytes_as_with_a_reference_coder(scale):
+def test_direct_mode_takes_as_many_bytes_as_a_reference_coder(scale):
     constriction = pytest.importorskip("constriction")
     rng = np.random.default_rng(8)
     codes = np.clip(np.round(32 + scale * rng.standard_normal(200_000)), 0, 63).astype(np.uint8)
-    shares = np.bincount(codes, minlength=64) / len(codes)
-    model = constriction.stream.model.Categorical(shares.astype(np.float32), perfect=False)
+    frequencies = np.bincount(codes, minlength=64) / len(codes)
+    model = constriction.stream.model.Categorical(frequencies.astype(np.float32), perfect=False)
     reference = constriction.stream.stack.AnsCoder()
     reference.encode_reverse(codes.astype(np.int32), model)
     body = coder.encode(codes, 6)
@@ -271,21 +271,21 @@ def test_symbols_take_as_many_bytes_as_with_a_reference_coder(scale):
     assert len(body) <= 1.01 * 4 * len(reference.get_compressed()) + 64
 
 
-# ---- fixed width, against a reference that sets one bit at a time ----
+# ---- fixed width, compared with a reference that sets one bit at a time ----
 
 
 def bit_by_bit(codes, bits):
     packed = bytearray((len(codes) * bits + 7) // 8)
     for i, code in enumerate(codes):
         for j in range(bits):
-            place = i * bits + j
-            packed[place // 8] |= (code >> j & 1) << place % 8
+            position = i * bits + j
+            packed[position // 8] |= (code >> j & 1) << position % 8
     return bytes(packed)
 
 
 def sample(count, bits):
     codes = np.random.default_rng((count, bits)).integers(0, 2**bits, count, dtype=np.int64)
-    codes[-1] = 2**bits - 1  # the last one is where padding would show
+    codes[-1] = 2**bits - 1  # padding would show in the last code
     return codes
 
 
@@ -310,7 +310,7 @@ def test_every_width_and_count_packs_like_the_reference(bits):
 
 
 @pytest.mark.parametrize("bits", WIDTHS)
-def test_neighbours_do_not_leak_into_each_other(bits):
+def test_codes_do_not_overlap(bits):
     top = 2**bits - 1
     for codes in ([top, 0] * 9, [0, top] * 9, [top] * 17, [0] * 17):
         packed = packed_bytes(codes, bits)
@@ -330,14 +330,14 @@ def test_packed_size(count, bits, size):
 
 
 @pytest.mark.parametrize(("bits", "dtype"), [(1, "u1"), (9, "i2"), (9, "i4"), (9, "i8")])
-def test_codes_come_back_in_the_type_asked_for(bits, dtype):
+def test_codes_are_read_into_the_given_type(bits, dtype):
     codes = unpacked(packed_bytes([1, 0, 1, 1], bits, dtype), 4, bits, dtype)
     assert codes.tolist() == [1, 0, 1, 1]
 
 
 @settings(deadline=None, derandomize=True)
 @given(st.data(), st.integers(1, 32))
-def test_any_codes_survive_packing(data, bits):
+def test_any_codes_round_trip_through_packing(data, bits):
     codes = data.draw(st.lists(st.integers(0, 2**bits - 1), min_size=1, max_size=40))
     packed = packed_bytes(codes, bits)
     assert packed == bit_by_bit(codes, bits)
@@ -345,7 +345,7 @@ def test_any_codes_survive_packing(data, bits):
 
 
 @pytest.mark.parametrize("body", [b"", b"\x05", b"\x05\x00\x00", b"\x05\x80"])
-def test_packed_codes_of_another_length_or_with_spare_bits_are_refused(body):
+def test_packed_codes_with_a_wrong_length_or_padding_are_refused(body):
     with pytest.raises(ValueError, match=r"packed codes|coded body"):
         unpacked(body, 5, 3)
 
@@ -358,10 +358,10 @@ READ_ONLY.flags.writeable = False
 TO_WRITE = {
     "width 0": (FIVE, 0),
     "width 33": (FIVE.astype("i8"), 33),
-    "width below 0": (FIVE, -1),
+    "negative width": (FIVE, -1),
     "width that wraps 32 bits": (FIVE, 2**32 + 3),
-    "width of a word": (FIVE, "6"),
-    "width of a float": (FIVE, 6.0),
+    "width as text": (FIVE, "6"),
+    "width as a float": (FIVE, 6.0),
     "no width": (FIVE,),
     "wide codes in bytes": (FIVE, 9),
     "narrow codes in words": (FIVE.astype("i2"), 8),
@@ -376,31 +376,31 @@ TO_WRITE = {
 }
 TO_READ = {
     **{name: (b"\x03\x05\x00\x00", *given) for name, given in TO_WRITE.items()},
-    "an output that is read only": (b"\x03\x05\x00\x00", READ_ONLY, 3),
+    "a read-only output": (b"\x03\x05\x00\x00", READ_ONLY, 3),
     "bytes as output": (b"\x03\x05\x00\x00", bytes(5), 3),
     "a body of text": ("body", FIVE.copy(), 3),
     "an empty body": (b"", FIVE.copy(), 3),
 }
-COMPLAINTS = (ValueError, TypeError, BufferError)
+ERRORS = (ValueError, TypeError, BufferError)
 
 
 @pytest.mark.parametrize("name", TO_WRITE)
 @pytest.mark.parametrize("write", [coder.encode, coder.pack])
-def test_what_cannot_be_written_is_refused(write, name):
-    with pytest.raises(COMPLAINTS):
+def test_invalid_arguments_of_writers_are_refused(write, name):
+    with pytest.raises(ERRORS):
         write(*TO_WRITE[name])
 
 
 @pytest.mark.parametrize("name", TO_READ)
 @pytest.mark.parametrize("read", [coder.decode, coder.unpack])
-def test_what_cannot_be_read_is_refused(read, name):
-    with pytest.raises(COMPLAINTS):
+def test_invalid_arguments_of_readers_are_refused(read, name):
+    with pytest.raises(ERRORS):
         read(*TO_READ[name])
 
 
 @pytest.mark.parametrize("bits", [1, 4, 7, 9, 12, 17, 31])
 @pytest.mark.parametrize("write", [encoded, packed_bytes])
-def test_codes_beyond_their_width_are_refused(write, bits):
+def test_codes_wider_than_their_bits_are_refused(write, bits):
     codes = np.random.default_rng(bits).integers(0, 2**bits, 5000)
     write(codes, bits)
     codes[4321] |= 2**bits
@@ -408,8 +408,8 @@ def test_codes_beyond_their_width_are_refused(write, bits):
         write(codes, bits)
 
 
-def test_another_number_of_codes_than_was_written_is_refused():
-    body = encoded(drawn(mid_rise, 9, 1000, 6), 6)
+def test_a_wrong_number_of_codes_is_refused():
+    body = encoded(sample_of(mid_rise, 9, 1000, 6), 6)
     for count in (1, 999, 1001, 5000):
         with pytest.raises(ValueError, match="coded body"):
             decoded(body, count, 6)

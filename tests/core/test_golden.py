@@ -17,21 +17,21 @@ MAKE = runpy.run_path(str(GOLDEN / "make.py"))
 FRAMES = MAKE["descriptions"]()
 CODED = [name for name in FRAMES if name.startswith("coded")]
 SEGMENTS = {
-    "coded_by_hand": [(frame_reader.SPARSE, 200)],
-    "coded_one_value": [(frame_reader.SPARSE, 1000)],
-    "coded_sparse_wide": [(frame_reader.SPARSE, 2432)],
+    "coded_by_hand": [(frame_reader.EXCEPTIONS, 200)],
+    "coded_one_value": [(frame_reader.EXCEPTIONS, 1000)],
+    "coded_sparse_wide": [(frame_reader.EXCEPTIONS, 2432)],
     "coded_direct": [(frame_reader.DIRECT, 240)],
     "coded_direct_four_states": [(frame_reader.DIRECT, 1123)],
     "coded_in_buckets": [(frame_reader.DIRECT, 400)],
     "coded_folded": [(frame_reader.ZIGZAG, 5120)],
     "coded_folded_wide": [(frame_reader.ZIGZAG, 206)],
     "coded_folded_four_states": [(frame_reader.ZIGZAG, 542)],
-    "coded_signed": [(frame_reader.SIGNED, 1508)],
-    "coded_signed_wide": [(frame_reader.SIGNED, 39918)],
+    "coded_signed": [(frame_reader.SIGNED_EXCEPTIONS, 1508)],
+    "coded_signed_wide": [(frame_reader.SIGNED_EXCEPTIONS, 39918)],
     "coded_layers": [
         (frame_reader.PACKED, 8192),
         (frame_reader.DIRECT, 8192),
-        (frame_reader.SPARSE, 12002),
+        (frame_reader.EXCEPTIONS, 12002),
     ],
 }
 

@@ -1,4 +1,4 @@
-"""Frames of every kind and mode, sound ones and lies, and what damages them."""
+"""Valid and invalid frames of every kind and mode, and functions that damage them."""
 
 import math
 import random
@@ -22,9 +22,9 @@ HEADER_FIELDS = [
     (24, 4),
     (28, 1),
 ]
-EDGE_VALUES = [0, 1, 2, 3, 4, 5, 7, 8, 9, 31, 32, 33, 64, 127, 128, 255]
-EDGE_VALUES_LONG = [*EDGE_VALUES, 256, 2**15, 2**16, 2**28, 2**28 + 1, 2**31 - 1, 2**31, 2**32 - 1]
-EDGE_STEPS = [math.nan, math.inf, -math.inf, -0.5, -0.0, 1e38, 2e38, 3.4e38]
+EDGE_CASES = [0, 1, 2, 3, 4, 5, 7, 8, 9, 31, 32, 33, 64, 127, 128, 255]
+EDGE_CASES_LONG = [*EDGE_CASES, 256, 2**15, 2**16, 2**28, 2**28 + 1, 2**31 - 1, 2**31, 2**32 - 1]
+EDGE_CASE_STEPS = [math.nan, math.inf, -math.inf, -0.5, -0.0, 1e38, 2e38, 3.4e38]
 HEADER, CHECKSUM = 29, 4
 POOL, FRAMES_PER_POOL = 1500, 25_000
 
@@ -68,7 +68,7 @@ def any_scalars(rng):
 
 
 def any_grids(rng, d):
-    """Return the bucket, the flags and the bytes of as many grids as it makes."""
+    """Return the bucket, the flags and the bytes of the grids."""
     bucket = rng.randint(1, d - 1) if d > 1 and rng.random() < 0.2 else 0
     grids = -(-d // bucket) if bucket else 1
     low = [rng.gauss(0, 1) for _ in range(grids)]
@@ -94,10 +94,9 @@ def coded_frame(rng, one_segment=segment_of):
     bucket, flags, grids = any_grids(rng, d)
     count, scalars = any_scalars(rng)
     lengths = segment_lengths(rng, d)
-    invalid_at = rng.randrange(len(lengths))
+    special = rng.randrange(len(lengths))
     segments = [
-        (one_segment if i == invalid_at else segment_of)(rng, n, bits)
-        for i, n in enumerate(lengths)
+        (one_segment if i == special else segment_of)(rng, n, bits) for i, n in enumerate(lengths)
     ]
     return frame_builder.RawFrame(
         kind=frame_builder.CODED, flags=flags, bits=bits, round=rng.getrandbits(32), dimension=d,
@@ -110,20 +109,20 @@ def centre_of(bits):
 
 
 def any_distances(rng, d, bits):
-    """Return how far codes are from the centre, which most of them are."""
-    centre, share = centre_of(bits), rng.choice([0, 0.01, 0.1, 0.1, 1])
+    """Return the distances of codes from the centre; most are 0."""
+    centre, density = centre_of(bits), rng.choice([0, 0.01, 0.1, 0.1, 1])
     sizes = [1, -1, 1, -1, centre + 1, -centre, rng.randint(-centre, centre + 1)]
-    return [rng.choice(sizes) if rng.random() < share else 0 for _ in range(d)]
+    return [rng.choice(sizes) if rng.random() < density else 0 for _ in range(d)]
 
 
-def sound_dithered(rng, d, bits):
-    rarity = rng.choice([None, rng.randint(0, 9), rng.randint(0, 31)])
-    return frame_builder.dithered(any_distances(rng, d, bits), rng.getrandbits(32), rarity)
+def valid_dithered(rng, d, bits):
+    sparsity = rng.choice([None, rng.randint(0, 9), rng.randint(0, 31)])
+    return frame_builder.dithered(any_distances(rng, d, bits), rng.getrandbits(32), sparsity)
 
 
-def dithered_frame(rng, content=sound_dithered):
+def dithered_frame(rng, content=valid_dithered):
     bits, d = max(any_width(rng), 2), any_dimension(rng)
-    step = rng.choice([0.0, rng.random()] if rng.random() < 0.95 else EDGE_STEPS)
+    step = rng.choice([0.0, rng.random()] if rng.random() < 0.95 else EDGE_CASE_STEPS)
     count, scalars = any_scalars(rng)
     flags, step = rng.choice(
         [(0, frame_builder.floats(step)), (frame_builder.DOUBLE, frame_builder.doubles(step))]
@@ -135,7 +134,7 @@ def dithered_frame(rng, content=sound_dithered):
 
 
 def dithered_codes(rng, d, bits, dtype):
-    """Return codes with lots, as Aquila writes them."""
+    """Return codes with the seed of a dither, as methods create them."""
     step = torch.rand(1, dtype=dtype)
     low = -(step * torch.tensor(centre_of(bits), dtype=dtype))
     codes = [centre_of(bits) + distance for distance in any_distances(rng, d, bits)]
@@ -144,7 +143,7 @@ def dithered_codes(rng, d, bits, dtype):
 
 
 def written_frame(rng):
-    """Return a frame that Aquila writes itself."""
+    """Return a frame written by `pack`."""
     d, bits = any_dimension(rng), any_width(rng)
     dtype = rng.choice([torch.float32, torch.float64])
     scalars = {"loss": rng.gauss(0, 1)} if rng.random() < 0.3 else {}
@@ -159,7 +158,7 @@ def written_frame(rng):
         vector = dithered_codes(rng, d, max(bits, 2), dtype)
         return pack(Packet(rng.getrandbits(32), vector, scalars))
     if kind == 2 and rng.random() < 0.05:
-        d = rng.randint(9000, 40_000)  # enough for segments that the writer cuts itself
+        d = rng.randint(9000, 40_000)  # long enough for several segments
     codes, _ = any_codes(rng, d, bits)
     bucket = rng.randint(1, d) if rng.random() < 0.2 else d
     low = torch.randn(-(-d // bucket), dtype=dtype)
@@ -168,11 +167,11 @@ def written_frame(rng):
     return pack(Packet(rng.getrandbits(32), Codes(codes, bits, low, step, bucket), scalars))
 
 
-# ---- lies that are made, since damage would hardly ever reach what they are about ----
+# ---- invalid frames that random damage would rarely produce ----
 
 
 def invalid_segment(rng, n, bits):
-    return rng.choice(INVALID_SEGMENTS)(rng, n, bits)
+    return rng.choice(INVALID_SEGMENT_MAKERS)(rng, n, bits)
 
 
 def any_number(rng, most):
@@ -181,12 +180,12 @@ def any_number(rng, most):
 
 
 def centre_anywhere(rng, n, bits):
-    zigzags = [rng.randrange(min(2**bits, 5)) for _ in range(n)]
-    return frame_builder.zigzag_segment(any_number(rng, 2**bits), zigzags)
+    numbers = [rng.randrange(min(2**bits, 5)) for _ in range(n)]
+    return frame_builder.zigzag(any_number(rng, 2**bits), numbers)
 
 
-def zigzags_anywhere(rng, n, bits):
-    return frame_builder.zigzag_segment(
+def zigzag_numbers_anywhere(rng, n, bits):
+    return frame_builder.zigzag(
         rng.randrange(2**bits), [any_number(rng, 2**bits) for _ in range(n)]
     )
 
@@ -198,8 +197,10 @@ def exceptions_anywhere(rng, n, bits):
     values = [any_number(rng, most) for _ in range(m)]
     centre = rng.randrange(2**bits)
     if rng.random() < 0.5:
-        return frame_builder.sparse_segment(n, centre, gaps, values)
-    return frame_builder.signed_segment([rng.randint(0, 1) for _ in range(n)], centre, gaps, values)
+        return frame_builder.exceptions(n, centre, gaps, values)
+    return frame_builder.signed_exceptions(
+        [rng.randint(0, 1) for _ in range(n)], centre, gaps, values
+    )
 
 
 def symbols_anywhere(rng, n, bits):
@@ -214,17 +215,17 @@ def symbols_anywhere(rng, n, bits):
 
 def stream_broken(rng, n, bits):
     stream = frame_builder.stream([rng.randrange(2 ** min(bits, 8)) for _ in range(n)])
-    shares, states, words = list(stream.shares), list(stream.states), list(stream.words)
+    frequencies, states, words = list(stream.frequencies), list(stream.states), list(stream.words)
     part = rng.randrange(4)
     if part == 0:
-        shares[rng.randrange(len(shares))] = rng.choice([0, 1, 4095, 4096, 4097, 8190])
+        frequencies[rng.randrange(len(frequencies))] = rng.choice([0, 1, 4095, 4096, 4097, 8190])
     elif part == 1:
         states[rng.randrange(len(states))] = rng.choice([0, 2**15 - 1, 2**15, 2**31 - 1, 2**31])
     elif part == 2:
         words.insert(rng.randint(0, len(words)), rng.getrandbits(16))
     else:
         words = words[: rng.randint(0, len(words))]
-    broken = replace(stream, shares=shares, states=states, words=words)
+    broken = replace(stream, frequencies=frequencies, states=states, words=words)
     return frame_builder.segment(frame_builder.DIRECT, n, broken.bytes())
 
 
@@ -234,18 +235,18 @@ def length_anywhere(rng, n, bits):
     return mode + frame_builder.varint(any_number(rng, n + 1)) + rest
 
 
-INVALID_SEGMENTS = [
-    centre_anywhere, zigzags_anywhere, exceptions_anywhere, exceptions_anywhere, symbols_anywhere,
-    stream_broken, length_anywhere,
+INVALID_SEGMENT_MAKERS = [
+    centre_anywhere, zigzag_numbers_anywhere, exceptions_anywhere, exceptions_anywhere,
+    symbols_anywhere, stream_broken, length_anywhere,
 ]  # fmt: skip
 
 
-def lying_dithered(rng, d, bits):
-    return rng.choice(DITHERED_LIARS)(rng, d, bits)
+def invalid_dithered(rng, d, bits):
+    return rng.choice(INVALID_DITHERED_MAKERS)(rng, d, bits)
 
 
 def listed_anywhere(rng, d, bits):
-    """Winners in the list that are beyond the end, or have a decision of their own, or both."""
+    """List coordinates after the end, or ones that have a decision of their own."""
     gaps = [rng.choice([0, 0, 1, any_number(rng, d)]) for _ in range(rng.randint(1, 4))]
     listed = [(gap, rng.choice([-1, 1])) for gap in gaps]
     distances = any_distances(rng, d, bits)
@@ -253,15 +254,15 @@ def listed_anywhere(rng, d, bits):
 
 
 def listed_miscounted(rng, d, bits):
-    distances, rarity = any_distances(rng, d, bits), rng.randint(0, 31)
+    distances, sparsity = any_distances(rng, d, bits), rng.randint(0, 31)
     return frame_builder.dithered(
-        distances, rng.getrandbits(32), rarity, count=any_number(rng, d + 1)
+        distances, rng.getrandbits(32), sparsity, count=any_number(rng, d + 1)
     )
 
 
-def any_rarity(rng, d, bits):
-    rarity = rng.choice([0, 4, 5, 31, 32, 33, 36, 255])
-    return frame_builder.dithered(any_distances(rng, d, bits), rng.getrandbits(32), rarity)
+def sparsity_anywhere(rng, d, bits):
+    sparsity = rng.choice([0, 4, 5, 31, 32, 33, 36, 255])
+    return frame_builder.dithered(any_distances(rng, d, bits), rng.getrandbits(32), sparsity)
 
 
 def distances_anywhere(rng, d, bits):
@@ -274,19 +275,19 @@ def distances_anywhere(rng, d, bits):
 
 
 def stream_anywhere(rng, d, bits):
-    seed, rarity, distances = rng.getrandbits(32), rng.randint(0, 31), any_distances(rng, d, bits)
-    listed = frame_builder.list_rare(distances, seed, rarity)
-    decisions = frame_builder.encode_decisions(distances, seed, rarity, listed)
-    whole = decisions.bytes().ljust(decisions.taken, b"\0")
+    seed, sparsity, distances = rng.getrandbits(32), rng.randint(0, 31), any_distances(rng, d, bits)
+    listed = frame_builder.listed_of(distances, seed, sparsity)
+    decisions = frame_builder.encode_decisions(distances, seed, sparsity, listed)
+    whole = decisions.bytes().ljust(decisions.bytes_read, b"\0")
     streams = [
         whole, whole[:-1] + b"\1", whole + b"\1", b"\xff" * 4, b"\xff" * 3 + b"\xfe",
         rng.randbytes(rng.randrange(d + 4)), whole.rstrip(b"\0") + rng.randbytes(2),
     ]  # fmt: skip
-    return frame_builder.dithered(distances, seed, rarity, listed, stream=rng.choice(streams))
+    return frame_builder.dithered(distances, seed, sparsity, listed, stream=rng.choice(streams))
 
 
-DITHERED_LIARS = [
-    listed_anywhere, listed_miscounted, any_rarity, distances_anywhere, stream_anywhere,
+INVALID_DITHERED_MAKERS = [
+    listed_anywhere, listed_miscounted, sparsity_anywhere, distances_anywhere, stream_anywhere,
     stream_anywhere,
 ]  # fmt: skip
 
@@ -316,7 +317,7 @@ def edit_header(rng, frame, other):
     edited = bytearray(frame)
     for offset, width in rng.sample(HEADER_FIELDS, rng.randint(1, 2)):
         field = int.from_bytes(edited[offset : offset + width], "little")
-        edge_values = EDGE_VALUES_LONG if width > 1 else EDGE_VALUES
+        edge_values = EDGE_CASES_LONG if width > 1 else EDGE_CASES
         field = rng.choice([rng.choice(edge_values), field + 1, max(field, 1) - 1]) % 256**width
         edited[offset : offset + width] = field.to_bytes(width, "little")
     return bytes(edited)
@@ -324,9 +325,9 @@ def edit_header(rng, frame, other):
 
 def edit_varint(rng, frame, other):
     at = rng.randrange(HEADER, len(frame))
-    number = frame_builder.varint(rng.choice(EDGE_VALUES_LONG))
+    number = frame_builder.varint(rng.choice(EDGE_CASES_LONG))
     if rng.random() < 0.3:
-        number = number[:-1] + bytes([number[-1] | 128]) + b"\x00"  # longer than needed
+        number = number[:-1] + bytes([number[-1] | 128]) + b"\x00"  # longer than necessary
     return frame[:at] + number + frame[at + rng.choice([0, 1, 1, len(number)]) :]
 
 
@@ -363,23 +364,23 @@ DAMAGE = [
 
 
 def make_pool(rng):
-    """Return sound frames and lies."""
+    """Return valid and invalid frames."""
     torch.manual_seed(rng.getrandbits(32))
     makers = [
         written_frame, coded_frame, coded_frame, lambda r: coded_frame(r, invalid_segment),
-        dithered_frame, lambda r: dithered_frame(r, lying_dithered),
+        dithered_frame, lambda r: dithered_frame(r, invalid_dithered),
     ]  # fmt: skip
     return [rng.choice(makers)(rng) for _ in range(POOL)]
 
 
 def mutated_frames(seed, count):
-    """Yield frames, and for each the dimension that was meant."""
+    """Yield damaged frames, each with the dimension of its original."""
     for number in range(count):
         if number % FRAMES_PER_POOL == 0:
             rng = random.Random(f"{seed} {number}")
             pool = make_pool(rng)
         frame = rng.choice(pool)
         damaged = rng.choice(DAMAGE)(rng, frame, rng.choice(pool))
-        if rng.random() < 0.98:  # without its checksum hardly a frame gets anywhere
+        if rng.random() < 0.98:  # readers refuse nearly all frames with a wrong checksum
             damaged = frame_builder.with_crc(damaged[:-CHECKSUM])
         yield damaged, int.from_bytes(frame[20:24], "little")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 EMPTY, DENSE, FIXED, CODED, DITHERED = range(5)
-PACKED, DIRECT, ZIGZAG, SPARSE, SIGNED = range(5)
+PACKED, DIRECT, ZIGZAG, EXCEPTIONS, SIGNED_EXCEPTIONS = range(5)
 DOUBLE, REFUSED, FRESH = 1, 2, 4
 HEADER = struct.Struct("<4s4B5IB")
 CHECKSUM = 4
@@ -203,7 +203,7 @@ def read_segments(source, d, bits):
         mode, n = source.byte(), source.varint()
         segments.append((mode, n))
         check(1 <= n <= d - len(codes), "a segment longer than what is missing")
-        check(mode <= SIGNED, "unknown mode")
+        check(mode <= SIGNED_EXCEPTIONS, "unknown mode")
         if mode == PACKED:
             codes += read_packed(source, n, bits)
         elif mode == DIRECT:
@@ -423,7 +423,7 @@ def mix_bits(x):
 
 
 READ_CODES = {FIXED: read_fixed, CODED: read_segments}
-READ_ZIGZAG = {ZIGZAG: read_numbers, SPARSE: read_exceptions, SIGNED: read_signed}
+READ_ZIGZAG = {ZIGZAG: read_numbers, EXCEPTIONS: read_exceptions, SIGNED_EXCEPTIONS: read_signed}
 
 
 if __name__ == "__main__":

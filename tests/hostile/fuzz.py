@@ -1,8 +1,8 @@
-"""Frames of every kind and mode, damaged and sealed again: a sound packet or WireError comes out.
+"""Decode damaged frames of every kind and mode: the result is a valid packet or WireError.
 
-`python tests/hostile/fuzz.py --frames 1000000 --seed 0` prints what was read and what was refused.
-On the first frame for which anything else happens, that frame is written to a file and the command
-fails; `--read FILE` reads it again.
+`python tests/hostile/fuzz.py --frames 1000000 --seed 0` prints how many frames of each kind were
+read and refused. It stops at the first frame that gives anything else, and writes that frame to a
+file; `--read FILE` decodes the file again. `make fuzz` runs it with sanitizers in the C code.
 """
 
 import argparse
@@ -19,41 +19,43 @@ sys.path.append(str(Path(__file__).parents[1]))
 from aquila.core import wire
 from aquila.core.packet import Codes, Dense, WireError
 from aquila.core.wire import pack, unpack
+from aquila.native import coder
 from helpers import frame_reader
 from helpers.frame_mutations import mutated_frames
 
 KINDS = ["empty", "dense", "fixed", "coded", "dithered", "unknown"]
-LIMIT = 2**20  # coordinates without being asked, so that memory measures lies and not honest size
-MAX_MEMORY_MB = 300  # megabytes beyond what was there before
+LIMIT = 2**20  # coordinates of an unexpected size; keeps memory for valid frames small
+MAX_GROWTH = 300  # megabytes of memory
 REPORT_EVERY = 25_000
 
 
 def content(packet):
-    """Return all that a packet holds, to the last bit."""
+    """Return everything that a packet contains, bit for bit."""
     vector = packet.vector
-    around = (
+    header = (
         packet.round, packet.ack, packet.refused, packet.answers, packet.fresh,
         tuple(packet.scalars), type(vector),
     )  # fmt: skip
     scalars = struct.pack(f"<{len(packet.scalars)}d", *packet.scalars.values())
     if vector is None:
-        return around, scalars
+        return header, scalars
     values = vector.decode()
     assert torch.isfinite(values).all()
     if isinstance(vector, Dense):
-        return around, scalars, values.dtype, values.numpy().tobytes()
+        return header, scalars, values.dtype, values.numpy().tobytes()
     tensors = vector.codes, vector.low, vector.step, values
     parts = [(tensor.dtype, tensor.numpy().tobytes()) for tensor in tensors]
-    return around, scalars, vector.bits, vector.bucket, vector.dither_seed, parts
+    return header, scalars, vector.bits, vector.bucket, vector.dither_seed, parts
 
 
 def read_or_none(frame, dimension=None):
-    """Return the packet of a frame, or None if it is refused; both must be done rightly."""
+    """Return the packet of a frame, or None if it is refused; fail if it does not round-trip."""
     try:
         packet = unpack(frame, dimension)
     except WireError:
         return None
-    assert content(unpack(pack(packet), dimension)) == content(packet), "written again, it differs"
+    again = unpack(pack(packet), dimension)
+    assert content(again) == content(packet), "the packet changes when written and read again"
     return packet
 
 
@@ -62,7 +64,7 @@ def assert_second_reader_agrees(frame, dimension, packet):
         second = frame_reader.read(frame, dimension)
     except frame_reader.FrameError:
         second = None
-    assert (second is None) == (packet is None), "only one of two readers refuses"
+    assert (second is None) == (packet is None), "only one of the two readers refuses the frame"
     if second is None:
         return
     for field in ("round", "ack", "refused", "answers", "fresh"):
@@ -82,19 +84,19 @@ def assert_second_reader_agrees(frame, dimension, packet):
 
 
 def examine(frame, dimension, second):
-    """Read a frame with and without the dimension that is expected; return its kind and outcome."""
-    unasked = read_or_none(frame)
-    asked = read_or_none(frame, dimension)
+    """Read a frame with and without an expected dimension; return its kind and the outcome."""
+    unexpected = read_or_none(frame)
+    expected = read_or_none(frame, dimension)
     if second:
-        assert_second_reader_agrees(frame, None, unasked)
-        assert_second_reader_agrees(frame, dimension, asked)
-    assert asked is None or content(asked) == content(unasked)
+        assert_second_reader_agrees(frame, None, unexpected)
+        assert_second_reader_agrees(frame, dimension, expected)
+    assert expected is None or content(expected) == content(unexpected)
     kind = KINDS[min(frame[5], len(KINDS) - 1)] if len(frame) > 5 else "unknown"
-    return kind, "refused" if unasked is None else "read"
+    return kind, "refused" if unexpected is None else "read"
 
 
 def peak_megabytes():
-    import resource  # here, since Windows has none and the rest runs there, too
+    import resource  # not at the top, because Windows has no such module
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / (2**20 if sys.platform == "darwin" else 2**10)
@@ -105,7 +107,7 @@ def set_limit():
 
 
 def fuzz(seed, count, second_reader_every, report=lambda done, outcomes: None):
-    """Examine frames; return how often which kind had which outcome, or raise with the frame."""
+    """Examine frames; return the number per kind and outcome. An exception carries the frame."""
     outcomes = Counter()
     for number, (frame, dimension) in enumerate(mutated_frames(seed, count)):
         try:
@@ -130,10 +132,15 @@ def main():
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--frames", type=int, default=100_000)
     options.add_argument("--seed", type=int, default=0)
-    options.add_argument("--second", type=int, default=10, help="second reader: 1 frame in so many")
+    options.add_argument(
+        "--second", type=int, default=10, help="use the second reader for one frame in SECOND"
+    )
     options.add_argument("--out", type=Path, default=Path("fuzz-failure.frame"))
     options.add_argument("--read", type=Path, help="examine the frame in this file")
+    options.add_argument("--sanitized", action="store_true", help="insist on AddressSanitizer")
     args = options.parse_args()
+    if args.sanitized and b"__asan_" not in Path(coder.__file__).read_bytes():
+        sys.exit(f"{coder.__file__} is built without AddressSanitizer")
     set_limit()
     torch.set_num_threads(1)
     if args.read:
@@ -144,19 +151,19 @@ def main():
 
     def report(done, outcomes):
         rate = done / (time.perf_counter() - started)
-        print(f"{done} frames, {rate:.0f} a second: {summary(outcomes)}", flush=True)
+        print(f"{done} frames, {rate:.0f} per second: {summary(outcomes)}", flush=True)
 
     try:
         outcomes = fuzz(args.seed, args.frames, args.second, report)
     except Exception as problem:
         args.out.write_bytes(problem.frame)
-        print(f"{type(problem).__name__}: {problem}\nthe frame is in {args.out}")
+        print(f"{type(problem).__name__}: {problem}\nframe written to {args.out}")
         sys.exit(1)
     if args.frames % REPORT_EVERY:
         report(args.frames, outcomes)
     growth = peak_megabytes() - before
     print(f"memory grew by {growth:.0f} MB at most")
-    sys.exit(growth > MAX_MEMORY_MB)
+    sys.exit(growth > MAX_GROWTH)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Frames damaged at random: only WireError comes out, and claims alone take no memory."""
+"""Randomly damaged frames raise only WireError, and false sizes allocate no memory."""
 
 import pickle
 import struct
@@ -21,7 +21,7 @@ from helpers.frame_mutations import CHECKSUM, mutated_frames
 
 FRAMES_PER_SEED = 10_000
 
-# tensors take their memory past Python's own count, so the system is asked
+# Python does not count the memory of tensors, so the system is asked for the peak
 DECODE = """
 import contextlib, pickle, resource, sys
 import torch
@@ -38,7 +38,7 @@ torch.ones(int(sys.argv[2]), dtype=torch.uint8)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 needs_peak = pytest.mark.skipif(
-    sys.platform == "win32", reason="the peak is asked of a POSIX system"
+    sys.platform == "win32", reason="needs the peak memory of a POSIX system"
 )
 
 
@@ -52,7 +52,7 @@ def codes(dimension, bits, bucket=None, dtype=torch.float32):
     return Codes(numbers, bits, low, step, bucket)
 
 
-def sound_frames():
+def valid_frames():
     vectors = [
         None,
         Dense(torch.linspace(-1, 1, 5)),
@@ -71,17 +71,17 @@ def sound_frames():
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_mutants_are_refused_or_sound_to_both_readers(seed, monkeypatch):
+def test_both_readers_agree_on_damaged_frames(seed, monkeypatch):
     monkeypatch.setattr(wire, "UNCHECKED_DIMENSION_LIMIT", fuzz.LIMIT)
     monkeypatch.setattr(frame_reader, "LIMIT", fuzz.LIMIT)
     outcomes = fuzz.fuzz(seed, FRAMES_PER_SEED, second_reader_every=5)
-    # both ways must have been taken, or the loop tests nothing
+    # the loop tests something only if both outcomes occur
     for kind in ("empty", "dense", "fixed", "coded", "dithered"):
         assert min(outcomes[kind, "read"], outcomes[kind, "refused"]) > 20
 
 
 def refused(frame):
-    """Whether both readers refuse a frame; one that is read must be sound to the last bit."""
+    """Return whether both readers refuse a frame; otherwise check the packet bit for bit."""
     packet = fuzz.read_or_none(frame)
     fuzz.assert_second_reader_agrees(frame, None, packet)
     return packet is None
@@ -98,7 +98,7 @@ def test_random_bytes_are_refused(data):
     st.sampled_from([0, 1, 2, 3, 4]), st.integers(0, 3), st.integers(0, 65),
     st.integers(0, 12), st.integers(0, 5), st.integers(0, 2), st.binary(max_size=80),
 )  # fmt: skip
-def test_random_bodies_behind_likely_headers_are_refused_or_sound(
+def test_readers_agree_on_random_bodies_after_plausible_headers(
     kind, flags, bits, dimension, bucket, scalars, body
 ):
     header = struct.pack(
@@ -112,7 +112,7 @@ def test_random_bodies_behind_likely_headers_are_refused_or_sound(
     st.integers(1, 9), st.integers(1, 40), st.integers(0, 4), st.integers(1, 40),
     st.binary(max_size=40),
 )  # fmt: skip
-def test_random_segments_behind_a_sound_header_are_refused_or_sound(
+def test_readers_agree_on_random_segments_after_a_valid_header(
     bits, dimension, mode, length, content
 ):
     header = struct.pack("<4s4B5IB", b"AQLA", 2, 3, 0, bits, 1, 0, 0, dimension, 0, 0)
@@ -125,11 +125,11 @@ def test_random_segments_behind_a_sound_header_are_refused_or_sound(
     st.integers(2, 9), st.integers(1, 40), st.integers(0, 2**32 - 1), st.integers(0, 32),
     st.integers(0, 2), st.binary(max_size=20),
 )  # fmt: skip
-def test_random_streams_behind_a_sound_header_are_refused_or_sound(
-    bits, dimension, seed, rarity, listed, stream
+def test_readers_agree_on_random_streams_after_a_valid_header(
+    bits, dimension, seed, sparsity, listed, stream
 ):
     header = struct.pack("<4s4B5IB", b"AQLA", 2, 4, 0, bits, 1, 0, 0, dimension, 0, 0)
-    refused(with_crc(header + struct.pack("<fI2B", 0.5, seed, rarity, listed) + stream))
+    refused(with_crc(header + struct.pack("<fI2B", 0.5, seed, sparsity, listed) + stream))
 
 
 def long_frames():
@@ -146,9 +146,9 @@ def long_frames():
     return [*frames, pack(Packet(1, None, {f"s{i}": 1.0 for i in range(255)}))]
 
 
-def lying_frames():
-    """Frames with a sound checksum that claim far more coordinates, or buckets, than they hold."""
-    for frame in [*sound_frames(), *long_frames()]:
+def frames_with_false_sizes():
+    """Yield frames with a valid checksum and a far too large dimension or number of buckets."""
+    for frame in [*valid_frames(), *long_frames()]:
         for dimension in (2**28, 2**31, 2**32 - 1):
             content = bytearray(frame[:-CHECKSUM])
             content[20:24] = dimension.to_bytes(4, "little")
@@ -157,11 +157,11 @@ def lying_frames():
             yield with_crc(bytes(content))
 
 
-def growth_in_a_new_process(tmp_path, frames, extra=0):
-    """Megabytes by which the peak resident set grows over these frames and `extra` bytes."""
+def memory_growth(tmp_path, frames, extra=0):
+    """Return the growth in megabytes of the peak resident set, with `extra` bytes allocated."""
     (tmp_path / "frames").write_bytes(pickle.dumps(list(frames)))
     command = [sys.executable, "-c", DECODE, str(tmp_path / "frames"), str(extra)]
-    # through a shell, since a process starts with the peak of the one that started it
+    # through a shell, because a process inherits the peak of its parent
     shell = ["sh", "-c", '"$@"; exit $?', "sh", *command]
     done = subprocess.run(shell, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -169,15 +169,15 @@ def growth_in_a_new_process(tmp_path, frames, extra=0):
 
 
 @needs_peak
-def test_decoding_takes_no_memory_for_what_a_frame_only_claims(tmp_path):
-    # a dithered frame of few bytes can rightly stand for as many coordinates as it claims
+def test_decoding_allocates_no_memory_for_false_sizes(tmp_path):
+    # a valid dithered frame of a few bytes can have that many coordinates
     damaged = [
         frame for frame, _ in mutated_frames(seed=99, count=3000) if frame[5:6] != bytes([DITHERED])
     ]
-    frames = [*long_frames(), *lying_frames(), *damaged]
-    assert growth_in_a_new_process(tmp_path, frames) < 100
+    frames = [*long_frames(), *frames_with_false_sizes(), *damaged]
+    assert memory_growth(tmp_path, frames) < 100
 
 
 @needs_peak
-def test_the_measure_sees_the_memory_of_tensors(tmp_path):
-    assert growth_in_a_new_process(tmp_path, [], extra=200 * 2**20) > 150
+def test_memory_growth_includes_tensors(tmp_path):
+    assert memory_growth(tmp_path, [], extra=200 * 2**20) > 150

@@ -5,7 +5,9 @@
 #include "plan.h"
 #include "zigzag.h"
 
-/* A segment consists of whole chunks. A short vector has short layers, so its chunks are short. */
+/* A segment consists of whole chunks. A short vector has short layers, so its chunks are short:
+ * with chunks of 8192 only, a CNN's codes take up to 12 % more bytes (benchmarks/coder_modes.py).
+ */
 enum { TARGET_CHUNKS = 256, MIN_CHUNK = 1 << 9, MAX_CHUNK = 1 << 13 };
 
 static size_t chunk_size(size_t count) {
@@ -30,7 +32,8 @@ static bool write_segment(Bytes *out, const Source *whole, size_t start,
     }
 }
 
-/* A chunk joins the segment before it unless a segment of its own needs fewer bits. */
+/* A chunk joins the segment before it unless a segment of its own needs fewer bits. Without
+ * segments, all streams of benchmarks/coder_modes.py take 15 % more bytes, one takes 57 % more. */
 static bool write_segments(Bytes *out, const Source *source) {
     Statistics segment = {{0}, 0, 0}, chunk, both;
     size_t start = 0, step = chunk_size(source->count);

@@ -1,9 +1,12 @@
 #include "plan.h"
 
-/* At most one exception per this many codes: with more, coding every symbol is as fast. */
+/* At most one exception per this many codes. With 4 instead of 8, bodies are 0.12 % shorter, but
+ * encoding takes 1.4 times as long. With 16 they are 0.05 % longer. */
 enum { CODES_PER_EXCEPTION = 8 };
 /* Exceptions of narrow codes are listed if they are FEW, or MANY, or in a LONG segment. Otherwise
- * the table of their gaps is larger than what the list saves. */
+ * the table of their gaps is larger than what the list saves: without these limits, streams of
+ * 100,000 codes are up to 15 % longer, although all streams together are 0.09 % shorter. MANY alone
+ * saves 0.09 %. Listing 2 to 7 exceptions costs 5 to 20 bytes per segment, 0.000 % of all bytes. */
 enum { FEW_EXCEPTIONS = 7, MANY_EXCEPTIONS = 1 << 11, LONG_SEGMENT = 1 << 18 };
 /* Estimated overhead in bits, per symbol in a table and per stream. */
 enum { TABLE_BITS = 6, STREAM_BITS = 200 };
@@ -132,6 +135,7 @@ Choice choose_mode(const Statistics *s, const Source *source) {
         count_zigzag(zigzag, s, bits, centre);
     }
     exceptions = s->total - zigzag[0] - zigzag[1];
+    /* The mode is accepted at up to 0.5 % more bits, because it is faster. */
     if (exceptions <= s->total / CODES_PER_EXCEPTION &&
         signed_cost(zigzag, s->total, bits) <= s->cost + s->cost / 200)
         return (Choice){SIGNED_EXCEPTIONS, centre, exceptions};

@@ -8,7 +8,8 @@
 
 #include "table.h"
 
-/* Shorter streams use one state. @FOUR_STATES@ */
+/* Shorter streams use one state, which saves 12 bytes per stream. Longer ones use four: encoding is
+ * about 2 times faster and decoding 5 times, for 0.13 % more bytes (benchmarks/coder_modes.py). */
 enum { FOUR_STATES_FROM = 256 };
 
 bool write_symbols(Bytes *out, const uint8_t *symbols, size_t count,
