@@ -240,7 +240,7 @@ def test_a_frame_holds_255_scalars_and_no_more():
 
 @pytest.mark.parametrize("name", ["", "a" * 33, "über", "two words", "1st", "a.b", "a\n"])
 def test_names_of_scalars_are_short_ascii_identifiers(name):
-    with pytest.raises(WireError, match="no name for a scalar"):
+    with pytest.raises(WireError, match="not a valid name for a scalar"):
         pack(Packet(1, scalars={name: 1.0}))
 
 

@@ -1,1 +1,1 @@
-"""Vectors, packets, quantizers, frames, fleets and the protocol every method follows."""
+"""Vectors, packets, quantizers, frames, fleets and the protocol that every method implements."""

@@ -1,6 +1,6 @@
 """The envelope of a frame: header, scalars and checksum around a body of bytes.
 
-The layout is written down in docs/wire-format.md.
+docs/wire-format.md specifies the layout.
 """
 
 import math
@@ -32,14 +32,14 @@ class Kind(IntEnum):
 
 
 class Flag:
-    """Single bits of the header; plain numbers, which are quicker to test than an enumeration."""
+    """Flag bits of the header. Plain integers, because testing an enumeration is slower."""
 
     DOUBLE = 1
     """Values and grids are float64, not float32."""
     REFUSED = 2
-    """The device refused to upload: its gradient was not finite."""
+    """The device did not compute: its gradient was not finite, or it lacks the model it needs."""
     FRESH = 4
-    """The device starts from its initial state, though the server has applied replies of it."""
+    """The device restarts from its initial state, although the server has applied its replies."""
 
 
 _KINDS = list(Kind)
@@ -48,7 +48,7 @@ _ALL_FLAGS = Flag.DOUBLE | Flag.REFUSED | Flag.FRESH
 
 
 class Frame(NamedTuple):
-    """A frame taken apart, its body still coded."""
+    """A parsed frame whose body is still encoded."""
 
     kind: Kind
     flags: int
@@ -63,27 +63,27 @@ class Frame(NamedTuple):
 
     @property
     def body_bytes(self) -> int:
-        """Bytes of the vector itself."""
+        """Size of the body, which holds the vector."""
         return len(self.body)
 
     @property
     def paper_bits(self) -> int:
-        """What the papers count for this message: bits a coordinate times coordinates."""
+        """The papers' count for this message: bits per coordinate times coordinates."""
         return self.bits * self.dimension
 
 
 def require(condition: bool, message: str) -> None:
-    """Raise WireError with the problem unless the condition holds."""
+    """Raise WireError with the message unless the condition holds."""
     if not condition:
         raise WireError(message)
 
 
 def seal(frame: Frame) -> bytes:
-    """Turn a frame into bytes."""
+    """Return the bytes of a frame, with its checksum."""
     ack = frame.ack - NEVER
     for number in (frame.round, ack, frame.answers, frame.dimension):
         if not 0 <= number < _LIMIT:
-            raise WireError(f"{number} does not fit the 32 bits that a frame has for it")
+            raise WireError(f"{number} does not fit a header field of 32 bits")
     scalars = _seal_scalars(frame.scalars) if frame.scalars else b""
     header = _HEADER.pack(
         MAGIC, VERSION, frame.kind, frame.flags, frame.bits,
@@ -94,9 +94,9 @@ def seal(frame: Frame) -> bytes:
 
 
 def parse(data: bytes, trusted: bool = False) -> Frame:
-    """Check the envelope and take it apart; raise WireError if it is not sound.
+    """Check and parse the envelope; raise WireError if it is invalid.
 
-    A frame that was sealed in this process may be `trusted` to match its checksum.
+    `trusted` skips the checksum. Use it only for a frame that this process has sealed.
     """
     if len(data) < _HEADER.size + _CHECKSUM.size:
         raise WireError(f"frame of {len(data)} bytes is cut short")
@@ -105,14 +105,14 @@ def parse(data: bytes, trusted: bool = False) -> Frame:
     ) = _HEADER.unpack_from(data)  # fmt: skip
     require(magic == MAGIC, "not a frame: it does not start with AQLA")
     if version != VERSION:
-        raise WireError(f"frame of version {version}; this release reads version {VERSION}")
+        raise WireError(f"frame of version {version}; this release reads only version {VERSION}")
     content = memoryview(data)[: -_CHECKSUM.size]
-    sound = trusted or crc32(content) == checksum_of(data)
-    require(sound, "checksum does not match: the frame is damaged")
+    intact = trusted or crc32(content) == checksum_of(data)
+    require(intact, "checksum does not match: the frame is damaged")
     if kind >= len(_KINDS):
         raise WireError(f"frame of kind {kind}; this release reads kinds 0 to {len(_KINDS) - 1}")
     if flags & ~_ALL_FLAGS:
-        raise WireError(f"frame has unknown flags {flags:#04x}")
+        raise WireError(f"frame has unknown flags {flags:#04x}; 0x01 to 0x07 are known")
     scalars, start = _parse_scalars(content, count) if count else ({}, _HEADER.size)
     return Frame(
         _KINDS[kind], flags, bits, round_, ack + NEVER, answers, dimension, bucket, scalars,
@@ -121,27 +121,27 @@ def parse(data: bytes, trusted: bool = False) -> Frame:
 
 
 def checksum_of(frame: bytes) -> int:
-    """Return the checksum that a frame carries, which stands for its content."""
+    """Return the checksum at the end of a frame, which identifies its content."""
     return int.from_bytes(frame[-_CHECKSUM.size :], "little")
 
 
 def kind_of(frame: bytes) -> int:
-    """Return the kind of a frame that is known to be sound."""
+    """Return the kind of a valid frame."""
     return frame[5]
 
 
 def flags_of(frame: bytes) -> int:
-    """Return the flags of a frame that is known to be sound."""
+    """Return the flags of a valid frame."""
     return frame[6]
 
 
 def round_of(frame: bytes) -> int:
-    """Return the round of a frame that is known to be sound."""
+    """Return the round of a valid frame."""
     return int.from_bytes(frame[8:12], "little")
 
 
 def checksum_of_order(control: bytes, model: bytes) -> int:
-    """Return what stands for the content of an order: a checksum over those of its two frames."""
+    """Return the checksum of an order: the CRC-32 of the checksums of its two frames."""
     return crc32(control[-_CHECKSUM.size :] + model[-_CHECKSUM.size :])
 
 
@@ -164,13 +164,17 @@ def _parse_scalars(content: memoryview, count: int) -> tuple[dict[str, float], i
         name = bytes(content[at + 1 : end]).decode("ascii", errors="replace")
         (value,) = _DOUBLE.unpack_from(content, end)
         _check_scalar(name, value)
-        require(name not in scalars, f"scalar {name} is there twice")
+        require(name not in scalars, f"scalar {name} occurs twice")
         scalars[name] = value
         at = end + _DOUBLE.size
     return scalars, at
 
 
 def _check_scalar(name: str, value: float) -> None:
-    sound = len(name) <= MAX_NAME and name.isascii() and name.isidentifier()
-    require(sound, f"{name[:MAX_NAME]!r} is no name for a scalar")
-    require(math.isfinite(value), f"scalar {name} is {value}")
+    valid = len(name) <= MAX_NAME and name.isascii() and name.isidentifier()
+    require(
+        valid,
+        f"{name[:MAX_NAME]!r} is not a valid name for a scalar; "
+        f"use an ASCII identifier of at most {MAX_NAME} characters",
+    )
+    require(math.isfinite(value), f"scalar {name} is {value}; it must be finite")

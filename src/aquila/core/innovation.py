@@ -1,4 +1,4 @@
-"""What a gradient adds to a memory: measured in one pass, quantized in a second, never stored."""
+"""Innovations, gradient minus memory: measured in one pass, quantized in a second, never stored."""
 
 import math
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from aquila.core.vector import Vector
 
 @dataclass(frozen=True, eq=False)
 class CandidateUpload:
-    """What would be sent, the memory once it has been, and the squared norms of dq and v - dq."""
+    """A possible upload, the memory after it, and the squared norms of dq and v - dq."""
 
     upload: Codes | Dense
     memory: Vector
@@ -21,7 +21,7 @@ class CandidateUpload:
 
 @dataclass(frozen=True, eq=False)
 class Innovation:
-    """The difference v = gradient - memory, known by R = max |v| and ||v||²."""
+    """The difference v = gradient - memory, described by R = max |v| and ||v||²."""
 
     gradient: Vector
     memory: Vector
@@ -34,7 +34,7 @@ class Innovation:
         return self.gradient.numel()
 
     def midrise(self, bits: int) -> CandidateUpload | None:
-        """Quantize as `midrise(v, bits)` does, up to 31 bits; None where v has no grid."""
+        """Quantize like `midrise(v, bits)`, up to 31 bits; None if v has no grid."""
         grid = range_grid(self.max_abs, bits, self.gradient.dtype)
         if grid is None:
             return None
@@ -45,7 +45,7 @@ class Innovation:
         )
 
     def midrise_or_dense(self, bits: int) -> CandidateUpload | None:
-        """Quantize, or send v itself once that costs no more: from 32 bits on."""
+        """Quantize; from 32 bits on send v itself, because that costs no more."""
         if bits < MAX_BITS:
             return self.midrise(bits)
         if self.max_abs == 0:
@@ -55,16 +55,16 @@ class Innovation:
 
 
 def measure(gradient: Vector, memory: Vector) -> Innovation:
-    """Return the innovation of a gradient over a memory."""
+    """Return the innovation of a gradient with respect to a memory."""
     largest, squared = passes_for(gradient, memory).measure(gradient, memory)
     return Innovation(gradient, memory, largest, squared)
 
 
 def aquila_level(v: Innovation, tightness: float = 1.0) -> int:
-    """AQUILA's level b* = floor(log2(R sqrt(d) / ||v|| + 1)), Theorem 1; 0 for the zero vector.
+    """Return AQUILA's level b* = floor(log2(R sqrt(d) / ||v|| + 1)), Theorem 1; 0 if v is zero.
 
-    `tightness` 7 keeps the term 6 (tau R)^2 d that the paper's proof of its Lemma 1 replaces by a
-    constant; its bound is then least at tau R sqrt(d) = ||v|| / 7.
+    With `tightness` 7 the level keeps the term 6 (tau R)^2 d, which the paper's proof of Lemma 1
+    replaces by a constant. The bound is then smallest at tau R sqrt(d) = ||v|| / 7.
     """
     norm = math.sqrt(v.squared_norm)
     if norm == 0:
@@ -72,7 +72,7 @@ def aquila_level(v: Innovation, tightness: float = 1.0) -> int:
     ratio = tightness * v.max_abs * math.sqrt(v.dimension) / norm
     if not math.isfinite(ratio):
         raise ValueError(
-            f"a vector of squared norm {v.squared_norm} has no level; it must be finite"
+            f"a vector of squared norm {v.squared_norm} has no level; the norm must be finite"
         )
-    _, exponent = math.frexp(ratio + 1)  # exact, where a logarithm is as good as its library
-    return max(exponent - 1, 1)  # the ratio is at least 1, but for a flat v its rounding may not be
+    _, exponent = math.frexp(ratio + 1)  # exact on every platform, unlike math.log2
+    return max(exponent - 1, 1)  # for a flat v the ratio 1 may round to less

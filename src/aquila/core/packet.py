@@ -1,4 +1,4 @@
-"""What devices and the server say to each other, before it becomes bytes."""
+"""Messages between devices and the server, before they become bytes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,20 +8,20 @@ import torch
 from aquila.core.vector import Vector
 
 NEVER = -1
-"""The `ack` of a device none of whose replies has been applied yet."""
+"""The `ack` of a device before the server has applied any of its replies."""
 
 
 MAX_BITS = 32
-"""Widest code of a coordinate."""
+"""Bits of the widest code."""
 
 
 class WireError(ValueError):
-    """A message that is not what it claims to be, or that may not be used here and now."""
+    """A message is invalid, or the receiver cannot accept it in its present state."""
 
 
 @dataclass(frozen=True, eq=False)
 class Dense:
-    """A vector sent as it is."""
+    """A vector that is sent unquantized."""
 
     values: Vector
 
@@ -32,7 +32,7 @@ class Dense:
 
     @property
     def bits(self) -> int:
-        """Bits a coordinate."""
+        """Bits per coordinate."""
         return self.values.element_size() * 8
 
     def decode(self) -> Vector:
@@ -44,10 +44,9 @@ class Dense:
 class Codes:
     """A vector on a uniform grid: coordinate i is `low + step * codes[i]`, 0 <= codes[i] < 2**bits.
 
-    `low` and `step` hold one entry for each run of `bucket` coordinates; one entry in all when
-    the grid spans the whole vector. `dither_seed` is the seed of the lots that
-    the codes were drawn by, if they were: it tells the wire where a code that is not in the middle
-    is likely.
+    `low` and `step` hold one entry per `bucket` consecutive coordinates, so a single entry if one
+    grid covers the whole vector. `dither_seed` is the seed of the dither that rounded the codes, if
+    both sides can derive it. From it the coder knows which coordinates are likely to be nonzero.
     """
 
     codes: torch.Tensor
@@ -63,7 +62,7 @@ class Codes:
         return self.codes.numel()
 
     def decode(self) -> Vector:
-        """Return the vector both sides agree on: one rounded product, then one rounded sum."""
+        """Return the vector both sides agree on: round the product, then round the sum."""
         scaled = self.codes.to(self.low.dtype)
         if len(self.low) == 1:
             return scaled.mul_(self.step).add_(self.low)
@@ -77,10 +76,14 @@ class Codes:
 class Packet:
     """One message: an order from the server, or a device's reply.
 
-    A reply without a vector is a skip. `ack` is set by the server alone: the round of the last
-    reply of this device that it has applied. `answers` ties messages together by their content:
-    in a reply it is the checksum of the order, in an order that of the reply in `ack`. A `fresh`
-    reply starts from the initial state although the order acknowledges an earlier reply.
+    Attributes:
+        round: the round that the message belongs to.
+        vector: the vector; a reply without one is a skip.
+        scalars: named numbers.
+        ack: in an order, the round of this device's last reply that the server applied.
+        refused: the device did not compute.
+        answers: in a reply, the checksum of the order; in an order, that of the reply in `ack`.
+        fresh: the device restarted from its initial state, although the order acknowledges a reply.
     """
 
     round: int
@@ -92,14 +95,14 @@ class Packet:
     fresh: bool = False
 
     def scalar(self, name: str) -> float:
-        """Return a scalar that must be there."""
+        """Return a required scalar; raise WireError if it is missing."""
         if name not in self.scalars:
             raise WireError(f"message of round {self.round} lacks the scalar {name!r}")
         return self.scalars[name]
 
 
 def code_dtype(bits: int) -> torch.dtype:
-    """Smallest integer type that holds codes of this width."""
+    """Return the smallest integer type that holds codes of this width."""
     for limit, dtype in ((8, torch.uint8), (15, torch.int16), (31, torch.int32)):
         if bits <= limit:
             return dtype

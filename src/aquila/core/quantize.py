@@ -1,4 +1,4 @@
-"""Lossy half of an upload: vector -> codes. What the codes cost in bytes is the wire's business."""
+"""The lossy half of an upload: vector -> codes. `core/wire.py` turns the codes into bytes."""
 
 import math
 from ctypes import c_float
@@ -17,43 +17,43 @@ from aquila.core.vector import Vector, max_norm, squared_norm
 Norm = Literal["max", "l2"]
 
 DEAD_ZONE = 0.6
-"""Steps of the sparse quantizer below which a coordinate is sent as zero; nearest would be 0.5."""
+"""The sparse quantizer sends a coordinate below this many steps as zero (0.5 would be nearest)."""
 
 SPARSE_LEVELS = 2**15 - 1
-"""Magnitudes above zero that the sparse quantizer can send."""
+"""Number of nonzero magnitudes of the sparse quantizer."""
 
 
 def midrise(v: Vector, bits: int) -> Codes | None:
-    """Deterministic range quantizer of LAQ and AQUILA (AQUILA, Definition 2 and Lemma 4).
+    """Quantize on a uniform grid from -R to R, as LAQ and AQUILA do (Definition 2 and Lemma 4).
 
-    psi = floor((v + R) / (2 tau R) + 1/2), dq = 2 tau R psi - R, tau = 1 / (2**bits - 1); every
-    coordinate is off by at most tau R, or by the rounding of R where that is coarser (in float32
-    from about 22 bits on). The paper calls it mid-tread, but its grid has no zero.
-    The zero vector has no grid and gives None.
+    psi = floor((v + R) / (2 tau R) + 1/2), dq = 2 tau R psi - R, tau = 1 / (2**bits - 1). The error
+    of a coordinate is at most tau R, or the rounding error of R if that is larger (in float32 from
+    about 22 bits on). The paper calls the quantizer mid-tread, but its grid does not contain zero.
+    Returns None for the zero vector, which has no grid.
     """
     grid = range_grid(max_norm(v), bits, v.dtype)
     return None if grid is None else make_codes(grid, plain.codes_on(grid, v), bits, like=v)
 
 
 def range_grid(R: float, bits: int, dtype: torch.dtype) -> Grid | None:
-    """Return the grid of 2**bits points from -R to R, or None if there is none."""
+    """Return the grid of 2**bits points from -R to R, or None if its step is zero."""
     top = 2**bits - 1
     step = 2 * R / top
     if dtype == torch.float32:
         step = c_float(step).value
-    if step == 0:  # R = 0, or a subnormal range that the grid cannot divide any further
+    if step == 0:  # R = 0, or the step underflows
         return None
     return Grid(R, step, _largest_float_up_to(top, dtype), code_dtype(bits))
 
 
 def make_codes(grid: Grid, psi: torch.Tensor, bits: int, like: Vector) -> Codes:
-    """Return codes as they are sent: with their grid in the vector's type."""
+    """Return the codes with their grid in the vector's float type."""
     low, step = like.new_full((1,), -grid.max_abs), like.new_full((1,), grid.step)
     return Codes(psi, bits, low, step, psi.numel())
 
 
 def midrise_or_dense(v: Vector, bits: int) -> Codes | Dense | None:
-    """Range quantizer that sends the vector itself once that costs no more: from 32 bits on."""
+    """Quantize like `midrise`; from 32 bits on send the vector itself, because it costs no more."""
     if bits < MAX_BITS:
         return midrise(v, bits)
     return Dense(v) if v.any() else None
@@ -62,10 +62,15 @@ def midrise_or_dense(v: Vector, bits: int) -> Codes | Dense | None:
 def stochastic_round(
     v: Vector, levels: int, key: Key, norm: Norm = "max", bucket: int = 0
 ) -> Codes | None:
-    """Unbiased stochastic quantizer of QSGD (Alistarh et al. 2017, section 3.1).
+    """Quantize without bias by stochastic rounding, as QSGD does (Alistarh et al. 2017, 3.1).
 
-    |v_i| / norm is rounded to one of the two nearest multiples of 1 / levels, up with the
-    probability that makes it right on average. `bucket` coordinates share one norm (0: all).
+    Args:
+        v: the vector.
+        levels: number of nonzero magnitudes. |v_i| / norm is rounded to one of the two nearest
+            multiples of 1 / levels, with the probabilities that make the mean exact.
+        key: the key of the random numbers.
+        norm: the norm that scales the grid.
+        bucket: consecutive coordinates that share one norm; 0 for all.
     """
     bucket = min(bucket, v.numel()) or v.numel()
     rows = _bucket_rows(v, bucket)
@@ -81,13 +86,13 @@ def stochastic_round(
 
 
 def stochastic_sparse(v: Vector, density: float, dither: Vector) -> Codes | None:
-    """Unbiased quantizer with a wide step: every coordinate draws a lot, about a share of them win.
+    """Quantize without bias by stochastic rounding with a step so wide that most codes are zero.
 
-    The step is the rms of v over the share, and psi = sign(v) floor(|v| / step + lot), lots being
-    uniform in [0, 1): what is below the step is sent as one whole step with probability |v| / step,
-    and else as zero. On average dq is v, at most density * d coordinates are not zero, and
-    ||dq - v||² <= step ||v||_1 <= ||v||² / density, for every v.
-    None if nobody wins, as in the zero vector, if the step is too large for the type, and for NaN.
+    The step is rms(v) / density, and psi = sign(v) floor(|v| / step + dither) with a dither uniform
+    in [0, 1). So a coordinate below the step becomes one step with probability |v_i| / step, and
+    zero otherwise. For every v: the mean of dq is v, at most density * d coordinates are nonzero on
+    average, and the mean of ||dq - v||² is at most step ||v||_1 <= ||v||² / density.
+    Returns None if no coordinate is nonzero, if the step overflows, and for NaN.
     """
     width = math.sqrt(squared_norm(v) / max(1, v.numel())) / density
     if not torch.finfo(v.dtype).tiny <= width <= torch.finfo(v.dtype).max:
@@ -102,9 +107,10 @@ def stochastic_sparse(v: Vector, density: float, dither: Vector) -> Codes | None
 
 
 def shared_dither(v: Vector, density: float, key: Key) -> Codes | None:
-    """Lottery whose lots the reader draws too, from a seed that goes with the codes.
+    """Quantize like `stochastic_sparse`, with a dither that the reader derives from a seed.
 
-    Winners are where lots are high: to tell which they are takes half to a quarter of the bytes.
+    The seed travels with the codes. Sent coordinates are likely where the dither is high, so their
+    positions take a quarter to a half of the bytes.
     """
     seed = key.uint32()
     codes = stochastic_sparse(v, density, passes_for(v).dither(seed, v))
@@ -112,18 +118,18 @@ def shared_dither(v: Vector, density: float, key: Key) -> Codes | None:
 
 
 def sparse(v: Vector, density: float) -> Codes | None:
-    """Zero-level quantizer that spends itself on a share of the coordinates, those that stand out.
+    """Send the largest coordinates, k = max(1, density * d) of them, and zero for the others.
 
-    With t the k-th largest |v_i|, k = density * d and at least 1, the step is t / 0.6, and
-    psi = sign(v) floor(|v| / step + 0.4): what is below t is sent as zero. A coordinate that is
-    sent loses 5/9 of its energy or more, so ||v - dq||² <= (1 - 5/9 share) ||v||² for every v (up
-    to 1e9 coordinates, and a share of 0.7; beyond, SPARSE_LEVELS may bind).
-    Equal magnitudes are sent together. The zero vector has no grid and gives None, and so does NaN.
+    Let t be the k-th largest |v_i|. The step is t / 0.6, and psi = sign(v) floor(|v| / step + 0.4),
+    so a coordinate below t becomes zero. Sending a coordinate removes at least 5/9 of its square.
+    Hence ||v - dq||² <= (1 - 5/9 density) ||v||² for every v, up to 1e9 coordinates and a density
+    of 0.7; beyond, SPARSE_LEVELS may limit the magnitudes. Equal magnitudes are sent together.
+    Returns None for the zero vector, which has no grid, and for NaN.
     """
     passes, largest = passes_for(v), max_norm(v)
     count = max(1, round(density * v.numel()))
     kth = passes.kth_largest(v, count) if v.numel() else 0.0
-    threshold = max(DEAD_ZONE * largest / SPARSE_LEVELS, kth)  # in this order NaN stays NaN
+    threshold = max(DEAD_ZONE * largest / SPARSE_LEVELS, kth)  # this order keeps NaN
     step = v.new_full((1,), threshold / DEAD_ZONE)
     if not bool(step > 0):
         return None
@@ -135,21 +141,21 @@ def sparse(v: Vector, density: float) -> Codes | None:
 
 
 def levels_for_bits(bits: int) -> int:
-    """Magnitudes above zero that a sign and the rest of `bits` can tell apart (6 bits: 31)."""
+    """Return the number of nonzero magnitudes that `bits` bits with a sign hold (6 bits: 31)."""
     return int(2 ** (bits - 1)) - 1
 
 
 def bits_for_levels(levels: int) -> int:
-    """Bits that hold the 2 * levels + 1 values of a dithered coordinate."""
+    """Return the bits that hold 2 * levels + 1 values: a sign, `levels` magnitudes and zero."""
     return math.ceil(math.log2(2 * levels + 1))
 
 
 def _centered_codes(signed: torch.Tensor, levels: int, step: Vector, bucket: int) -> Codes:
-    """Return codes of whole steps from -levels to levels; the middle one is exactly zero."""
+    """Return codes of multiples of the step from -levels to levels; the middle code is zero."""
     bits = bits_for_levels(levels)
-    exact = signed.dtype if bits <= 24 else torch.float64  # float32 counts up to 2**24 only
+    exact = signed.dtype if bits <= 24 else torch.float64  # float32 is exact up to 2**24
     codes = (signed.to(exact) + levels).to(code_dtype(bits))
-    # -(step * levels) and not -norm, so that the middle code decodes to exactly zero
+    # not -norm, because the middle code must decode to exactly zero
     return Codes(codes, bits, -(step * levels), step, bucket)
 
 
@@ -160,6 +166,6 @@ def _bucket_rows(v: Vector, bucket: int) -> torch.Tensor:
 
 @cache
 def _largest_float_up_to(top: int, dtype: torch.dtype) -> float:
-    """Largest number of this type that is at most `top`: float32 rounds 2**32 - 1 up to 2**32."""
+    """Return the largest float that is at most `top`: float32 rounds 2**32 - 1 up to 2**32."""
     exact = torch.tensor(float(top), dtype=dtype)
     return float(exact if float(exact) <= top else torch.nextafter(exact, torch.zeros_like(exact)))

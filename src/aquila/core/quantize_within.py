@@ -1,4 +1,4 @@
-"""The coarsest grid on which a vector keeps within a given relative error."""
+"""The coarsest grid that quantizes a vector within a given relative error."""
 
 import math
 
@@ -9,20 +9,20 @@ from aquila.core.quantize import bits_for_levels
 from aquila.core.vector import Vector, max_norm, squared_norm
 
 DEAD_ZONE = 0.65
-"""Steps below which a coordinate is coded as zero; with 0.5 codes take more bytes."""
+"""Coordinates below this many steps become zero. With 0.5 the codes take more bytes."""
 
 BISECTIONS = 7
-"""How often the range of possible steps is halved, on a logarithmic scale."""
+"""Bisections of the range of possible steps, on a logarithmic scale."""
 
 MAX_LEVELS = 2**22
-"""Magnitudes above zero that there are codes for; float32 counts them all."""
+"""Number of nonzero magnitudes. Float32 represents all of them exactly."""
 
 
 def quantize_within(v: Vector, error: float) -> Codes:
-    """Return codes dq with ||v - dq|| <= error ||v|| and about the largest step that gives this.
+    """Return codes dq with ||v - dq|| <= error ||v|| and about the largest step that achieves this.
 
-    dq = step sign(v) floor(|v| / step + 0.35). No coordinate is off by more than 0.65 steps, so a
-    step of error ||v|| / (0.65 sqrt(d)) always does; a larger one is looked for by halving.
+    dq = step sign(v) floor(|v| / step + 0.35). The error of a coordinate is at most 0.65 steps, so
+    a step of error ||v|| / (0.65 sqrt(d)) always suffices. Bisection looks for a larger one.
     """
     sizes, whole, largest = v.abs(), squared_norm(v), max_norm(v)
     safe = error * math.sqrt(whole / v.numel()) / DEAD_ZONE
@@ -32,7 +32,7 @@ def quantize_within(v: Vector, error: float) -> Codes:
         left = squared_norm(sizes - _magnitudes(sizes, middle) * middle)
         low, high = (float(middle), high) if left <= error**2 * whole else (low, float(middle))
     step = v.new_tensor([low])
-    if not bool(step > 0):  # the zero vector, or one that its type cannot divide any further
+    if not bool(step > 0):  # the zero vector, or the step underflows
         return Codes(torch.zeros_like(v, dtype=torch.uint8), 1, step, step, v.numel())
     magnitudes = _magnitudes(sizes, step)
     top = max(1, int(magnitudes.max()))

@@ -1,4 +1,4 @@
-"""Keys: randomness as an argument, so that any device's round can be replayed alone."""
+"""Keys: randomness as an argument, so that any round of any device can be replayed alone."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from aquila.core.vector import Vector
 
 
 class Purpose(IntEnum):
-    """Last word of a key; keeps the streams of one round apart."""
+    """Last integer of a key's path. It separates the streams of one round."""
 
     DEVICE = 0
     DATA = 1
@@ -25,30 +25,30 @@ class Purpose(IntEnum):
 
 @dataclass(frozen=True)
 class Key:
-    """Words that name one stream of random numbers, such as (seed, round, device, purpose)."""
+    """The name of a stream of random numbers: a path such as (seed, round, device, purpose)."""
 
     path: tuple[int, ...]
 
     def child(self, *path: int) -> "Key":
-        """Return the key of a stream below this one."""
+        """Return the key whose path extends this one."""
         return Key(self.path + path)
 
     def numpy(self) -> np.random.Generator:
-        """Return the stream as a NumPy generator, from its beginning."""
+        """Return a NumPy generator at the start of the stream."""
         return np.random.Generator(np.random.PCG64(self._seed()))
 
     def torch(self, device: torch.device | str = "cpu") -> torch.Generator:
-        """Return the stream as a torch generator, from its beginning."""
+        """Return a torch generator at the start of the stream."""
         state = self._seed().generate_state(1, np.uint64)
         return torch.Generator(device=device).manual_seed(int(state[0] >> np.uint64(1)))
 
     def uniform(self, like: Vector) -> Vector:
-        """Return numbers uniform in [0, 1), shaped and placed like the given vector."""
+        """Return uniform numbers in [0, 1) with the shape, type and device of a vector."""
         generator = self.torch(like.device)
         return torch.rand(like.shape, generator=generator, dtype=like.dtype, device=like.device)
 
     def uint32(self) -> int:
-        """Return a whole number below 2**32."""
+        """Return an integer below 2**32."""
         return int(self._seed().generate_state(1, np.uint32)[0])
 
     def bernoulli(self, probability: float) -> bool:
@@ -61,5 +61,5 @@ class Key:
         return tuple(items[i] for i in sorted(chosen))
 
     def _seed(self) -> np.random.SeedSequence:
-        # as plain entropy, (1, 2) and (1, 2, 0) would name the same stream
+        # not as plain entropy: then (1, 2) and (1, 2, 0) would name the same stream
         return np.random.SeedSequence(self.path[0], spawn_key=self.path[1:])

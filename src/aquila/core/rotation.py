@@ -1,8 +1,8 @@
-"""Random rotations that both ends can make again from a seed: signs and Hadamard transforms.
+"""Random rotations that both sides derive from a seed: random signs and Hadamard transforms.
 
-A Hadamard transform needs a power of two. Any other length d is rotated in two windows of the
-largest power n <= d, the first n coordinates and then the last n: each is orthogonal, together they
-reach every coordinate, and nothing is padded.
+The length of a Hadamard transform is a power of two. For any other length d, let n <= d be the
+largest power of two. The first n coordinates are rotated, then the last n. Both steps are
+orthogonal, together they reach every coordinate, and no padding is needed.
 """
 
 import math
@@ -15,7 +15,7 @@ from aquila.core.vector import Vector
 
 
 def rotate(v: Vector, key: Key) -> Vector:
-    """Return the vector in a randomly rotated basis; its norm stays."""
+    """Rotate a vector by a random rotation, which preserves its norm."""
     rotated = v.clone()
     for number, window in enumerate(_windows(v.numel())):
         rotated[window] = hadamard(rotated[window] * _signs(rotated[window], key.child(number)))
@@ -23,7 +23,7 @@ def rotate(v: Vector, key: Key) -> Vector:
 
 
 def unrotate(v: Vector, key: Key) -> Vector:
-    """Undo `rotate` with the same key."""
+    """Invert `rotate` with the same key."""
     back = v.clone()
     for number, window in reversed(list(enumerate(_windows(v.numel())))):
         back[window] = hadamard(back[window]) * _signs(back[window], key.child(number))
@@ -31,7 +31,7 @@ def unrotate(v: Vector, key: Key) -> Vector:
 
 
 def hadamard(v: Vector) -> Vector:
-    """Return the orthonormal Walsh-Hadamard transform of a vector of a power of two coordinates."""
+    """Return the orthonormal Walsh-Hadamard transform. The dimension must be a power of two."""
     length, half = v.numel(), 1
     while half < length:
         pairs = v.reshape(-1, 2, half)
@@ -47,6 +47,6 @@ def _windows(dimension: int) -> list[slice]:
 
 
 def _signs(like: Vector, key: Key) -> Vector:
-    # by numpy, because the two ends may compute on different hardware
+    # from NumPy, because the two sides may compute on different hardware
     bits = torch.from_numpy(key.numpy().integers(2, size=like.numel(), dtype=np.int8))
     return bits.to(like) * 2 - 1

@@ -1,7 +1,7 @@
-"""States as plain arrays: saved and loaded without pickle.
+"""Conversion between states and arrays, so that states are saved and loaded without pickle.
 
-A state is a frozen dataclass whose fields are tensors, numbers, tuples of numbers of one
-type (nested if all parts are equally long), or further such dataclasses.
+A state is a frozen dataclass. Its fields are tensors, numbers, tuples of numbers of one type
+(nested tuples must have equal lengths), or further such dataclasses.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 
 def to_arrays(state: object, prefix: str = "") -> Arrays:
-    """Flatten a state into arrays, named by the path of their fields."""
+    """Flatten a state into arrays, named by the path of their field."""
     if dataclasses.is_dataclass(state):
         arrays: Arrays = {}
         for field in dataclasses.fields(state):
@@ -26,11 +26,13 @@ def to_arrays(state: object, prefix: str = "") -> Arrays:
         return {prefix: state.detach().cpu().numpy()}
     if isinstance(state, tuple | bool | int | float):
         return {prefix: np.asarray(state)}
-    raise TypeError(f"{prefix} is a {type(state).__name__}, which a state may not hold")
+    raise TypeError(
+        f"{prefix} is a {type(state).__name__}; allowed are tensors, numbers, tuples, dataclasses"
+    )
 
 
 def from_arrays(template: Any, arrays: Mapping[str, npt.NDArray[Any]], prefix: str = "") -> Any:
-    """Rebuild a state of the template's structure; its values replace the template's."""
+    """Rebuild a state with the structure of the template and the values of the arrays."""
     if dataclasses.is_dataclass(template):
         values = {
             f.name: from_arrays(getattr(template, f.name), arrays, f"{prefix}{f.name}.")
@@ -43,7 +45,8 @@ def from_arrays(template: Any, arrays: Mapping[str, npt.NDArray[Any]], prefix: s
     if isinstance(template, torch.Tensor):
         if array.shape != template.shape:
             raise ValueError(
-                f"the saved {prefix.rstrip('.')} is {array.shape}, not {tuple(template.shape)}"
+                f"the saved {prefix.rstrip('.')} has shape {array.shape}, "
+                f"not {tuple(template.shape)}"
             )
         return torch.from_numpy(np.array(array)).to(template.device, template.dtype)
     if isinstance(template, tuple):
@@ -61,7 +64,7 @@ def tensors_of(state: Any) -> Iterator[torch.Tensor]:
 
 
 def map_tensors(state: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """Return the state with each of its tensors, in the order of the fields, changed."""
+    """Return a copy of the state with `change` applied to each tensor, in field order."""
     if dataclasses.is_dataclass(state):
         values = {
             f.name: map_tensors(getattr(state, f.name), change) for f in dataclasses.fields(state)

@@ -1,10 +1,10 @@
-"""What a vector is here, and the few numbers every rule needs of one.
+"""Vectors and their norms.
 
-Sums of squares are the same to the last bit on every machine and device, so that levels and skips
-are too. They are accumulated in float64 in one order: the square of coordinate i is added to lane
-i mod 65536, smaller i first; then the lanes are folded by halves, `lanes[:h] + lanes[h:]`, until
-one is left. Lanes that no coordinate reaches hold zero and change nothing. The square of a float32
-is exact in float64; that of a float64 is rounded before it is added.
+Sums of squares have the same bits on every machine and device, so levels and skips have, too. They
+are accumulated in float64 in a fixed order. The square of coordinate i is added to lane
+i mod 65536, smaller i first. Then the halves of the lanes are added, `lanes[:h] + lanes[h:]`, until
+one lane is left. Lanes without coordinates are zero. The square of a float32 number is exact in
+float64; the square of a float64 number is rounded before it is added.
 """
 
 import hashlib
@@ -19,40 +19,40 @@ Vector = torch.Tensor
 
 
 def squared_norm(v: Vector) -> float:
-    """Squared 2-norm, accumulated in float64 so that large models lose no digits."""
+    """Return the squared 2-norm, accumulated in float64 so that large models lose no precision."""
     return passes_for(v).measure(v, None)[1]
 
 
 def max_norm(v: Vector) -> float:
-    """Largest absolute coordinate, R in the papers; 0 for an empty vector, NaN if it holds one."""
+    """Return max |v_i|, R in the papers; 0 for an empty vector, NaN if a coordinate is NaN."""
     return passes_for(v).measure(v, None)[0]
 
 
 def error_ratio(v: Vector, approximation: Vector) -> float:
-    """Size of the error against the size of the vector; 0 for the zero vector."""
+    """Return ||v - approximation|| / ||v||; 0 for the zero vector."""
     _, error = passes_for(v, approximation).measure(v, approximation)
     return relative_norm(error, squared_norm(v))
 
 
 def relative_norm(squared: float, whole: float) -> float:
-    """Size of a part against the size of the whole, both given by their squared norms."""
+    """Return the ratio of two norms, given their squares; 0 if the second is 0."""
     return math.sqrt(squared / whole) if whole else 0.0
 
 
 def check_theta0(theta: object) -> None:
-    """Raise TypeError or ValueError unless a run can begin from this."""
+    """Raise TypeError or ValueError unless this is a valid initial model."""
     if not isinstance(theta, torch.Tensor):
         raise TypeError(f"theta0 must be a torch tensor, not {type(theta).__name__}")
     if theta.ndim != 1 or theta.dtype not in (torch.float32, torch.float64) or not len(theta):
         raise ValueError(
-            "theta0 must be a flat float32 or float64 vector, "
-            f"not {tuple(theta.shape)} {theta.dtype}"
+            "theta0 must be a flat float32 or float64 vector that is not empty, "
+            f"not {theta.dtype} of shape {tuple(theta.shape)}"
         )
     if not torch.isfinite(theta).all():
-        raise ValueError("theta0 holds NaN or infinite numbers")
+        raise ValueError("theta0 contains NaN or infinite numbers")
 
 
 def digest(vector: torch.Tensor) -> str:
-    """Return a few words that tell a vector from others."""
+    """Return a short text that identifies a vector: size, type and hash of its content."""
     content = vector.detach().cpu().numpy().tobytes()
     return f"{vector.numel()} x {vector.dtype} {hashlib.sha256(content).hexdigest()[:16]}"

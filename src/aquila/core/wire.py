@@ -1,7 +1,7 @@
-"""Lossless half of an upload: packet -> bytes -> the same packet.
+"""The lossless half of an upload: packet -> bytes -> the same packet.
 
-The layout is written down in docs/wire-format.md. A new way to code a body is a new `Kind`, one
-encoder and one decoder here, and no method changes.
+docs/wire-format.md specifies the layout. A new encoding of bodies needs a new `Kind`, and an
+encoder and a decoder in this file; no method changes.
 """
 
 import sys
@@ -20,25 +20,25 @@ from aquila.native.checksum import crc32
 __all__ = ["WireError", "checksum_of_vector", "pack", "unpack"]
 
 SAFE_LIMIT = 1e38
-"""A grid that ends below this is finite in float32 and float64, however its ends are rounded."""
+"""A grid whose ends are below this is finite in float32 and float64, with any rounding."""
 
 _SEED_BYTES = 4
-"""Bytes of the seed of lots."""
+"""Size of the seed of the dither."""
 
 UNCHECKED_DIMENSION_LIMIT = 2**28
-"""Coordinates of a coded or dithered frame that is read without knowing how many to expect.
+"""Largest dimension of a coded or dithered frame if the reader expects no particular one.
 
-One of a few bytes can rightly stand for billions of equal codes.
+A valid frame of a few bytes can represent billions of equal codes.
 """
 
 
 def pack(packet: Packet) -> bytes:
-    """Turn a packet into the bytes of one frame."""
+    """Return a packet as the bytes of one frame; raise WireError if it does not fit the format."""
     vector = packet.vector
     kind, bits, bucket, dimension, floats = Kind.EMPTY, 0, 0, 0, torch.float32
     body: bytes | memoryview = b""
     if vector is not None:
-        require(not packet.refused, "packet both refuses to upload and uploads")
+        require(not packet.refused, "a refused packet must not contain a vector")
         bits, dimension = vector.bits, vector.dimension
         if isinstance(vector, Dense):
             kind, floats, body = Kind.DENSE, vector.values.dtype, _dense_body(vector)
@@ -46,7 +46,7 @@ def pack(packet: Packet) -> bytes:
             floats, (kind, body) = vector.low.dtype, _codes_body(vector)
             bucket = 0 if vector.bucket >= dimension else vector.bucket
         if floats not in (torch.float32, torch.float64):
-            raise WireError(f"a frame cannot hold {floats}")
+            raise WireError(f"a frame holds float32 or float64, not {floats}")
     flags = (
         Flag.DOUBLE * (floats == torch.float64)
         + Flag.REFUSED * packet.refused
@@ -66,22 +66,25 @@ def unpack(
     device: torch.device | str = "cpu",
     trusted: bool = False,
 ) -> Packet:
-    """Turn a frame back into the packet it was made from, or raise WireError.
+    """Return the packet of a frame; raise WireError if the frame is invalid.
 
-    With `dimension`, a vector of any other length is refused before anything is decoded. The
-    vector is placed on the given torch device. A frame that was sealed in this
-    process may be `trusted` to match its checksum.
+    Args:
+        data: the bytes of the frame.
+        dimension: the expected dimension. A vector of another dimension is refused before decoding.
+        device: the torch device for the vector.
+        trusted: skip the checksum. Use it only for a frame that this process has sealed.
     """
     frame = parse(data, trusted)
     _require_dimension(frame, dimension)
-    vector = _DECODERS[frame.kind](frame, device)
     refused, fresh = frame.flags & Flag.REFUSED > 0, frame.flags & Flag.FRESH > 0
-    require(not (refused and vector), "frame both refuses to upload and uploads")
+    without_vector = frame.kind is Kind.EMPTY
+    require(without_vector or not refused, "a refused frame must not contain a vector")
+    vector = _DECODERS[frame.kind](frame, device)
     return Packet(frame.round, vector, frame.scalars, frame.ack, refused, frame.answers, fresh)
 
 
 def checksum_of_vector(vector: Vector) -> int:
-    """Return the checksum of a vector's bytes as a dense frame has them in its body."""
+    """Return the CRC-32 of a vector's bytes in the layout of a dense body."""
     return crc32(_little_endian(_array(vector)))
 
 
@@ -93,7 +96,7 @@ def _require_dimension(frame: Frame, expected: int | None) -> None:
         ):
             raise WireError(
                 f"{frame.kind.name.lower()} frame of {frame.dimension} coordinates; above "
-                f"{UNCHECKED_DIMENSION_LIMIT} a reader must know how many to expect"
+                f"{UNCHECKED_DIMENSION_LIMIT} the reader must know how many to expect"
             )
     elif frame.dimension != expected and frame.kind is not Kind.EMPTY:
         raise WireError(f"frame holds {frame.dimension} coordinates where {expected} are expected")
@@ -105,7 +108,7 @@ def _dense_body(vector: Dense) -> memoryview:
 
 
 def _codes_body(vector: Codes) -> tuple[Kind, bytes]:
-    """Return kind and body of codes: drawn ones as such, others in the kind that is shorter."""
+    """Return kind and body of codes: dithered if they have a seed, else the shorter kind."""
     _require_width(vector.bits)
     require(vector.dimension > 0 and vector.bucket > 0, "codes without coordinates or buckets")
     low, step = _array(vector.low), _array(vector.step)
@@ -123,11 +126,11 @@ def _codes_body(vector: Codes) -> tuple[Kind, bytes]:
 
 
 def _dithered_body(codes: NDArray[Any], vector: Codes, seed: int) -> bytes:
-    """Return the body of codes whose grid follows from its step, and their places from lots."""
-    require(0 <= seed < 2**32, "codes are drawn by a seed that is no number of 32 bits")
+    """Return the body of codes on a grid around zero that were rounded with a shared dither."""
+    require(0 <= seed < 2**32, "the seed of a dither must be an integer of 32 bits")
     require(vector.bits >= 2 and len(vector.step) == 1, "dithered codes need two bits and one grid")
-    centred = bool(vector.low == _centered_low(vector.step, vector.bits))
-    require(centred, "the middle of the grid of dithered codes is not zero")
+    is_centered = bool(vector.low == _centered_low(vector.step, vector.bits))
+    require(is_centered, "the middle of the grid of dithered codes must be zero")
     body = coder.encode_dithered(codes, vector.bits, seed)
     return b"".join(
         (_little_endian(_array(vector.step)), seed.to_bytes(_SEED_BYTES, "little"), body)
@@ -135,7 +138,7 @@ def _dithered_body(codes: NDArray[Any], vector: Codes, seed: int) -> bytes:
 
 
 def _centered_low(step: Vector, bits: int) -> Vector:
-    """Return where a grid begins on which the code 2**(bits - 1) - 1 is exactly zero."""
+    """Return the low end of the grid on which the code 2**(bits - 1) - 1 is exactly zero."""
     centre: int = 2 ** (bits - 1) - 1
     return -(step * centre)
 
@@ -152,13 +155,13 @@ def _narrow_codes(vector: Codes) -> torch.Tensor:
 
 def _decode_empty(frame: Frame, device: torch.device | str) -> None:
     described = frame.bits, frame.dimension, frame.bucket, frame.flags & Flag.DOUBLE, frame.body
-    require(not any(described), "frame without a vector describes one")
+    require(not any(described), "a frame without a vector must not describe one")
 
 
 def _decode_dense(frame: Frame, device: torch.device | str) -> Dense:
     width = _float_width(frame)
-    require(frame.bits == 8 * width, f"dense frame claims {frame.bits} bits a coordinate")
-    require(frame.bucket == 0, "dense frame claims buckets")
+    require(frame.bits == 8 * width, f"dense frame of {frame.bits} bits, not {8 * width}")
+    require(frame.bucket == 0, "a dense frame must have bucket 0")
     _require_size(frame, frame.dimension * width)
     values = _host_tensor(frame.dimension, torch.float64 if width == 8 else torch.float32, device)
     np.copyto(values.numpy(), np.frombuffer(frame.body, f"<f{width}", frame.dimension))
@@ -174,7 +177,7 @@ def _decode_dithered(frame: Frame, device: torch.device | str) -> Codes:
         bits >= 2 and count > 0 and not frame.bucket, "dithered codes need two bits and one grid"
     )
     require(
-        frame.body_bytes >= start + _SEED_BYTES, "grid or seed of the dithered codes is cut short"
+        frame.body_bytes >= start + _SEED_BYTES, "step or seed of the dithered codes is cut short"
     )
     step = torch.from_numpy(_read_floats(frame, 1))
     low = _centered_low(step, bits)
@@ -194,7 +197,7 @@ def _decode_codes(frame: Frame, device: torch.device | str) -> Codes:
     count, bits = frame.dimension, frame.bits
     _require_width(bits)
     if frame.bucket >= count:
-        raise WireError(f"buckets of {frame.bucket} for {count} coordinates")
+        raise WireError(f"bucket of {frame.bucket} for {count} coordinates; it must be smaller")
     bucket = frame.bucket or count
     grids, width = -(-count // bucket), _float_width(frame)
     if frame.kind is Kind.FIXED:
@@ -223,7 +226,7 @@ _DECODERS = {
 
 
 def packed_size(count: int, bits: int) -> int:
-    """Bytes that `count` codes of this width take without entropy coding."""
+    """Return the bytes of `count` codes of this width without entropy coding."""
     return (count * bits + 7) // 8
 
 
@@ -236,7 +239,7 @@ def _array(values: torch.Tensor) -> NDArray[Any]:
 
 
 def _host_tensor(count: int, dtype: torch.dtype, device: torch.device | str) -> torch.Tensor:
-    """Return memory of the host; for a GPU pinned, which copies faster and torch uses again."""
+    """Allocate host memory; pinned for a GPU, because it copies faster and torch caches it."""
     pinned = device != "cpu" and torch.device(device).type == "cuda"
     return torch.empty(count, dtype=dtype, pin_memory=pinned)
 
@@ -255,7 +258,7 @@ def _float_width(frame: Frame) -> int:
 
 
 def _read_floats(frame: Frame, count: int) -> NDArray[Any]:
-    """Return a copy of the first floats of a body."""
+    """Return a copy of the first `count` floats of a body."""
     array = np.frombuffer(frame.body, np.float64 if _float_width(frame) == 8 else np.float32, count)
     return array.copy() if sys.byteorder == "little" else array.byteswap()
 
@@ -263,25 +266,25 @@ def _read_floats(frame: Frame, count: int) -> NDArray[Any]:
 def _require_size(frame: Frame, expected: int) -> None:
     if frame.body_bytes != expected:
         raise WireError(
-            f"body of {frame.body_bytes} bytes where {frame.dimension} coordinates of {frame.bits} "
-            f"bits take {expected}"
+            f"body of {frame.body_bytes} bytes; {frame.dimension} coordinates of {frame.bits} bits "
+            f"need {expected}"
         )
 
 
 def _require_finite(values: Vector) -> None:
-    require(bool(torch.isfinite(values).all()), "vector holds NaN or infinite numbers")
+    require(bool(torch.isfinite(values).all()), "the vector contains NaN or infinite numbers")
 
 
 def _require_grid(
     low: NDArray[Any], step: NDArray[Any], count: int, bucket: int, bits: int
 ) -> None:
-    """Every code of the grid must stand for a finite number."""
+    """Require that every code of every grid decodes to a finite number."""
     grids = -(-count // bucket)
     if not len(low) == len(step) == grids:
-        raise WireError(f"not one grid a bucket ({grids})")
+        raise WireError(f"{len(low)} low ends, {len(step)} steps; {grids} buckets need one each")
     if grids == 1 and step[0] >= 0 and abs(float(low[0])) + float(step[0]) * 2.0**bits < SAFE_LIMIT:
-        return  # what nearly every frame is, seen without arrays
+        return  # the common case, without arrays
     with np.errstate(over="ignore", invalid="ignore"):
         top = low + step * (2.0**bits - 1)
-    sound = np.isfinite(low) & np.isfinite(top) & (step >= 0)
-    require(bool(sound.all()), "grid of the codes is not finite or runs backwards")
+    valid = np.isfinite(low) & np.isfinite(top) & (step >= 0)
+    require(bool(valid.all()), "a grid of the codes is not finite or has a negative step")

@@ -1,10 +1,11 @@
-"""The passes over vectors that quantizing costs.
+"""The passes over vectors that quantizers consist of.
 
-An innovation takes two: the first measures v = g - q, the second gives the codes of v on a grid and
-the new memory; neither stores v. Sparse codes take a search for the k-th largest coordinate and a
-pass on the grid that it sets, and drawn codes take lots. There are three makes of them that give
-the same bits: `cpu` in C, `gpu` in Triton, and `plain` in torch operations, which says what the
-others must do.
+An innovation takes two passes. The first measures v = g - q; the second computes the codes of v on
+a grid and the new memory. Neither stores v. Sparse codes need the k-th largest coordinate and a
+pass on the grid that follows from it. Dithered codes need a dither.
+
+Three implementations give the same bits: `cpu` in C, `gpu` in Triton, and `plain` in torch
+operations. `plain` is the reference for the other two.
 """
 
 from functools import cache
@@ -19,28 +20,28 @@ _FLOATS = torch.float32, torch.float64
 
 
 class Passes(Protocol):
-    """One make of the passes, over vectors of one length, type and device."""
+    """One implementation of the passes. All vectors of a call have one length, type and device."""
 
     def measure(self, gradient: torch.Tensor, memory: torch.Tensor | None) -> tuple[float, float]:
-        """Return max |v| and ||v||² of v = gradient - memory; no memory counts as zero."""
+        """Return max |v| and ||v||² of v = gradient - memory; a memory of None is zero."""
 
     def quantize(self, gradient: torch.Tensor, memory: torch.Tensor, grid: Grid) -> Quantized:
-        """Return the codes of v on the grid, the memory moved by dq, ||dq||² and ||v - dq||²."""
+        """Return the codes of v on the grid, memory + dq, ||dq||² and ||v - dq||²."""
 
     def kth_largest(self, v: torch.Tensor, k: int) -> float:
-        """Return the k-th largest |v_i| of a vector without NaN; equal ones count each."""
+        """Return the k-th largest |v_i| of a vector without NaN; ties count separately."""
 
     def sparse_codes(
         self, v: torch.Tensor, grid: SparseGrid, top: int, code_dtype: torch.dtype
     ) -> torch.Tensor:
-        """Return top + n for every coordinate, in type `code_dtype`; top is the n of max |v|."""
+        """Return top + n per coordinate as `code_dtype`; `top` is the n of max |v|."""
 
     def dither(self, seed: int, like: torch.Tensor) -> torch.Tensor:
-        """Return numbers uniform in [0, 1) that follow from the seed, one for every coordinate."""
+        """Return the dither of a seed: one number in [0, 1) per coordinate."""
 
 
 def passes_for(*vectors: torch.Tensor) -> Passes:
-    """Return the fastest make there is for these vectors."""
+    """Return the fastest implementation for these vectors."""
     on_cpu = on_gpu = 0
     for v in vectors:
         if v.dtype not in _FLOATS or not v.is_contiguous():
@@ -56,6 +57,6 @@ def passes_for(*vectors: torch.Tensor) -> Passes:
 def _gpu_passes() -> Passes:
     try:
         from aquila.core.passes import gpu
-    except ImportError:  # torch may come without Triton, or with one that will not do
+    except ImportError:  # no Triton, or one that is too old
         return plain
     return gpu

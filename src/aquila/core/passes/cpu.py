@@ -15,7 +15,7 @@ def measure(gradient: torch.Tensor, memory: torch.Tensor | None) -> tuple[float,
 
 
 def quantize(gradient: torch.Tensor, memory: torch.Tensor, grid: Grid) -> Quantized:
-    """Return codes, new memory, ||dq||² and ||v - dq||²."""
+    """Return the codes, the new memory, ||dq||² and ||v - dq||²."""
     new_memory, codes = torch.empty_like(memory), torch.empty_like(memory, dtype=grid.code_dtype)
     sent, error = passes.quantize(
         _array(gradient), _array(memory), _array(new_memory), _array(codes),
@@ -32,14 +32,14 @@ def kth_largest(v: torch.Tensor, k: int) -> float:
 def sparse_codes(
     v: torch.Tensor, grid: SparseGrid, top: int, code_dtype: torch.dtype
 ) -> torch.Tensor:
-    """Return top + n for every coordinate."""
+    """Return top + n per coordinate."""
     codes = torch.empty_like(v, dtype=code_dtype)
     sparse.codes(_array(v), _array(codes), grid.step, grid.rounding_offset, grid.threshold, top)
     return codes
 
 
 def dither(seed: int, like: torch.Tensor) -> torch.Tensor:
-    """Return numbers uniform in [0, 1)."""
+    """Return the dither of a seed, in [0, 1)."""
     numbers = torch.empty_like(like)
     passes.dither(_array(numbers), seed)
     return numbers

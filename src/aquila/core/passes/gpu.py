@@ -1,4 +1,4 @@
-"""The passes as fused kernels, for contiguous vectors on a CUDA GPU; needs Triton."""
+"""The passes as fused Triton kernels, for contiguous vectors on a CUDA GPU."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def measure(gradient: torch.Tensor, memory: torch.Tensor | None) -> tuple[float,
 
 
 def quantize(gradient: torch.Tensor, memory: torch.Tensor, grid: Grid) -> Quantized:
-    """Return codes, new memory, ||dq||² and ||v - dq||²."""
+    """Return the codes, the new memory, ||dq||² and ||v - dq||²."""
     new_memory, codes = torch.empty_like(memory), torch.empty_like(memory, dtype=grid.code_dtype)
     squares, result = _float64(2 * LANES, gradient), _float64(2, gradient)
     points, count = (grid.max_abs, grid.step, grid.max_code), gradient.numel()

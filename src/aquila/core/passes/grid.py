@@ -1,4 +1,4 @@
-"""What the passes that give codes are given, and what they give."""
+"""Arguments and results of the passes that compute codes."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -8,7 +8,7 @@ import torch
 
 @dataclass(frozen=True)
 class Grid:
-    """Points `step * psi - max_abs` for psi from 0 to `max_code`, in the vector's type."""
+    """Points `step * psi - max_abs` for psi from 0 to `max_code`, in the vector's float type."""
 
     max_abs: float
     step: float
@@ -18,9 +18,9 @@ class Grid:
 
 @dataclass(frozen=True)
 class SparseGrid:
-    """Points `step * n` for whole n, chosen as n = sign(v) floor(|v| / step + rounding_offset).
+    """Points `step * n`, with n = sign(v) floor(|v| / step + rounding_offset).
 
-    A size of exactly `threshold` gives 1: rounding must not lose it.
+    A magnitude of exactly `threshold` gives |n| = 1, whatever the division rounds to.
     """
 
     step: float
@@ -29,7 +29,7 @@ class SparseGrid:
 
 
 class Quantized(NamedTuple):
-    """Codes psi of v, the memory moved by dq = step * psi - max_abs, and two squared norms."""
+    """Codes psi of v, memory + dq with dq = step * psi - max_abs, and ||dq||² and ||v - dq||²."""
 
     codes: torch.Tensor
     new_memory: torch.Tensor

@@ -1,10 +1,10 @@
 # mypy: ignore-errors
-"""Triton kernels of the two passes.
+"""Triton kernels of the two passes of an innovation.
 
-A program owns some of the lanes that `core/vector.py` defines and walks the rows of the vector,
-several at a time, so that enough loads are on their way to keep the memory busy. Nothing may be
-contracted to a fused multiply-add, which would round once where the other makes round twice, and
-divisions must round correctly.
+`core/vector.py` defines lanes. Each program owns some of them and walks over the rows of the
+vector. It loads several rows at a time, so that enough loads are in flight. The compiler must not
+contract a product and a sum to a fused multiply-add: it rounds once, and the other implementations
+round twice. Divisions must round correctly.
 """
 
 import torch
@@ -14,7 +14,9 @@ import triton.language as tl
 from aquila.core.passes import plain
 
 if torch.version.hip or tuple(map(int, triton.__version__.split(".")[:2])) < (3, 6):
-    raise ImportError("needs CUDA and Triton 3.6: earlier ones flush subnormal numbers to divide")
+    raise ImportError(
+        "needs CUDA and Triton 3.6; earlier versions flush subnormal numbers in divisions"
+    )
 
 LANES = tl.constexpr(plain.LANES)
 WIDTH = tl.constexpr(256)
@@ -24,7 +26,7 @@ ROWS = tl.constexpr(8)
 
 @triton.jit
 def _sum_halves(x, TIMES: tl.constexpr):
-    """Fold by halves. A sum of two terms is the one reduction whose order cannot matter."""
+    """Add the two halves, TIMES times. Sums of two terms have the same bits in any order."""
     for _ in tl.static_range(TIMES):
         x = tl.sum(tl.reshape(x, [2, x.shape[0] // 2]), 0)
     return x
@@ -32,14 +34,14 @@ def _sum_halves(x, TIMES: tl.constexpr):
 
 @triton.jit
 def _sum_quarter(lanes, number: tl.constexpr):
-    """Fold lanes i to 1024 by i modulo 1024, those whose i // 1024 is `number` modulo 4."""
+    """Add the lanes with the same i % 1024 and i // 1024 % 4 == `number`, to 1024 lanes."""
     i = tl.arange(0, 16384)
     return _sum_halves(tl.load(lanes + i // 1024 * 4096 + number * 1024 + i % 1024), 4)
 
 
 @triton.jit
 def _sum_lanes(lanes):
-    """Fold all lanes by halves; a quarter at a time, as registers hold no more."""
+    """Add all lanes by halves, a quarter at a time because of the number of registers."""
     even = _sum_quarter(lanes, 0) + _sum_quarter(lanes, 2)
     odd = _sum_quarter(lanes, 1) + _sum_quarter(lanes, 3)
     return tl.sum(_sum_halves(even + odd, 10), 0)
@@ -47,7 +49,7 @@ def _sum_lanes(lanes):
 
 @triton.jit
 def _ordered_bits(magnitude):
-    """Integers that compare as the magnitudes do, with NaN above all of them."""
+    """Return integers in the order of the magnitudes, with NaN above all others."""
     if magnitude.dtype == tl.float32:
         return magnitude.to(tl.int32, bitcast=True)
     else:
@@ -56,7 +58,7 @@ def _ordered_bits(magnitude):
 
 @triton.jit
 def _divide(x, y):
-    """Round correctly, which `/` does in float64 alone."""
+    """Divide with correct rounding, which `/` guarantees only in float64."""
     if x.dtype == tl.float32:
         return tl.div_rn(x, y)
     else:
@@ -65,7 +67,7 @@ def _divide(x, y):
 
 @triton.jit(do_not_specialize=["count", "rows"])
 def measure(gradient, memory, squares, magnitudes, count, rows):
-    """Sum the squares of v in lanes, and find its largest magnitude in each program."""
+    """Sum the squares of v per lane, and find the largest magnitude per program."""
     REAL: tl.constexpr = gradient.dtype.element_ty
     lane = tl.program_id(0) * WIDTH + tl.arange(0, WIDTH)
     largest = _ordered_bits(tl.zeros([WIDTH], REAL))
@@ -99,7 +101,7 @@ def quantize(
     gradient, memory, new_memory, codes, squares,
     largest: tl.float64, step: tl.float64, last: tl.float64, count, rows,
 ):  # fmt: skip
-    """Store codes and new memory, and sum the squares of dq and v - dq in lanes."""
+    """Store the codes and the new memory, and sum the squares of dq and v - dq per lane."""
     REAL: tl.constexpr = gradient.dtype.element_ty
     R = tl.full([WIDTH], largest, REAL)
     spacing = tl.full([WIDTH], step, REAL)
@@ -109,7 +111,7 @@ def quantize(
     error = tl.zeros([WIDTH], tl.float64)
     at = lane.to(tl.int64)
     for _first in range(0, rows, ROWS):
-        loaded = ()  # all rows first: neither stores nor divisions may hold up the next load
+        loaded = ()  # load all rows first, so that stores and divisions do not delay loads
         for row in tl.static_range(ROWS):
             i = at + row * LANES
             loaded += (tl.load(gradient + i, i < count, 0.0), tl.load(memory + i, i < count, 0.0))
@@ -134,6 +136,6 @@ def quantize(
 
 @triton.jit
 def finish_quantize(squares, result):
-    """Store ||dq||² and ||v - dq||², one in each program."""
+    """Store ||dq||² and ||v - dq||², one per program."""
     number = tl.program_id(0)
     tl.store(result + number, _sum_lanes(squares + number * LANES))

@@ -1,4 +1,4 @@
-"""The passes in plain torch operations, each rounded by itself: the same bits on any device."""
+"""The passes in torch operations, each rounded separately: the same bits on any device."""
 
 import torch
 
@@ -7,7 +7,7 @@ from aquila.core.passes.grid import Grid, Quantized, SparseGrid
 _MASK_32_BITS = 2**32 - 1
 
 LANES = 65536
-"""Partial sums of a sum of squares; `core/vector.py` says how they are used."""
+"""Number of partial sums of a sum of squares; see `core/vector.py`."""
 
 
 def measure(gradient: torch.Tensor, memory: torch.Tensor | None) -> tuple[float, float]:
@@ -17,7 +17,7 @@ def measure(gradient: torch.Tensor, memory: torch.Tensor | None) -> tuple[float,
 
 
 def quantize(gradient: torch.Tensor, memory: torch.Tensor, grid: Grid) -> Quantized:
-    """Return codes, new memory, ||dq||² and ||v - dq||²."""
+    """Return the codes, the new memory, ||dq||² and ||v - dq||²."""
     v = gradient - memory
     codes = codes_on(grid, v)
     dq = codes.to(v.dtype).mul_(grid.step).sub_(grid.max_abs)
@@ -39,34 +39,34 @@ def kth_largest(v: torch.Tensor, k: int) -> float:
 def sparse_codes(
     v: torch.Tensor, grid: SparseGrid, top: int, code_dtype: torch.dtype
 ) -> torch.Tensor:
-    """Return top + n for every coordinate."""
+    """Return top + n per coordinate."""
     return (magnitudes_on(grid, v.abs()) * v.sign() + top).to(code_dtype)
 
 
 def magnitudes_on(grid: SparseGrid, sizes: torch.Tensor) -> torch.Tensor:
-    """Return |n| = floor(size / step + rounding_offset), and 1 for the threshold."""
+    """Return |n| = floor(size / step + rounding_offset), and 1 at the threshold."""
     step = sizes.new_full((1,), grid.step)  # as in codes_on
     whole = (sizes / step + grid.rounding_offset).floor_()
     return whole.masked_fill_(sizes == grid.threshold, 1)
 
 
 def dither(seed: int, like: torch.Tensor) -> torch.Tensor:
-    """Return the words of a seed (docs/wire-format.md) in as many bits as the type holds."""
-    places = torch.arange(like.numel(), device=like.device)
-    words = _mix((_mix(places ^ _mix(places.new_tensor(seed))) + seed) & _MASK_32_BITS)
+    """Return the dither words of docs/wire-format-dithered.md as fractions in [0, 1)."""
+    indices = torch.arange(like.numel(), device=like.device)
+    words = _mix((_mix(indices ^ _mix(indices.new_tensor(seed))) + seed) & _MASK_32_BITS)
     bits = 24 if like.dtype == torch.float32 else 32
     return (words >> (32 - bits)).to(like.dtype).mul_(2.0**-bits)
 
 
 def _mix(words: torch.Tensor) -> torch.Tensor:
-    """Mix every word of 32 bits; torch has no unsigned ones that multiply, so they are longer."""
+    """Mix words of 32 bits, held in int64 because torch cannot multiply uint32."""
     words = ((words ^ words >> 16) * 0x21F0AAAD) & _MASK_32_BITS
     words = ((words ^ words >> 15) * 0xD35A2D97) & _MASK_32_BITS
     return words ^ words >> 15
 
 
 def sum_of_squares(v: torch.Tensor) -> float:
-    """Sum of v_i², in float64 over lanes, then over halves of the lanes."""
+    """Return the sum of v_i² in float64, in the order that `core/vector.py` defines."""
     lanes = torch.zeros(
         min(LANES, _next_power_of_two(v.numel())), dtype=torch.float64, device=v.device
     )
