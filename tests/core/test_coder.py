@@ -44,7 +44,7 @@ def assert_round_trip(codes, bits):
 def read_by_second_reader(body, count, bits):
     source = frame_reader.Source(body)
     codes, segments = frame_reader.read_segments(source, count, bits)
-    assert source.place == 8 * len(body)
+    assert source.bits_left == 0
     return codes, segments
 
 
