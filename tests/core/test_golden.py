@@ -1,4 +1,4 @@
-"""Frames written once and committed: they must read, and be written, the same for ever."""
+"""Golden frames: committed bytes that must always be read and written the same."""
 
 import re
 import runpy
@@ -12,22 +12,22 @@ from aquila.core.wire import pack, unpack
 from helpers import frame_reader
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-DOCS = Path(__file__).parents[2] / "docs" / "wire-format.md"
+DOCS = Path(__file__).parents[2] / "docs"
 MAKE = runpy.run_path(str(GOLDEN / "make.py"))
 FRAMES = MAKE["descriptions"]()
 CODED = [name for name in FRAMES if name.startswith("coded")]
 SEGMENTS = {
     "coded_by_hand": [(frame_reader.EXCEPTIONS, 200)],
     "coded_one_value": [(frame_reader.EXCEPTIONS, 1000)],
-    "coded_sparse_wide": [(frame_reader.EXCEPTIONS, 2432)],
+    "coded_exceptions_wide": [(frame_reader.EXCEPTIONS, 2432)],
     "coded_direct": [(frame_reader.DIRECT, 240)],
     "coded_direct_four_states": [(frame_reader.DIRECT, 1123)],
     "coded_in_buckets": [(frame_reader.DIRECT, 400)],
-    "coded_folded": [(frame_reader.ZIGZAG, 5120)],
-    "coded_folded_wide": [(frame_reader.ZIGZAG, 206)],
-    "coded_folded_four_states": [(frame_reader.ZIGZAG, 542)],
-    "coded_signed": [(frame_reader.SIGNED_EXCEPTIONS, 1508)],
-    "coded_signed_wide": [(frame_reader.SIGNED_EXCEPTIONS, 39918)],
+    "coded_zigzag": [(frame_reader.ZIGZAG, 5120)],
+    "coded_zigzag_wide": [(frame_reader.ZIGZAG, 206)],
+    "coded_zigzag_four_states": [(frame_reader.ZIGZAG, 542)],
+    "coded_signed_exceptions": [(frame_reader.SIGNED_EXCEPTIONS, 1508)],
+    "coded_signed_exceptions_wide": [(frame_reader.SIGNED_EXCEPTIONS, 39918)],
     "coded_layers": [
         (frame_reader.PACKED, 8192),
         (frame_reader.DIRECT, 8192),
@@ -35,7 +35,7 @@ SEGMENTS = {
     ],
 }
 
-WORKED = ["codes_6_bits", "coded_by_hand", "dithered_by_hand"]
+WORKED_EXAMPLES = ["codes_6_bits", "coded_by_hand", "dithered_by_hand"]
 
 
 @pytest.fixture(params=FRAMES)
@@ -53,11 +53,11 @@ def assert_same_bits(tensor, numbers, dtype):
     assert tensor.numpy().tobytes() == expected.numpy().tobytes()
 
 
-def test_every_frame_is_described():
+def test_every_golden_frame_is_described():
     assert {path.stem for path in GOLDEN.glob("*.frame")} == set(FRAMES)
 
 
-def test_a_frame_reads_as_described(name):
+def test_golden_frame_is_read_as_described(name):
     described, packet = FRAMES[name], unpack(frame_of(name))
     assert (packet.round, packet.ack) == (described["round"], described["ack"])
     for field in ("refused", "answers", "fresh"):
@@ -78,14 +78,14 @@ def test_a_frame_reads_as_described(name):
     assert_same_bits(vector.decode(), decoded, dtype)
 
 
-def test_what_is_described_is_written_as_that_frame(name):
+def test_described_packet_is_written_as_golden_frame(name):
     frame = frame_of(name)
     assert len(frame) == FRAMES[name]["bytes"]
     assert pack(MAKE["packet_of"](FRAMES[name])) == frame
     assert pack(unpack(frame)) == frame
 
 
-def test_a_second_reader_reads_it_as_described(name):
+def test_second_reader_reads_golden_frame_as_described(name):
     described, got = FRAMES[name], frame_reader.read(frame_of(name))
     for field in ("round", "ack", "answers", "refused", "fresh", "scalars"):
         assert getattr(got, field) == described[field], field
@@ -104,7 +104,7 @@ def test_a_second_reader_reads_it_as_described(name):
 
 
 @pytest.mark.parametrize("name", CODED)
-def test_coded_frames_have_the_modes_that_they_stand_for(name):
+def test_coded_frame_has_its_segments(name):
     assert frame_reader.read(frame_of(name)).segments == SEGMENTS[name]
 
 
@@ -115,7 +115,7 @@ def test_every_mode_has_a_golden_frame():
 @pytest.mark.parametrize(
     ("name", "listed"), [("dithered_by_hand", 0), ("dithered", 0), ("dithered_rare", 2)]
 )
-def test_dithered_frames_list_the_sent_coordinates_that_they_stand_for(name, listed):
+def test_dithered_frame_lists_coordinates(name, listed):
     frame, got = frame_of(name), frame_reader.read(frame_of(name))
     assert got.kind == frame_reader.DITHERED
     scalars = sum(9 + len(scalar) for scalar in got.scalars)
@@ -124,15 +124,17 @@ def test_dithered_frames_list_the_sent_coordinates_that_they_stand_for(name, lis
     assert frame[seed_at + 5] == listed
 
 
-def blocks(language):
-    """Return the fenced blocks of this language in the format's documentation."""
-    return re.findall(rf"^```{language}\n(.*?)^```", DOCS.read_text(), re.MULTILINE | re.DOTALL)
+def blocks(page, language):
+    """Return the fenced blocks of this language on a page of the documentation."""
+    text = (DOCS / page).read_text()
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
 
-def test_the_reader_in_the_documentation_reads_every_frame(name):
+def test_documented_reader_reads_every_golden_frame(name):
     documented = {}
-    (text,) = blocks("python")
-    exec(text, documented)
+    for page in ("wire-format-reader.md", "wire-format-reader-dithered.md"):
+        (text,) = blocks(page, "python")
+        exec(text, documented)
     described, got = FRAMES[name], documented["read"](frame_of(name))
     for field in ("round", "ack", "answers", "refused", "fresh", "scalars"):
         assert got[field] == described[field]
@@ -142,7 +144,7 @@ def test_the_reader_in_the_documentation_reads_every_frame(name):
     assert torch.tensor(got["values"], dtype=dtype).tolist() == decoded.tolist()
 
 
-def test_the_worked_examples_in_the_documentation_are_golden_frames():
-    for text, name in zip(blocks("text"), WORKED, strict=True):
+def test_documented_examples_are_golden_frames():
+    for text, name in zip(blocks("wire-format-examples.md", "text"), WORKED_EXAMPLES, strict=True):
         hexadecimal = "".join(line.split("   ")[0] for line in text.splitlines())
         assert bytes.fromhex(hexadecimal) == frame_of(name)

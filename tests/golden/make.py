@@ -1,9 +1,9 @@
-"""Make the golden frames that frames.json describes: `python tests/golden/make.py`.
+"""Write the golden frames that frames.json describes: `python tests/golden/make.py`.
 
-A frame that is already there is never written again: frames of a released version must be readable
-for ever, so a changed format gets new frames beside the old ones.
+An existing frame is never overwritten. Frames of a released version must stay readable, so a
+changed format gets new frames in addition to the old ones.
 
-Lists of codes and of decoded values may hold {"repeat": [...], "times": n}, also nested, and
+Lists of codes and of decoded values may contain {"repeat": [...], "times": n}, also nested, and
 {"from": a, "by": b, "times": n} for a, a + b, a + 2 b, ...
 """
 
@@ -20,29 +20,29 @@ HERE = Path(__file__).parent
 
 
 def descriptions() -> dict[str, dict]:
-    """Return what frames.json describes, with all repetitions written out."""
+    """Return the descriptions of frames.json with all repetitions expanded."""
     described = json.loads((HERE / "frames.json").read_text())
     for name, description in described.items():
         described[name] = description = {"answers": 0, "fresh": False, **description}
         vector = description["vector"] or {}
         vector.setdefault("dither_seed", None)
         for field in vector.keys() & {"codes", "decoded"}:
-            vector[field] = list(_written_out(vector[field]))
+            vector[field] = list(_expanded(vector[field]))
     return described
 
 
-def _written_out(items: list) -> Iterator[float]:
+def _expanded(items: list) -> Iterator[float]:
     for item in items:
         if not isinstance(item, dict):
             yield item
         elif "from" in item:
             yield from (item["from"] + item["by"] * i for i in range(item["times"]))
         else:
-            yield from list(_written_out(item["repeat"])) * item["times"]
+            yield from list(_expanded(item["repeat"])) * item["times"]
 
 
 def packet_of(description: dict) -> Packet:
-    """Return the packet that a description in frames.json stands for."""
+    """Return the packet of a description in frames.json."""
     d = description
     content = d["round"], _vector(d["vector"]), d["scalars"], d["ack"], d["refused"]
     return Packet(*content, d["answers"], d["fresh"])
@@ -68,7 +68,7 @@ def main() -> None:
     for name, description in descriptions().items():
         path = HERE / f"{name}.frame"
         if path.exists():
-            print(f"{path.name} is there already and stays as it is")
+            print(f"{path.name} exists and is kept")
         else:
             path.write_bytes(pack(packet_of(description)))
             print(f"{path.name} is new")
