@@ -1,6 +1,6 @@
 /* A coded body: segments of similar codes, each in the mode that suits it.
  *
- * docs/wire-format.md describes the layout.
+ * docs/wire-format-coded.md describes the layout.
  */
 #ifndef AQUILA_BODY_H
 #define AQUILA_BODY_H

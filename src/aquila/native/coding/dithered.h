@@ -1,8 +1,8 @@
-/* Codes that were rounded with a dither the reader also knows: see docs/wire-format.md, kind 4.
+/* Codes that were rounded with a dither the reader also knows: see docs/wire-format-dithered.md.
  *
  * A code is not zero if the coordinate's dither was high enough for its size. So the dither tells
  * which coordinates are likely to be sent. That takes 2 to 4 times fewer bytes than a coded body
- * (results/drawn.jsonl).
+ * (results/dithered.jsonl).
  */
 #ifndef AQUILA_DITHERED_H
 #define AQUILA_DITHERED_H

@@ -4,8 +4,9 @@
 
 #include "codes.h"
 
-/* The modes of docs/wire-format.md, and what each one gains over the next best mode. The numbers
- * come from benchmarks/coder_modes.py (results/coder_modes.jsonl; ratios of time with --time). */
+/* The modes of docs/wire-format-coded.md, and what each one gains over the next best mode. The
+ * numbers come from benchmarks/coder_modes.py (results/coder_modes.jsonl; ratios of time with
+ * --time). */
 typedef enum {
     /* 0.02 to 0.2 % of a segment that does not compress. No recorded gradient has one; the mode
      * bounds the size of a body. */

@@ -1,0 +1,282 @@
+"""Rules of docs/wire-format*.md that other implementations depend on, tested on both readers."""
+
+import math
+import re
+import struct
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from aquila.core import wire
+from aquila.core.envelope import Kind, checksum_of_order, parse
+from aquila.core.packet import Dense, Packet, WireError
+from aquila.core.wire import pack, unpack
+from aquila.native.checksum import crc32
+from helpers import frame_builder, frame_reader
+from helpers.frame_builder import (
+    CODED,
+    DENSE,
+    DITHERED,
+    DOUBLE,
+    EMPTY,
+    FIXED,
+    FRESH,
+    REFUSED,
+    RawFrame,
+    doubles,
+    floats,
+    scalar,
+)
+from helpers.frame_reader.dithered import INITIAL
+
+DOCS = Path(__file__).parents[2] / "docs"
+SEED = 7
+
+
+def fixed(code, low, step, bits=32, double=False):
+    grid = (doubles if double else floats)(low, step)
+    body = grid + frame_builder.bit_string([(code, bits)])
+    return RawFrame(kind=FIXED, flags=DOUBLE * double, bits=bits, dimension=1, body=body)
+
+
+def dithered(distances, bits=3, sparsity=None, stream=None, step=0.5):
+    body = floats(step) + frame_builder.dithered(distances, SEED, sparsity, stream=stream)
+    return RawFrame(kind=DITHERED, bits=bits, dimension=len(distances), body=body)
+
+
+def read_by_both(frame):
+    """Return the packet of a valid frame; both readers must agree on it."""
+    packet, second = unpack(frame.bytes()), frame_reader.read(frame.bytes())
+    values = [] if packet.vector is None else packet.vector.decode().tolist()
+    letters = f"<{len(values)}d"
+    assert struct.pack(letters, *second.values) == struct.pack(letters, *values)
+    flags = packet.refused, packet.fresh
+    assert flags == (second.refused, second.fresh)
+    assert dict(packet.scalars) == second.scalars
+    return packet
+
+
+def assert_both_refuse(frame):
+    with pytest.raises(WireError):
+        unpack(frame.bytes())
+    with pytest.raises(frame_reader.FrameError):
+        frame_reader.read(frame.bytes())
+
+
+# ---- arithmetic ----
+
+
+@pytest.mark.parametrize(
+    ("code", "low", "step", "value"),
+    [
+        (2**24 + 1, 0.0, 1.0, 2.0**24),
+        (2**24 + 3, 0.0, 1.0, 2.0**24 + 4),
+        (2**24 + 1, 1.0, 1.0, 2.0**24),  # the sum is a tie, too
+        (2**32 - 1, 0.0, 1.0, 2.0**32),
+        (3, 0.0, 2.0**-149, 3 * 2.0**-149),
+        (1, -(2.0**-126), 2.0**-149, 2.0**-149 - 2.0**-126),
+        (3, -1.0, struct.unpack("<f", floats(1 / 3))[0], 0.0),  # fused: 2^-25
+    ],
+)
+def test_float32_grid_rounds_to_even_twice_and_keeps_subnormals(code, low, step, value):
+    assert read_by_both(fixed(code, low, step)).vector.decode().tolist() == [value]
+
+
+@pytest.mark.parametrize(
+    ("code", "low", "step", "value"),
+    [
+        (2**32 - 1, 2.0**53, 1.0, 2.0**53 + 2**32),  # a tie
+        (3, 0.0, 5e-324, 1.5e-323),
+        (3, -1.0, 1 / 3, 0.0),  # fused: -2^-54
+    ],
+)
+def test_float64_grid_rounds_to_even_twice_and_keeps_subnormals(code, low, step, value):
+    assert read_by_both(fixed(code, low, step, double=True)).vector.decode().tolist() == [value]
+
+
+def test_low_of_a_dithered_frame_is_a_rounded_product():
+    step = struct.unpack("<f", floats(1 / 3))[0]
+    vector = read_by_both(dithered([0, 1, -1], bits=26, step=step)).vector
+    centre = 2**25 - 1  # float32 rounds it to 2^25
+    assert vector.low.tolist() == [-(2.0**25) * step]
+    assert vector.codes.tolist() == [centre, centre + 1, centre - 1]
+    assert vector.decode()[0] == 0
+
+
+# ---- valid frames that the writer does not produce ----
+
+VALID = {
+    "dense, dimension 0": RawFrame(kind=DENSE, bits=32),
+    "dense, dimension 0, float64": RawFrame(kind=DENSE, bits=64, flags=DOUBLE),
+    "dense, fresh": RawFrame(kind=DENSE, bits=32, flags=FRESH, dimension=1, body=floats(-0.0)),
+    "fixed, step 0": fixed(3, 1.0, 0.0, bits=2),
+    "fixed, step -0": fixed(3, 1.0, -0.0, bits=2),
+    "fixed, low and step -0": fixed(3, -0.0, -0.0, bits=2),
+    "fixed, step -0, float64": fixed(3, 1.0, -0.0, bits=2, double=True),
+    "coded, step -0": RawFrame(
+        kind=CODED, bits=3, dimension=5, body=floats(1.0, -0.0) + frame_builder.exceptions(5, 3)
+    ),
+    "coded, longer than fixed": RawFrame(
+        kind=CODED, bits=1, dimension=1, body=floats(0.0, 1.0) + frame_builder.direct_segment([1])
+    ),
+    "dithered, step -0": dithered([0, 1, -1], step=-0.0),
+    "dithered, fresh": replace(dithered([0, 1, -1]), flags=FRESH),
+    "refused and fresh": RawFrame(flags=REFUSED | FRESH),
+    "refused, with a scalar": RawFrame(flags=REFUSED, count=1, scalars=scalar(b"loss", -0.0)),
+    "reply with ack": RawFrame(ack=9),
+}
+
+
+@pytest.mark.parametrize("name", VALID)
+def test_unusual_valid_frame_is_accepted(name):
+    frame = VALID[name]
+    packet = read_by_both(frame)
+    assert packet.refused == bool(frame.flags & REFUSED)
+    assert packet.fresh == bool(frame.flags & FRESH)
+    assert packet.ack == frame.ack - 1
+    assert (packet.vector is None) == (frame.kind == EMPTY)
+
+
+def test_refused_excludes_double():
+    assert_both_refuse(RawFrame(flags=REFUSED | DOUBLE))
+
+
+# ---- the two stages of a reader ----
+
+FIXED_FRAME = fixed(3, 1.0, 0.5, bits=2)
+CODED_FRAME = VALID["coded, step -0"]
+DITHERED_FRAME = dithered([0, 1, -1])
+STAGE_1 = {
+    "unknown version": RawFrame(version=3),
+    "scalar cut off": replace(DITHERED_FRAME, count=1),
+    "fixed, refused": replace(FIXED_FRAME, flags=REFUSED),
+    "coded, refused": replace(CODED_FRAME, flags=REFUSED),
+    "dithered, refused": replace(DITHERED_FRAME, flags=REFUSED),
+    "coded, above the limit": replace(CODED_FRAME, dimension=2**28 + 1),
+    "dithered, above the limit": replace(DITHERED_FRAME, dimension=2**28 + 1),
+    "dense, too short": RawFrame(kind=DENSE, bits=32, dimension=2**28, body=floats(1.0)),
+    "fixed, too short": replace(FIXED_FRAME, dimension=2**28),
+    "fixed, bucket of the whole vector": replace(FIXED_FRAME, bucket=1),
+    "fixed, negative step": fixed(3, 1.0, -0.5, bits=2),
+    "coded, too short for its grids": replace(CODED_FRAME, dimension=2**28, bucket=1),
+    "coded, low is NaN": replace(CODED_FRAME, body=floats(math.nan) + CODED_FRAME.body[4:]),
+    "dithered, step is infinite": dithered([0], step=math.inf),
+    "dithered, 1 bit": replace(DITHERED_FRAME, bits=1),
+    "dithered, bucket": replace(DITHERED_FRAME, bucket=1),
+    "dithered, seed cut off": replace(DITHERED_FRAME, body=DITHERED_FRAME.body[:7]),
+}
+
+
+@pytest.mark.parametrize("name", STAGE_1)
+def test_header_rule_is_checked_before_memory_is_allocated(name, monkeypatch):
+    def fail(*_):
+        pytest.fail("allocated memory for an invalid header")
+
+    monkeypatch.setattr(wire, "_host_tensor", fail)
+    assert_both_refuse(STAGE_1[name])
+
+
+def test_unexpected_dimension_is_refused_before_memory_is_allocated(monkeypatch):
+    monkeypatch.setattr(wire, "_host_tensor", None)
+    for frame in (FIXED_FRAME, CODED_FRAME, DITHERED_FRAME):
+        with pytest.raises(WireError, match="are expected"):
+            unpack(frame.bytes(), frame.dimension + 1)
+
+
+# ---- range coder of dithered bodies ----
+
+
+def decisions_of(distances, sparsity=0):
+    listed = frame_builder.listed_of(distances, SEED, sparsity)
+    return frame_builder.encode_decisions(distances, SEED, sparsity, listed)
+
+
+def codes_of(frame):
+    return (read_by_both(frame).vector.codes.int() - 3).tolist()
+
+
+@pytest.mark.parametrize(
+    ("distances", "seed", "stream"),
+    [
+        ([2, 1], 68, "6a"),
+        ([2, -1], 85, "af"),
+        ([0, 2, 0, 0, 0, -1, -1], 40, "60a9"),
+        ([0, 2, 2, 0, 0, 0, 2, 0, 1, 1, 0, 0], 60, "5f89c855"),
+    ],
+)
+def test_final_number_of_the_stream_may_reach_2_to_the_32(distances, seed, stream):
+    sparsity = frame_builder.sparsity_of(distances)
+    listed = frame_builder.listed_of(distances, seed, sparsity)
+    encoder = frame_builder.encode_decisions(distances, seed, sparsity, listed)
+    carry = -(-encoder.low // 2**32) * 2**32  # four zero bytes at its end
+    assert encoder.low < carry < encoder.low + encoder.range
+    assert encoder.bytes() == bytes.fromhex(stream)
+    body = floats(0.5) + frame_builder.dithered(distances, seed)
+    frame = RawFrame(kind=DITHERED, bits=3, dimension=len(distances), body=body)
+    assert codes_of(frame) == distances
+    assert pack(unpack(frame.bytes())) == frame.bytes()
+
+
+def test_a_writer_may_choose_any_final_number():
+    distances = [0, 1, -1, 0, 2]
+    encoder = decisions_of(distances)
+    for x in (0, 1, encoder.range // 3, encoder.range // 2, encoder.range - 1):
+        stream = (encoder.low + x).to_bytes(encoder.bytes_read, "big").rstrip(b"\0")
+        assert codes_of(dithered(distances, sparsity=0, stream=stream)) == distances
+    for x in (-1, encoder.range):
+        stream = (encoder.low + x).to_bytes(encoder.bytes_read, "big").rstrip(b"\0")
+        frame = dithered(distances, sparsity=0, stream=stream).bytes()
+        try:
+            other = frame_reader.read(frame).codes
+        except frame_reader.FrameError:
+            other = None
+        assert other != [code + 3 for code in distances]
+
+
+def test_a_writer_may_choose_any_sparsity():
+    distances = [0, 1, -1, 0, 2, 0, 0, 4, -3, 0]
+    for sparsity in range(32):
+        assert codes_of(dithered(distances, sparsity=sparsity)) == distances
+
+
+def test_stream_may_be_shorter_than_the_reader_consumes_but_not_longer():
+    distances = [0, 1, -1, 0, 2]
+    encoder = decisions_of(distances)
+    consumed, stream = encoder.bytes_read, encoder.bytes()
+    assert len(stream) < consumed
+    assert codes_of(dithered(distances, sparsity=0, stream=stream)) == distances
+    longest = stream.ljust(consumed - 1, b"\0") + b"\1"
+    assert codes_of(dithered(distances, sparsity=0, stream=longest)) == distances
+    for invalid in (stream + b"\0", stream.ljust(consumed, b"\0"), longest + b"\1"):
+        assert_both_refuse(dithered(distances, sparsity=0, stream=invalid))
+
+
+def test_stream_may_be_empty():
+    assert decisions_of([-1]).bytes() == b""  # every decision is 1
+    assert codes_of(dithered([-1], sparsity=0)) == [-1]
+
+
+def test_documented_table_of_initial_probabilities_is_the_one_in_use():
+    page = (DOCS / "wire-format-dithered.md").read_text()
+    (row,) = re.findall(r"^\| \$s\$ \| (.*) \|$", page, re.MULTILINE)
+    assert [int(number) for number in row.split(" | ")] == INITIAL
+    assert [round(4096 * math.exp(-0.7 * 2.0**-k)) for k in range(-4, 6)] != INITIAL
+
+
+# ---- checksums ----
+
+
+def test_checksum_of_an_order_is_the_crc_of_two_checksums():
+    control, model = pack(Packet(3, scalars={"drift": 0.5})), pack(Packet(4))
+    assert checksum_of_order(control, model) == crc32(control[-4:] + model[-4:])
+    assert checksum_of_order(control, model) != checksum_of_order(model, control)
+
+
+def test_checksum_of_a_vector_is_the_crc_of_a_dense_body():
+    for dtype in (torch.float32, torch.float64):
+        vector = torch.tensor([1.5, -0.0, 3.0], dtype=dtype)
+        frame = parse(pack(Packet(0, Dense(vector))))
+        assert frame.kind is Kind.DENSE
+        assert wire.checksum_of_vector(vector) == crc32(frame.body)
