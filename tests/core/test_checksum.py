@@ -1,4 +1,4 @@
-"""The checksum of frames against zlib's."""
+"""The CRC-32 of frames against that of zlib."""
 
 import random
 import zlib
@@ -11,7 +11,7 @@ LENGTHS = [*range(200), 255, 256, 257, 1000, 4095, 4096, 65_537, 1_000_003]
 
 
 @pytest.mark.parametrize("offset", [0, 1, 7])
-def test_it_is_zlibs(offset):
+def test_crc32_equals_that_of_zlib(offset):
     source = random.Random(offset)
     for length in LENGTHS:
         data = memoryview(source.randbytes(offset + length))[offset:]
@@ -20,12 +20,12 @@ def test_it_is_zlibs(offset):
         assert crc32(data, start) == zlib.crc32(data, start)
 
 
-def test_it_goes_on_where_it_stopped():
+def test_crc32_of_parts_is_that_of_the_whole():
     data = random.Random(1).randbytes(10_000)
     for cut in (0, 1, 63, 64, 5000, 10_000):
         assert crc32(data[cut:], crc32(data[:cut])) == zlib.crc32(data)
 
 
-def test_only_bytes_have_one():
+def test_crc32_refuses_text():
     with pytest.raises(TypeError):
         crc32("text")

@@ -1,4 +1,4 @@
-"""Lots that both ends of the wire draw: the same bits everywhere, and good dither."""
+"""The dither that both sides derive from a seed: same bits everywhere, and good statistics."""
 
 from dataclasses import replace
 
@@ -17,18 +17,18 @@ FLOATS = [torch.float32, torch.float64]
 SEEDS = [0, 1, 12345, 2**31, 2**32 - 1]
 
 
-def mixed(x):
+def mix(x):
     for shift, factor in ((16, 0x21F0AAAD), (15, 0xD35A2D97)):
         x = ((x ^ x >> shift) * factor) % 2**32
     return x ^ x >> 15
 
 
 def word(seed, i):
-    return mixed((mixed(i ^ mixed(seed)) + seed) % 2**32)
+    return mix((mix(i ^ mix(seed)) + seed) % 2**32)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_dither_is_the_words_of_the_format(seed):
+def test_dither_is_computed_as_documented(seed):
     words = [word(seed, i) for i in range(3000)]
     for dither in (plain.dither, cpu.dither):
         assert dither(seed, torch.empty(3000, dtype=torch.float64)).tolist() == [
@@ -46,7 +46,7 @@ def test_dither_on_a_gpu_has_the_same_bits(dtype):
         assert torch.equal(dither.cpu(), cpu.dither(seed, torch.empty(100_003, dtype=dtype)))
 
 
-def test_dither_fills_the_unit_interval_evenly():
+def test_dither_is_uniform():
     for seed in SEEDS:
         dither = cpu.dither(seed, torch.empty(1 << 16, dtype=torch.float64)).numpy()
         counts, _ = np.histogram(dither, bins=64, range=(0, 1))
@@ -54,7 +54,7 @@ def test_dither_fills_the_unit_interval_evenly():
         assert dither.max() < 1
 
 
-def test_dither_of_two_seeds_or_neighbours_has_nothing_to_do_with_each_other():
+def test_dithers_of_two_seeds_and_of_neighbours_are_uncorrelated():
     n, like = 1 << 16, torch.empty(1 << 16, dtype=torch.float64)
     rows = torch.stack([cpu.dither(seed, like) for seed in (7, 8, 9, 7 + 2**16)])
     shifted = torch.cat([rows, rows[:1].roll(1, dims=1), rows[:1].roll(256, dims=1)])
@@ -67,23 +67,23 @@ def test_dither_of_two_seeds_or_neighbours_has_nothing_to_do_with_each_other():
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_shared_dither_is_stochastic_sparse_that_takes_a_third_of_the_bytes(dtype):
+def test_shared_dither_gives_stochastic_sparse_codes_in_a_third_of_the_bytes(dtype):
     generator = torch.Generator().manual_seed(0)
     v = torch.randn(200_000, generator=generator, dtype=dtype)
     codes = shared_dither(v, 0.004, Key((5,)))
     assert codes.dither_seed == Key((5,)).uint32()
-    drawn = stochastic_sparse(v, 0.004, plain.dither(codes.dither_seed, v))
-    assert torch.equal(codes.codes, drawn.codes)
+    expected = stochastic_sparse(v, 0.004, plain.dither(codes.dither_seed, v))
+    assert torch.equal(codes.codes, expected.codes)
     assert len(pack(Packet(0, codes))) < 0.36 * len(
         pack(Packet(0, replace(codes, dither_seed=None)))
     )
 
 
-def test_the_zero_vector_draws_for_nothing():
+def test_zero_vector_has_no_codes():
     assert shared_dither(torch.zeros(10), 0.1, Key((5,))) is None
 
 
-def test_dither_needs_a_vector_of_floats():
+def test_dither_refuses_other_types():
     for wrong in (np.zeros(3, dtype=np.int32), np.zeros(3, dtype=np.float16)):
         with pytest.raises(ValueError, match="float32 or float64"):
             native.dither(wrong, 1)

@@ -7,7 +7,7 @@ import torch
 from aquila.core.fleet import Fleet
 
 DIMENSION = 7
-# coordinates 5 and 6 belong to the last group alone, which no device may be in
+# only the last group holds coordinates 5 and 6; a fleet may have no device of it
 SLICES = (
     torch.tensor([0, 1, 2, 3, 4]),
     torch.tensor([0, 2, 4]),
@@ -50,7 +50,7 @@ def slow_mean(fleet, vectors, weights):
 FLEETS = {
     "uniform": Fleet.uniform(DIMENSION, 6),
     "heterogeneous": small_fleet(),
-    "coordinates nobody holds": small_fleet(last=1),
+    "coordinates without holders": small_fleet(last=1),
     "some hold all": Fleet(DIMENSION, [0, 1, 1, 0, 1, 0], (None, torch.tensor([1, 3]))),
 }
 
@@ -71,7 +71,7 @@ def test_mean_over_holders_divides_by_all_holders(fleet, present, dtype):
 
 
 @pytest.mark.parametrize("present", [[0, 1, 2, 3, 4, 5], [1, 3, 4], [2], []])
-def test_mean_divides_by_the_weight_of_holders_asked(fleet, present):
+def test_mean_divides_by_the_weight_of_the_holders(fleet, present):
     vectors = random_vectors(fleet, present, torch.float64)
     weights = {0: 0.5, 1: 2.0, 2: 3.0, 3: 0.25, 4: 7.0} | dict.fromkeys(present, 1.5)
     expected = slow_mean(fleet, vectors, weights)
@@ -79,35 +79,35 @@ def test_mean_divides_by_the_weight_of_holders_asked(fleet, present):
     np.testing.assert_allclose(mean.numpy(), expected, rtol=1e-12, atol=1e-15)
 
 
-def test_a_weight_without_a_vector_counts_as_zero():
+def test_device_with_weight_but_without_vector_counts_as_zero():
     fleet = Fleet.uniform(2, 3)
     mean = fleet.mean([(0, torch.tensor([4.0, 8.0]))], {0: 1.0, 2: 3.0})
     assert mean.tolist() == [1.0, 2.0]
 
 
-def test_coordinates_that_nobody_holds_average_to_zero():
-    fleet = FLEETS["coordinates nobody holds"]
+def test_mean_of_a_coordinate_without_holders_is_zero():
+    fleet = FLEETS["coordinates without holders"]
     vectors = random_vectors(fleet, fleet.devices)
     assert fleet.mean_over_holders(vectors.items())[5:].tolist() == [0.0, 0.0]
     assert fleet.mean(vectors.items(), dict.fromkeys(fleet.devices, 2.0))[5:].tolist() == [0, 0]
 
 
-def test_no_devices_average_to_zero():
+def test_mean_without_devices_is_zero():
     assert Fleet.uniform(3, 2).mean([], {}).tolist() == [0.0, 0.0, 0.0]
 
 
-def test_a_vector_needs_a_weight():
+def test_vector_without_weight_is_refused():
     with pytest.raises(KeyError):
         Fleet.uniform(1, 2).mean([(1, torch.ones(1))], {0: 1.0})
 
 
-def test_small_terms_are_not_lost_beside_large_ones():
+def test_mean_keeps_small_terms_next_to_large_ones():
     fleet = Fleet.uniform(1, 3)
     vectors = [torch.tensor([x]) for x in (1e8, 1.0, -1e8)]
     assert fleet.mean_over_holders(enumerate(vectors)).item() == pytest.approx(1 / 3, rel=1e-12)
 
 
-def test_summing_changes_no_vector():
+def test_mean_does_not_change_the_vectors():
     fleet = small_fleet()
     vectors = random_vectors(fleet, fleet.devices)
     before = {device: vector.clone() for device, vector in vectors.items()}
@@ -116,7 +116,7 @@ def test_summing_changes_no_vector():
     assert all(torch.equal(vectors[device], before[device]) for device in fleet.devices)
 
 
-def test_each_group_sees_its_own_coordinates():
+def test_restrict_returns_the_coordinates_of_each_group():
     vector = torch.arange(10.0, 17.0)
     parts = small_fleet().restrict(vector)
     assert [part.tolist() for part in parts] == [
@@ -137,7 +137,7 @@ def test_dimensions_and_devices():
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
-def test_averages_on_a_gpu_are_those_on_the_cpu():
+def test_means_on_gpu_and_cpu_are_equal():
     fleet = small_fleet()
     vectors = random_vectors(fleet, fleet.devices)
     there = small_fleet(torch_device="cuda")
@@ -146,7 +146,7 @@ def test_averages_on_a_gpu_are_those_on_the_cpu():
     assert torch.equal(on_gpu.cpu(), fleet.mean_over_holders(vectors.items()))
 
 
-def test_which_coordinates_some_devices_hold():
+def test_coordinate_mask_marks_what_the_devices_hold():
     fleet = small_fleet()
     for chosen in ([], [1], [1, 3], list(fleet.devices)):
         mask = fleet.coordinate_mask(chosen).expand(DIMENSION).tolist()
@@ -155,7 +155,7 @@ def test_which_coordinates_some_devices_hold():
         ]
 
 
-def test_min_holders_are_counted_where_anyone_holds():
+def test_min_holders_ignores_coordinates_without_holders():
     assert Fleet.uniform(3, 7).min_holders == 7
     some = Fleet(4, [0, 0, 1], [torch.tensor([0, 1]), torch.tensor([0, 1, 2])])
     assert some.min_holders == 1
@@ -164,8 +164,8 @@ def test_min_holders_are_counted_where_anyone_holds():
 
 
 @pytest.mark.parametrize("present", [[0, 1, 2, 3, 4, 5], [1, 3, 4], [2]])
-def test_what_a_mean_leaves_of_the_variance_of_one_device(fleet, present):
-    """That of a device whose coordinates vary by one each, on average over them."""
+def test_variance_factor_is_the_mean_of_squared_weights(fleet, present):
+    """The factor of a device is the mean of 1 / holders² over its coordinates."""
     left = fleet.variance_factors(present)
     for device in present:
         indices = coordinates_of(fleet, device)
@@ -174,5 +174,5 @@ def test_what_a_mean_leaves_of_the_variance_of_one_device(fleet, present):
         assert left[fleet.groups[device]] == pytest.approx(expected, rel=1e-12)
 
 
-def test_a_group_that_is_not_there_does_not_spoil_the_others():
+def test_group_without_devices_does_not_affect_the_others():
     assert small_fleet().variance_factors([2, 3]) == pytest.approx((1, 1, 1, 1))

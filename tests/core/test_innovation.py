@@ -1,4 +1,4 @@
-"""Innovations: every make of the two passes against the plain one, and that against formulas."""
+"""Innovations: C and Triton passes against plain torch, and plain torch against formulas."""
 
 import math
 
@@ -27,13 +27,13 @@ def normal(dimension, seed=0, dtype=torch.float32):
     return torch.randn(dimension, generator=generator, dtype=dtype)
 
 
-def of(v):
+def innovation_of(v):
     return measure(v, torch.zeros_like(v))
 
 
 @st.composite
 def pairs(draw):
-    """Gradient and memory of one type, with ties, zeros of both signs and subnormal numbers."""
+    """Draw a gradient and a memory of one type, with ties, signed zeros and subnormal numbers."""
     dtype = draw(st.sampled_from([torch.float32, torch.float64]))
     limit = LARGEST[dtype]
     number = st.floats(-limit, limit, width=torch.finfo(dtype).bits)
@@ -57,7 +57,7 @@ def assert_same_quantized(one, other):
     assert (one.sent_squared, one.error_squared) == (other.sent_squared, other.error_squared)
 
 
-# the makes agree to the bit
+# the implementations agree bit for bit
 
 
 @STABLE
@@ -86,7 +86,7 @@ def test_c_gives_the_bits_of_plain_torch_at_any_length(size, dtype):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 @REALS
 @pytest.mark.parametrize("size", [*SIZES, 11_173_962])
-def test_a_gpu_gives_the_bits_of_the_cpu(size, dtype):
+def test_gpu_gives_the_bits_of_the_cpu(size, dtype):
     here = normal(size, 1, dtype), normal(size, 2, dtype) / 8
     there = tuple(vector.cuda() for vector in here)
     for passes in (plain, passes_for(*there)):
@@ -100,7 +100,7 @@ def test_a_gpu_gives_the_bits_of_the_cpu(size, dtype):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 @settings(STABLE, max_examples=100)
 @given(pairs(), st.sampled_from(BITS))
-def test_a_gpu_gives_the_bits_of_the_cpu_for_odd_numbers(pair, bits):
+def test_gpu_gives_the_bits_of_the_cpu_for_special_numbers(pair, bits):
     there = tuple(vector.cuda() for vector in pair)
     assert passes_for(*there).measure(*there) == cpu.measure(*pair)
     grid = range_grid(cpu.measure(*pair)[0], bits, pair[0].dtype)
@@ -109,11 +109,11 @@ def test_a_gpu_gives_the_bits_of_the_cpu_for_odd_numbers(pair, bits):
         assert_same_quantized(passes.quantize(*there, grid), cpu.quantize(*pair, grid))
 
 
-# the passes do what the formulas say
+# the passes match the formulas
 
 
-def one_by_one(gradient, memory, bits):
-    """Definition 2 and the new memory, a coordinate at a time, each operation rounded by itself."""
+def definition_2(gradient, memory, bits):
+    """Return Definition 2 and the new memory per coordinate, each operation rounded separately."""
     real = gradient.numpy().dtype.type
     differences = [real(g - q) for g, q in zip(gradient.numpy(), memory.numpy(), strict=True)]
     R, top = max(map(abs, differences)), 2**bits - 1
@@ -133,10 +133,10 @@ def one_by_one(gradient, memory, bits):
 
 @STABLE
 @given(pairs(), st.integers(1, 31))
-def test_a_step_is_definition_2_coordinate_by_coordinate(pair, bits):
+def test_midrise_of_an_innovation_is_definition_2(pair, bits):
     candidate = measure(*pair).midrise(bits)
     assume(candidate is not None)
-    codes, moved, sent, error = one_by_one(*pair, bits)
+    codes, moved, sent, error = definition_2(*pair, bits)
     assert candidate.upload.codes.tolist() == codes
     assert bytes_of(candidate.memory) == moved.tobytes()
     assert candidate.sent_squared == pytest.approx(sent, rel=1e-14, abs=1e-300)
@@ -145,7 +145,7 @@ def test_a_step_is_definition_2_coordinate_by_coordinate(pair, bits):
 
 @STABLE
 @given(pairs(), st.integers(1, 31))
-def test_a_step_is_what_quantizing_the_difference_gives(pair, bits):
+def test_midrise_of_an_innovation_is_midrise_of_the_difference(pair, bits):
     gradient, memory = pair
     v = gradient - memory
     candidate, codes = measure(gradient, memory).midrise(bits), midrise(v, bits)
@@ -163,8 +163,8 @@ def test_a_step_is_what_quantizing_the_difference_gives(pair, bits):
 
 @REALS
 @pytest.mark.parametrize("bits", BITS)
-def test_codes_come_in_the_smallest_type(bits, dtype):
-    candidate = of(normal(1000, dtype=dtype)).midrise(bits)
+def test_codes_have_the_smallest_type(bits, dtype):
+    candidate = innovation_of(normal(1000, dtype=dtype)).midrise(bits)
     assert candidate.upload.codes.dtype == code_dtype(bits)
     assert (
         candidate.upload.low.dtype == candidate.upload.step.dtype == candidate.memory.dtype == dtype
@@ -173,12 +173,12 @@ def test_codes_come_in_the_smallest_type(bits, dtype):
     assert 0 <= int(codes.min()) <= int(codes.max()) < 2**bits
 
 
-def test_an_innovation_is_known_by_its_size():
+def test_measure_returns_range_norm_and_dimension():
     innovation = measure(torch.tensor([1.0, -2.0, 4.0]), torch.tensor([1.0, 1.0, 0.0]))
     assert (innovation.max_abs, innovation.squared_norm, innovation.dimension) == (4.0, 25.0, 3)
 
 
-def test_quantizing_leaves_gradient_and_memory_alone():
+def test_quantizing_does_not_change_gradient_and_memory():
     gradient, memory = normal(100, 1), normal(100, 2)
     kept = gradient.clone(), memory.clone()
     measure(gradient, memory).midrise(3)
@@ -187,7 +187,7 @@ def test_quantizing_leaves_gradient_and_memory_alone():
 
 
 @pytest.mark.parametrize("numbers", [[0.0, -0.0], [], [3.0]])
-def test_nothing_new_has_no_step(numbers):
+def test_zero_innovation_has_no_upload(numbers):
     vector = torch.tensor(numbers)
     innovation = measure(vector, vector.clone())
     assert innovation.squared_norm == 0
@@ -195,11 +195,11 @@ def test_nothing_new_has_no_step(numbers):
     assert innovation.midrise_or_dense(32) is None
 
 
-def test_a_range_too_small_to_divide_has_no_step():
-    assert of(torch.tensor([1e-45, 0.0])).midrise(8) is None
+def test_range_whose_step_underflows_has_no_upload():
+    assert innovation_of(torch.tensor([1e-45, 0.0])).midrise(8) is None
 
 
-def test_from_32_bits_on_the_innovation_itself_is_sent():
+def test_innovation_itself_is_sent_from_32_bits_on():
     gradient, memory = normal(50, 1), normal(50, 2)
     innovation = measure(gradient, memory)
     assert isinstance(innovation.midrise_or_dense(31).upload, Codes)
@@ -210,7 +210,7 @@ def test_from_32_bits_on_the_innovation_itself_is_sent():
     assert (candidate.sent_squared, candidate.error_squared) == (innovation.squared_norm, 0.0)
 
 
-def test_strided_vectors_are_quantized_alike():
+def test_strided_vectors_are_quantized_the_same():
     wide = normal(4000).reshape(2000, 2)
     gradient, memory = wide[:, 0], wide[:, 1]
     assert passes_for(gradient, memory) is plain
@@ -224,12 +224,12 @@ def test_strided_vectors_are_quantized_alike():
     )
 
 
-# numbers that are none
+# NaN, infinities and invalid arguments
 
 
 @REALS
 @pytest.mark.parametrize("place", [0, 1500, 2999])
-def test_nan_is_not_hidden(place, dtype):
+def test_nan_propagates(place, dtype):
     v = normal(3000, dtype=dtype)
     v[place] = math.nan
     zeros = torch.zeros_like(v)
@@ -241,23 +241,23 @@ def test_nan_is_not_hidden(place, dtype):
         assert quantized.new_memory.isnan().all()
         assert math.isnan(quantized.sent_squared)
     with pytest.raises(ValueError, match="must be finite"):
-        aquila_level(of(v))
+        aquila_level(innovation_of(v))
 
 
 @REALS
-def test_infinities_have_codes_all_the_same(dtype):
+def test_infinities_are_clamped_to_the_ends_of_the_grid(dtype):
     v = normal(3000, dtype=dtype)
     v[7], v[8], v[9] = math.inf, -math.inf, math.nan
     zeros = torch.zeros_like(v)
-    assert of(v[:9]).max_abs == math.inf
+    assert innovation_of(v[:9]).max_abs == math.inf
     finite = range_grid(1.0, 31, dtype)
-    mine, plains = cpu.quantize(v, zeros, finite), plain.quantize(v, zeros, finite)
-    assert torch.equal(mine.codes, plains.codes)
-    assert mine.codes[7:10].tolist() == [int(finite.max_code), 0, 0]
+    in_c, in_torch = cpu.quantize(v, zeros, finite), plain.quantize(v, zeros, finite)
+    assert torch.equal(in_c.codes, in_torch.codes)
+    assert in_c.codes[7:10].tolist() == [int(finite.max_code), 0, 0]
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "message"),
     [
         ({1: np.zeros(3, np.float32)}, "one length"),
         ({1: np.zeros(4, np.float64)}, "one float type"),
@@ -270,16 +270,16 @@ def test_infinities_have_codes_all_the_same(dtype):
         ({6: math.nan}, "31 bits"),
     ],
 )
-def test_c_refuses_what_does_not_fit(change, words):
+def test_c_refuses_invalid_arguments(change, message):
     arguments = [np.zeros(4, np.float32) for _ in range(3)] + [np.zeros(4, np.uint8), 1.0, 1.0, 1.0]
     native.quantize(*arguments)
     for place, value in change.items():
         arguments[place] = value
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(ValueError, match=message):
         native.quantize(*arguments)
 
 
-def test_c_measures_vectors_alike_alone():
+def test_c_refuses_vectors_that_differ_or_have_gaps():
     with pytest.raises(ValueError, match="one length"):
         native.measure(np.zeros(4), np.zeros(3))
     with pytest.raises(ValueError, match="one float type"):
@@ -295,29 +295,29 @@ def test_c_measures_vectors_alike_alone():
 
 @STABLE
 @given(st.lists(st.floats(-1e100, 1e100), min_size=1, max_size=30), st.sampled_from([1.0, 7.0]))
-def test_the_level_is_that_of_theorem_1(numbers, tightness):
+def test_level_is_that_of_theorem_1(numbers, tightness):
     R = max(map(abs, numbers))
     assume(R > 1e-100)
     norm = R * math.sqrt(math.fsum((x / R) ** 2 for x in numbers))
     exact = math.log2(tightness * R * math.sqrt(len(numbers)) / norm + 1)
-    level = aquila_level(of(torch.tensor(numbers, dtype=torch.float64)), tightness)
+    level = aquila_level(innovation_of(torch.tensor(numbers, dtype=torch.float64)), tightness)
     assert level in {max(1, math.floor(exact - 1e-12)), max(1, math.floor(exact + 1e-12))}
 
 
 @REALS
 @pytest.mark.parametrize("dimension", [1, 2, 3, 8, 9, 10, 48, 49, 50, 1000])
-def test_the_level_is_between_1_and_that_of_a_single_spike(dimension, dtype):
+def test_level_is_between_1_and_that_of_one_nonzero_coordinate(dimension, dtype):
     highest = math.floor(math.log2(math.sqrt(dimension) + 1))
     spike = torch.zeros(dimension, dtype=dtype)
     spike[dimension // 2] = -0.5
-    assert aquila_level(of(spike)) == highest
+    assert aquila_level(innovation_of(spike)) == highest
     for seed in range(20):
         v = normal(dimension, seed, dtype) ** 5
-        assert 1 <= aquila_level(of(v)) <= highest
+        assert 1 <= aquila_level(innovation_of(v)) <= highest
 
 
 @pytest.mark.parametrize("level", range(1, 31))
-def test_the_level_rises_exactly_at_powers_of_two(level):
+def test_level_increases_exactly_at_powers_of_two(level):
     def at(ratio):
         one = torch.ones(1)
         return aquila_level(Innovation(one, one, max_abs=ratio, squared_norm=1.0))
@@ -328,17 +328,17 @@ def test_the_level_rises_exactly_at_powers_of_two(level):
 
 
 @REALS
-def test_flat_vectors_have_level_1_despite_rounding(dtype):
+def test_vector_of_equal_magnitudes_has_level_1_despite_rounding(dtype):
     for dimension in range(1, 200):
         signs = normal(dimension, dimension).sign().to(dtype)
         for size in (0.1, 1 / 3, 0.7, 1e-20, 1e20):
-            assert aquila_level(of(size * signs)) == 1
+            assert aquila_level(innovation_of(size * signs)) == 1
 
 
-def test_the_zero_vector_has_level_0():
-    assert aquila_level(of(torch.zeros(7))) == 0
+def test_zero_vector_has_level_0():
+    assert aquila_level(innovation_of(torch.zeros(7))) == 0
 
 
-def test_the_tight_rule_asks_for_more():
-    v = of(normal(1000))
+def test_tighter_rule_gives_a_higher_level():
+    v = innovation_of(normal(1000))
     assert aquila_level(v, tightness=7.0) > aquila_level(v)

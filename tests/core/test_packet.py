@@ -1,4 +1,4 @@
-"""Vectors and messages before they become bytes."""
+"""Packets and their vectors."""
 
 import dataclasses
 
@@ -33,7 +33,7 @@ def test_codes_decode_on_one_grid():
     assert codes.decode().tolist() == [-1.5, -1.0, 0.0]
 
 
-def test_codes_decode_on_a_grid_a_bucket_and_the_last_bucket_may_be_short():
+def test_codes_decode_with_one_grid_per_bucket():
     codes = codes_of([0, 1, 2, 3, 1], bits=2, low=[0.0, 10.0, -1.0], step=[1.0, 2.0, 0.5], bucket=2)
     assert codes.decode().tolist() == [0.0, 1.0, 14.0, 16.0, -0.5]
 
@@ -53,7 +53,7 @@ def test_decoding_rounds_the_product_and_then_the_sum(dtype, bucket):
     assert codes.decode().numpy().tobytes() == np.array(expected).tobytes()
 
 
-def test_decoding_changes_nothing():
+def test_decoding_does_not_change_the_codes():
     codes = codes_of([3, 0], bits=2, low=[1.0], step=[0.25], bucket=2)
     assert torch.equal(codes.decode(), codes.decode())
     assert codes.codes.tolist() == [3, 0]
@@ -61,14 +61,14 @@ def test_decoding_changes_nothing():
 
 
 @pytest.mark.parametrize("bits", range(1, 33))
-def test_the_smallest_integer_type_holds_every_code(bits):
+def test_code_dtype_is_the_smallest_type_that_holds_every_code(bits):
     dtype = code_dtype(bits)
     assert torch.iinfo(dtype).max >= 2**bits - 1
     smaller = [t for t in (torch.uint8, torch.int16, torch.int32) if t.itemsize < dtype.itemsize]
     assert all(torch.iinfo(t).max < 2**bits - 1 for t in smaller)
 
 
-def test_a_bare_packet_is_a_skip_that_acknowledges_nothing():
+def test_packet_without_arguments_is_a_skip_without_ack():
     packet = Packet(4)
     assert packet.vector is None
     assert packet.ack == NEVER
@@ -76,13 +76,13 @@ def test_a_bare_packet_is_a_skip_that_acknowledges_nothing():
     assert dict(packet.scalars) == {}
 
 
-def test_a_missing_scalar_is_a_wire_error_that_names_it():
+def test_missing_scalar_raises_an_error_with_its_name():
     packet = Packet(4, scalars={"drift": 0.5})
     assert packet.scalar("drift") == 0.5
     with pytest.raises(WireError, match="round 4 lacks the scalar 'size'"):
         packet.scalar("size")
 
 
-def test_packets_cannot_be_changed():
+def test_packet_is_immutable():
     with pytest.raises(dataclasses.FrozenInstanceError):
         Packet(1).round = 2

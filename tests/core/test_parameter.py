@@ -1,4 +1,4 @@
-"""Parameters of a factory: what is accepted, and what the refusals say."""
+"""Parameters of a factory: accepted values and error messages."""
 
 import math
 from typing import Annotated, Literal
@@ -23,7 +23,7 @@ def check(**given):
     return check_arguments("qsgd", factory, given)
 
 
-def test_parameters_are_read_off_the_signature():
+def test_parameters_come_from_the_signature():
     known = parameters(factory)
     assert list(known) == ["alpha", "beta", "bits", "period", "norm", "decay"]
     assert [p.default for p in known.values()] == [0.1, 0.25, 6, 10, "max", 0.5]
@@ -44,7 +44,7 @@ def test_parameters_are_read_off_the_signature():
         ("decay", "a number > 0 and <= 1"),
     ],
 )
-def test_parameters_say_what_they_allow(name, text):
+def test_parameters_describe_what_they_allow(name, text):
     assert str(parameters(factory)[name]) == text
 
 
@@ -64,13 +64,13 @@ def test_parameters_say_what_they_allow(name, text):
         ("decay", 1, 1.0),
     ],
 )
-def test_what_is_allowed_comes_back_in_its_type(name, given, value):
+def test_allowed_value_is_converted_to_its_type(name, given, value):
     checked = check(**{name: given})
     assert checked == {name: value}
     assert type(checked[name]) is parameters(factory)[name].type
 
 
-def test_only_what_was_given_comes_back():
+def test_only_given_parameters_are_returned():
     assert check() == {}
     assert check(beta=0.5, bits=4) == {"beta": 0.5, "bits": 4}
 
@@ -109,7 +109,7 @@ def test_only_what_was_given_comes_back():
         ("decay", 1.5),
     ],
 )
-def test_what_is_not_allowed_is_refused_with_what_is(name, given):
+def test_error_names_the_allowed_values(name, given):
     with pytest.raises(ValueError, match=f"^qsgd: {name} must be ") as refusal:
         check(**{name: given})
     allowed = str(parameters(factory)[name])
@@ -119,17 +119,17 @@ def test_what_is_not_allowed_is_refused_with_what_is(name, given):
 @pytest.mark.parametrize(
     ("typo", "meant"), [("betta", "beta"), ("bit", "bits"), ("perriod", "period")]
 )
-def test_an_unknown_name_suggests_the_nearest(typo, meant):
+def test_error_for_an_unknown_name_suggests_the_nearest(typo, meant):
     with pytest.raises(ValueError, match=f"qsgd has no parameter '{typo}'") as refusal:
         check(**{typo: 1})
     assert f"did you mean '{meant}'?" in str(refusal.value)
 
 
-def test_an_unknown_name_lists_all():
+def test_error_for_an_unknown_name_lists_all_parameters():
     with pytest.raises(ValueError, match="alpha, beta, bits, period, norm, decay"):
         check(zzz=1)
 
 
-def test_nothing_near_suggests_nothing():
+def test_no_hint_without_a_similar_name():
     assert "did you mean" not in spelling_hint("zzz", ["alpha", "beta"])
     assert "did you mean 'alpha'?" in spelling_hint("alpa", ["alpha", "beta"])

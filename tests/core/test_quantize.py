@@ -1,4 +1,4 @@
-"""Quantizers against transcriptions of their formulas."""
+"""Quantizers against direct transcriptions of their formulas."""
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ def normal(dimension, seed=0, dtype=torch.float32):
 
 
 def definition_2(v, bits):
-    """Return psi before rounding down, and dq, as the paper writes them."""
+    """Return psi before the floor, and dq, as in the paper."""
     R = np.abs(v).max()
     tau = 1 / (2.0**bits - 1)
     unrounded = (v + R) / (2 * tau * R) + 0.5
@@ -50,7 +50,7 @@ def test_midrise_is_definition_2(numbers, bits):
     assume(R > 1e-280)
     unrounded, dq = definition_2(v, bits)
     codes = midrise(torch.from_numpy(v), bits)
-    # only where the formula stands on the edge between two codes may rounding tip it over
+    # rounding may change the code only where the formula is at the border of two codes
     edge = np.abs(unrounded - np.round(unrounded)) <= 8 * EPS64 * 2.0**bits
     psi = codes.codes.numpy().astype(np.float64)
     assert (edge | (psi == np.floor(unrounded))).all()
@@ -61,7 +61,7 @@ def test_midrise_is_definition_2(numbers, bits):
 
 @STABLE
 @given(vectors(1e100, 64), WIDTHS)
-def test_midrise_in_float64_is_off_by_at_most_tau_R(numbers, bits):
+def test_error_of_midrise_in_float64_is_at_most_tau_R(numbers, bits):
     v = torch.tensor(numbers, dtype=torch.float64)
     R = float(v.abs().max())
     assume(R > 1e-280)
@@ -71,7 +71,7 @@ def test_midrise_in_float64_is_off_by_at_most_tau_R(numbers, bits):
 
 @STABLE
 @given(vectors(2.0**100, 32), WIDTHS)
-def test_midrise_in_float32_is_off_by_at_most_tau_R_and_rounding(numbers, bits):
+def test_error_of_midrise_in_float32_is_at_most_tau_R_and_rounding(numbers, bits):
     v = torch.tensor(numbers, dtype=torch.float32)
     R = float(v.abs().max())
     assume(R > 1e-25)
@@ -98,15 +98,15 @@ def test_midrise_keeps_the_ends_of_the_range(bits, dtype):
 
 
 @pytest.mark.parametrize("zero", [[0.0], [0.0, -0.0], []])
-def test_the_zero_vector_has_no_grid(zero):
+def test_zero_vector_has_no_grid(zero):
     assert midrise(torch.tensor(zero), 4) is None
 
 
-def test_a_range_too_small_to_divide_has_no_grid():
+def test_range_whose_step_underflows_has_no_grid():
     assert midrise(torch.tensor([1e-45, 0.0]), 8) is None
 
 
-def test_from_32_bits_on_the_vector_itself_is_sent():
+def test_vector_itself_is_sent_from_32_bits_on():
     v = normal(5)
     assert isinstance(midrise_or_dense(v, 31), Codes)
     assert midrise_or_dense(torch.zeros(5), 31) is None
@@ -135,9 +135,9 @@ def test_stochastic_round_is_unbiased(levels, bucket, norm, dtype):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("norm", ["max", "l2"])
 @pytest.mark.parametrize("bits", range(2, 33))
-def test_stochastically_rounded_codes_are_in_range_and_less_than_a_step_off(bits, norm, dtype):
+def test_stochastic_round_stays_in_range_and_within_one_step(bits, norm, dtype):
     v = normal(100, seed=bits, dtype=dtype)
-    v = torch.cat((v, -v))  # the largest coordinate, with either sign
+    v = torch.cat((v, -v))  # both signs of the largest coordinate
     codes = stochastic_round(v, levels_for_bits(bits), Key((bits,)), norm)
     assert codes.bits == bits
     assert int(codes.codes.min()) >= 0
@@ -148,7 +148,7 @@ def test_stochastically_rounded_codes_are_in_range_and_less_than_a_step_off(bits
 
 @pytest.mark.parametrize("norm", ["max", "l2"])
 @pytest.mark.parametrize("bucket", [0, 3, 4])
-def test_the_grid_of_a_bucket_is_its_own_norm_over_levels(bucket, norm):
+def test_grid_of_a_bucket_is_its_norm_over_levels(bucket, norm):
     v = torch.tensor([3.0, -4.0, 0.0, 1.0, 0.5, 0.25, 8.0, 0.0, -6.0, 2.0])
     codes = stochastic_round(v, 5, Key((1,)), norm, bucket)
     parts = v.split(bucket or len(v))
@@ -160,20 +160,20 @@ def test_the_grid_of_a_bucket_is_its_own_norm_over_levels(bucket, norm):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("bits", [2, 6, 8, 24, 26, 32])
 @pytest.mark.parametrize("bucket", [0, 3])
-def test_stochastically_rounded_zeros_stay_exactly_zero(bucket, bits, dtype):
+def test_stochastic_round_keeps_zeros(bucket, bits, dtype):
     v = normal(50, dtype=dtype) / 3
     v[::4] = 0
-    v[3:6] = 0  # a bucket of nothing else
+    v[3:6] = 0  # a bucket of zeros
     decoded = stochastic_round(v, levels_for_bits(bits), Key((1,)), "l2", bucket).decode()
     assert (decoded[v == 0] == 0).all()
 
 
-def test_stochastic_rounding_moves_no_coordinate_across_zero():
+def test_stochastic_round_keeps_signs():
     v = normal(1000)
     assert (stochastic_round(v, 3, Key((1,))).decode() * v >= 0).all()
 
 
-def test_stochastic_rounding_is_repeated_by_its_key():
+def test_stochastic_round_depends_only_on_its_key():
     v = normal(1000)
     first, again = stochastic_round(v, 3, Key((1, 2))), stochastic_round(v, 3, Key((1, 2)))
     other = stochastic_round(v, 3, Key((1, 3)))
@@ -181,7 +181,7 @@ def test_stochastic_rounding_is_repeated_by_its_key():
     assert not torch.equal(first.codes, other.codes)
 
 
-def test_a_bucket_longer_than_the_vector_changes_nothing():
+def test_bucket_longer_than_the_vector_covers_the_vector():
     v = normal(20)
     whole, longer = stochastic_round(v, 3, Key((1,))), stochastic_round(v, 3, Key((1,)), bucket=64)
     assert longer.bucket == whole.bucket == 20
@@ -189,7 +189,7 @@ def test_a_bucket_longer_than_the_vector_changes_nothing():
 
 
 @pytest.mark.parametrize("bucket", [0, 3])
-def test_stochastic_rounding_the_zero_vector_gives_nothing(bucket):
+def test_stochastic_round_of_the_zero_vector_is_none(bucket):
     assert stochastic_round(torch.zeros(10), 3, Key((1,)), bucket=bucket) is None
 
 
@@ -203,20 +203,20 @@ def test_levels_and_widths():
 
 
 def threshold_of(v, density):
-    """Return the k-th largest magnitude, k being a share of the coordinates, at least one."""
+    """Return the k-th largest magnitude with k = max(1, density * d)."""
     return float(np.sort(np.abs(v))[-max(1, round(density * len(v)))])
 
 
 @STABLE
 @given(vectors(1e3, 32), DENSITIES)
-def test_sparse_codes_are_the_coordinates_that_stand_out(numbers, density):
+def test_sparse_sends_the_largest_coordinates(numbers, density):
     v = np.array(numbers)
     threshold = threshold_of(v, density)
     assume(threshold > 1e-4 * np.abs(v).max() > 0)
     decoded = sparse(torch.from_numpy(v), density).decode().numpy()
     assert ((decoded != 0) == (np.abs(v) >= threshold)).all()
     assert (decoded * v >= 0).all()
-    # psi = floor(|v| / step + 0.4): from 0.6 below to 0.4 above, in steps
+    # psi = floor(|v| / step + 0.4), so the error is from -0.6 to 0.4 steps
     overshoot = (np.abs(decoded) - np.abs(v))[decoded != 0] * 0.6 / threshold
     assert (overshoot <= 0.4 + 1e-6).all()
     assert (overshoot >= -0.6 - 1e-6).all()
@@ -225,7 +225,7 @@ def test_sparse_codes_are_the_coordinates_that_stand_out(numbers, density):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @STABLE
 @given(numbers=vectors(2.0**60, 32), density=DENSITIES)
-def test_sparse_contracts_whatever_the_vector(dtype, numbers, density):
+def test_sparse_contracts_every_vector(dtype, numbers, density):
     v = torch.tensor(numbers, dtype=dtype)
     assume(float(v.abs().max()) > 1e-15)
     left = (v - sparse(v, density).decode()).double().square().sum()
@@ -233,7 +233,7 @@ def test_sparse_contracts_whatever_the_vector(dtype, numbers, density):
     assert left <= (1 - 5 / 9 * sent) * v.double().square().sum() * (1 + 1e-4)
 
 
-def test_the_contraction_of_the_sparse_quantizer_cannot_be_stated_better():
+def test_contraction_bound_of_sparse_is_tight():
     v = torch.ones(100, dtype=torch.float64)
     v[50:] -= 1e-12
     left = (v - sparse(v, 0.5).decode()).square().sum() / v.square().sum()
@@ -242,14 +242,14 @@ def test_the_contraction_of_the_sparse_quantizer_cannot_be_stated_better():
 
 def test_sparse_by_hand():
     v = torch.tensor([6.0, -2.9, 3.0, -30.0, 0.0, 1.0], dtype=torch.float64)
-    codes = sparse(v, 0.5)  # three coordinates: 3 is the third largest, so the step is 5
+    codes = sparse(v, 0.5)  # k = 3: the third largest is 3, so the step is 5
     np.testing.assert_allclose(codes.decode().numpy(), [5, 0, 5, -30, 0, 0], rtol=1e-12)
     assert codes.bits == 4  # -6 to 6
     assert codes.codes.tolist() == [7, 6, 7, 0, 6, 6]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_sparse_sends_the_density_it_is_given(dtype):
+def test_sparse_sends_the_given_density(dtype):
     v = normal(100_000, dtype=dtype)
     for density in (1e-5, 0.001, 0.01, 0.3):
         assert int((sparse(v, density).decode() != 0).sum()) == round(density * len(v))
@@ -261,7 +261,7 @@ def test_equal_magnitudes_are_sent_together():
     ]  # fmt: skip
 
 
-def test_one_huge_coordinate_does_not_widen_the_codes_without_end():
+def test_one_huge_coordinate_widens_sparse_codes_to_at_most_16_bits():
     v = torch.full((1000,), 1e-9)
     v[7] = 1e9
     codes = sparse(v, 0.5)
@@ -270,7 +270,7 @@ def test_one_huge_coordinate_does_not_widen_the_codes_without_end():
 
 
 @pytest.mark.parametrize("zero", [[0.0], [0.0, -0.0], []])
-def test_the_zero_vector_has_no_sparse_codes(zero):
+def test_zero_vector_has_no_sparse_codes(zero):
     assert sparse(torch.tensor(zero), 0.1) is None
 
 
@@ -285,7 +285,7 @@ def rms(v):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @STABLE
 @given(numbers=vectors(2.0**60, 32), density=DENSITIES, seed=st.integers(0, 9))
-def test_stochastic_sparse_rounds_to_one_of_the_two_nearest(dtype, numbers, density, seed):
+def test_stochastic_sparse_rounds_to_one_of_the_two_nearest_points(dtype, numbers, density, seed):
     v = torch.tensor(numbers, dtype=dtype)
     assume(float(v.abs().max()) > 1e-15)
     step = rms(v) / density
@@ -298,8 +298,8 @@ def test_stochastic_sparse_rounds_to_one_of_the_two_nearest(dtype, numbers, dens
 
 @STABLE
 @given(vectors(1e3, 32), DENSITIES)
-def test_stochastic_sparse_is_right_on_average_and_varies_no_more_than_promised(numbers, density):
-    """Over lots at equal distances, which stand for all of them."""
+def test_stochastic_sparse_is_unbiased_and_its_variance_is_bounded(numbers, density):
+    """Average over 200 equidistant dithers, which represent the uniform distribution."""
     v = torch.tensor(numbers, dtype=torch.float64)
     assume(float(v.abs().max()) > 1e-3)
     dither = (torch.arange(200, dtype=torch.float64) + 0.5) / 200
@@ -310,9 +310,9 @@ def test_stochastic_sparse_is_right_on_average_and_varies_no_more_than_promised(
     step = rms(v) / density
     assert float((uploads.mean(0) - v).abs().max()) <= 5.1e-3 * step
     variance = float(((uploads - v) ** 2).mean(0).sum())
-    promised = step * float(v.abs().sum())
-    assert promised <= float(v @ v) / density * (1 + 1e-12)
-    assert variance <= promised + 5.1e-3 * step**2 * len(v)
+    bound = step * float(v.abs().sum())
+    assert bound <= float(v @ v) / density * (1 + 1e-12)
+    assert variance <= bound + 5.1e-3 * step**2 * len(v)
     assert float((uploads != 0).double().mean(0).sum()) <= density * len(v) * 1.01 + 5e-3 * len(v)
 
 
@@ -325,7 +325,7 @@ def test_stochastic_sparse_by_hand():
 
 
 @pytest.mark.parametrize("huge", [1e37, float("inf"), float("nan")])
-def test_stochastic_sparse_of_steps_beyond_the_type_has_no_codes(huge):
+def test_stochastic_sparse_is_none_if_the_step_overflows(huge):
     assert stochastic_sparse(torch.full((9,), huge), 0.004, torch.full((9,), 0.99)) is None
 
 
@@ -341,25 +341,25 @@ def test_stochastic_sparse_does_not_depend_on_the_number_of_threads():
     assert len(steps) == 1
 
 
-def test_stochastic_sparse_without_a_sent_coordinate_has_no_codes():
+def test_stochastic_sparse_is_none_if_no_coordinate_is_sent():
     assert stochastic_sparse(torch.tensor([1.0, -2.0]), 0.1, torch.zeros(2)) is None
     for zero in ([0.0], [0.0, -0.0], []):
         assert stochastic_sparse(torch.tensor(zero), 0.1, torch.full((len(zero),), 0.99)) is None
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_stochastic_sparse_sends_its_density_where_all_are_alike_and_less_elsewhere(dtype):
-    """Of normal coordinates √(2/π) = 0.8 of it."""
+def test_stochastic_sparse_sends_its_density_of_equal_magnitudes_and_less_of_others(dtype):
+    """Of normal coordinates it sends √(2/π) = 0.8 times the density."""
     v = normal(100_000, dtype=dtype)
     for density in (0.001, 0.01, 0.3):
-        for vector, part in ((v.sign(), 1.0), (v, 0.8)):
+        for vector, factor in ((v.sign(), 1.0), (v, 0.8)):
             sent = int((stochastic_sparse(vector, density, dither_for(v)).decode() != 0).sum())
-            deviation = (density * part * len(v)) ** 0.5
-            assert sent == pytest.approx(density * part * len(v), abs=4 * deviation)
+            deviation = (density * factor * len(v)) ** 0.5
+            assert sent == pytest.approx(density * factor * len(v), abs=4 * deviation)
 
 
-def test_one_coordinate_that_holds_everything_takes_all_the_steps():
-    """Those are share √d = 50, to within one."""
+def test_stochastic_sparse_of_one_dominant_coordinate_sends_many_steps():
+    """It sends density √d = 50 steps, to within one."""
     v = torch.full((10_000,), 1e-9)
     v[7] = 1e9
     codes = stochastic_sparse(v, 0.5, dither_for(v))

@@ -1,4 +1,4 @@
-"""The coarsest grid within an error: the bound always holds, and little is wasted."""
+"""The coarsest grid within an error: the bound always holds, and the codes are small."""
 
 import pytest
 import torch
@@ -23,7 +23,7 @@ def gaussian(count=100_000):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @settings(deadline=None)
 @given(v=arrays.arrays("f4", st.integers(1, 60), elements=st.floats(-1e10, 1e10, width=32)))
-def test_no_vector_is_off_by_more(dtype, error, v):
+def test_error_is_within_the_bound(dtype, error, v):
     vector = torch.from_numpy(v).to(dtype)
     codes = quantize_within(vector, error)
     assert error_ratio(vector, codes.decode()) <= error * (1 + 1e-5) or vector.abs().max() < 1e-30
@@ -32,20 +32,20 @@ def test_no_vector_is_off_by_more(dtype, error, v):
 
 
 @pytest.mark.parametrize(("error", "bits"), [(0.3, 2.1), (0.5, 1.35), (0.7, 0.8), (0.9, 0.3)])
-def test_a_normal_vector_takes_few_bits(error, bits):
+def test_normal_vector_takes_few_bits(error, bits):
     v = gaussian()
     frame = pack(Packet(0, quantize_within(v, error)))
     assert 8 * len(frame) / len(v) < bits
     assert error_ratio(v, quantize_within(v, error).decode()) > 0.93 * error
 
 
-def test_few_large_coordinates_take_hardly_any():
+def test_few_large_coordinates_take_very_few_bits():
     v = 1e-3 * gaussian()
     v[::1000] += 1
     assert 8 * len(pack(Packet(0, quantize_within(v, 0.5)))) / len(v) < 0.03
 
 
-def test_nothing_is_coded_as_nothing():
+def test_zero_vector_has_zero_codes():
     for v in (torch.zeros(5), torch.full((5,), 1e-45)):
         codes = quantize_within(v, 0.5)
         assert codes.dimension == 5

@@ -1,4 +1,4 @@
-"""Keys name streams: the same words the same stream, other words another one."""
+"""Keys: equal paths give equal streams, different paths give different streams."""
 
 from itertools import product
 
@@ -7,8 +7,8 @@ import torch
 
 from aquila.core.random import Key, Purpose
 
-# every short key over small words, those that differ by a trailing zero included
-KEYS = [Key(words) for length in range(1, 5) for words in product(range(3), repeat=length)]
+# every short key over small integers, including keys that differ by a trailing zero
+KEYS = [Key(path) for length in range(1, 5) for path in product(range(3), repeat=length)]
 
 
 def numbers(key):
@@ -20,43 +20,43 @@ def torch_numbers(key):
 
 
 @pytest.mark.parametrize("draw", [numbers, torch_numbers])
-def test_other_words_name_another_stream(draw):
+def test_different_paths_give_different_streams(draw):
     assert len({draw(key) for key in KEYS}) == len(KEYS)
 
 
 @pytest.mark.parametrize("draw", [numbers, torch_numbers])
-def test_the_same_words_name_the_same_stream(draw):
+def test_equal_paths_give_equal_streams(draw):
     key = Key((7, 3, 2))
     assert draw(key) == draw(key) == draw(Key((7, 3, 2)))
 
 
-def test_the_server_shares_no_stream_with_a_device():
+def test_server_and_device_have_different_streams():
     device = Key((7, 3, int(Purpose.SERVER))).child(Purpose.DEVICE)
     assert numbers(Key((7, 3, Purpose.SERVER))) != numbers(device)
 
 
-def test_a_child_is_named_by_all_words():
+def test_child_extends_the_path():
     assert Key((1, 2)).child(3, 4) == Key((1, 2, 3, 4))
 
 
-def test_purposes_are_all_different():
+def test_purposes_have_different_streams():
     assert len({numbers(Key((1, 2, 3, purpose))) for purpose in Purpose}) == len(Purpose)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_uniform_numbers_fill_0_to_1(dtype):
+def test_uniform_numbers_are_uniform_in_0_to_1(dtype):
     like = torch.zeros(100_000, dtype=dtype)
     u = Key((1,)).uniform(like)
     assert (u.shape, u.dtype) == (like.shape, dtype)
     assert u.min() >= 0
     assert u.max() < 1
-    # five standard deviations of the mean, and of the share below a quarter
+    # five standard deviations of the mean, and of the fraction below 1/4
     assert abs(float(u.mean()) - 0.5) < 5 * (1 / 12 / 100_000) ** 0.5
     assert abs(float((u < 0.25).double().mean()) - 0.25) < 5 * (0.25 * 0.75 / 100_000) ** 0.5
     assert torch.equal(u, Key((1,)).uniform(like))
 
 
-def test_coins_fall_as_often_as_asked():
+def test_bernoulli_has_the_given_probability():
     heads = sum(Key((1, i)).bernoulli(0.3) for i in range(2000))
     assert abs(heads - 600) < 5 * (2000 * 0.3 * 0.7) ** 0.5
     assert not any(Key((1, i)).bernoulli(0.0) for i in range(100))
@@ -64,7 +64,7 @@ def test_coins_fall_as_often_as_asked():
 
 
 @pytest.mark.parametrize("count", [0, 1, 4, 10])
-def test_a_sample_is_distinct_and_in_order(count):
+def test_sample_is_distinct_and_in_order(count):
     items = [3, 5, 8, 13, 21, 34, 55, 89, 144, 233]
     for i in range(50):
         chosen = Key((i,)).sample(items, count)
@@ -74,16 +74,16 @@ def test_a_sample_is_distinct_and_in_order(count):
         assert chosen == Key((i,)).sample(items, count)
 
 
-def test_a_sample_keeps_the_order_of_its_items():
+def test_sample_keeps_the_order_of_its_items():
     assert Key((1,)).sample([9, 1, 5], 3) == (9, 1, 5)
 
 
-def test_every_item_is_sampled_equally_often():
+def test_items_are_sampled_equally_often():
     drawn = [item for i in range(1500) for item in Key((i,)).sample(range(5), 2)]
     for item in range(5):
         assert abs(drawn.count(item) - 600) < 5 * (1500 * 0.4 * 0.6) ** 0.5
 
 
-def test_more_than_there_are_cannot_be_sampled():
+def test_sample_larger_than_the_items_is_refused():
     with pytest.raises(ValueError, match="larger sample"):
         Key((1,)).sample([1, 2], 3)

@@ -1,4 +1,4 @@
-"""Random rotations against the matrices they stand for."""
+"""Random rotations against explicit matrices."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ def normal(dimension, dtype=torch.float64):
 
 
 @pytest.mark.parametrize("doublings", range(6))
-def test_hadamard_is_the_matrix_of_sylvester(doublings):
+def test_hadamard_is_sylvesters_matrix(doublings):
     matrix = np.ones((1, 1))
     for _ in range(doublings):
         matrix = np.block([[matrix, matrix], [matrix, -matrix]])
@@ -25,7 +25,7 @@ def test_hadamard_is_the_matrix_of_sylvester(doublings):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("dimension", [1, 2, 3, 7, 8, 100, 1000, 1025])
-def test_a_rotation_keeps_norms_and_can_be_undone(dimension, dtype):
+def test_rotation_preserves_the_norm_and_can_be_inverted(dimension, dtype):
     v = normal(dimension, dtype)
     rotated = rotate(v, Key((5,)))
     assert rotated.dtype == dtype
@@ -33,7 +33,7 @@ def test_a_rotation_keeps_norms_and_can_be_undone(dimension, dtype):
     torch.testing.assert_close(unrotate(rotated, Key((5,))), v)
 
 
-def test_a_rotation_is_repeated_by_its_key_alone():
+def test_rotation_depends_only_on_its_key():
     v = normal(100)
     before = v.clone()
     assert torch.equal(rotate(v, Key((1,))), rotate(v, Key((1,))))
@@ -42,7 +42,7 @@ def test_a_rotation_is_repeated_by_its_key_alone():
 
 
 @pytest.mark.parametrize("dimension", [1024, 1500])
-def test_one_coordinate_is_spread_over_all(dimension):
+def test_rotation_spreads_one_coordinate_over_all(dimension):
     for place in (0, dimension - 1):
         v = torch.zeros(dimension, dtype=torch.float64)
         v[place] = 1

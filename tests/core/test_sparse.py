@@ -1,4 +1,4 @@
-"""The passes of the sparse quantizer: C against plain torch, and both against formulas."""
+"""Passes of the sparse quantizer: C against plain torch, and both against formulas."""
 
 import math
 
@@ -32,7 +32,7 @@ def tiny(dtype):
 
 @st.composite
 def vectors(draw):
-    """One type, with ties, zeros of both signs, neighbours and subnormal numbers."""
+    """Draw a vector with ties, signed zeros, neighbouring floats or subnormal numbers."""
     dtype = draw(st.sampled_from([torch.float32, torch.float64]))
     limit = {torch.float32: 2.0**120, torch.float64: 1e150}[dtype]
     width = torch.finfo(dtype).bits
@@ -55,7 +55,7 @@ def vectors(draw):
 
 
 def adversarial(dtype):
-    """Vectors on which a search, a grid or a type of codes could go wrong."""
+    """Return vectors that test the limits of the search, the grid and the types of codes."""
     ramp = torch.arange(1, 3001, dtype=dtype)
     spike = torch.full((3000,), 1e-9, dtype=dtype)
     spike[1234] = -1e9
@@ -81,7 +81,7 @@ VECTORS = pytest.mark.parametrize("name", adversarial(torch.float32))
 
 
 def in_torch_operations(v, density):
-    """The quantizer as it is written down, with every magnitude stored and the largest found."""
+    """Return the quantizer's result, computed from its definition with every magnitude stored."""
     sizes = v.abs()
     least = float(sizes.sort(descending=True).values[max(1, round(density * len(v))) - 1])
     threshold = max(least, 0.6 * float(sizes.max()) / 32767)
@@ -94,7 +94,7 @@ def in_torch_operations(v, density):
     return top, (magnitude * v.sign() + top).long(), step
 
 
-def assert_is_the_quantizer(v, density):
+def assert_matches_definition(v, density):
     codes, expected = sparse(v, density), in_torch_operations(v, density)
     assert (codes is None) == (expected is None)
     if codes is None:
@@ -132,7 +132,7 @@ def test_c_finds_the_kth_largest_at_any_length(size, dtype):
 
 @REALS
 @VECTORS
-def test_c_finds_the_kth_largest_of_odd_vectors(name, dtype):
+def test_c_finds_the_kth_largest_of_special_vectors(name, dtype):
     v = adversarial(dtype)[name]
     descending = v.abs().sort(descending=True).values.tolist()
     for k in (1, 2, 8, 9, 30, 1499, 1500, 1501, 2999, 3000):
@@ -162,31 +162,31 @@ def test_infinity_is_above_all_other_numbers(dtype):
 @STABLE
 @given(vectors(), st.sampled_from(DENSITIES))
 def test_sparse_has_the_bits_of_torch_operations(v, density):
-    assert_is_the_quantizer(v, density)
+    assert_matches_definition(v, density)
 
 
 @REALS
 @pytest.mark.parametrize("size", SIZES)
 def test_sparse_has_the_bits_of_torch_operations_at_any_length(size, dtype):
     for density in DENSITIES:
-        assert_is_the_quantizer(normal(size, dtype=dtype), density)
-        assert_is_the_quantizer(normal(size, dtype=dtype) ** 9, density)
+        assert_matches_definition(normal(size, dtype=dtype), density)
+        assert_matches_definition(normal(size, dtype=dtype) ** 9, density)
 
 
 @REALS
 @VECTORS
 def test_sparse_has_the_bits_of_torch_operations_for_odd_vectors(name, dtype):
     for density in DENSITIES:
-        assert_is_the_quantizer(adversarial(dtype)[name], density)
+        assert_matches_definition(adversarial(dtype)[name], density)
 
 
 @REALS
-def test_sparse_codes_come_in_every_type(dtype):
+def test_sparse_codes_of_every_integer_type(dtype):
     v = torch.ones(1000, dtype=dtype)
     for largest, code in ((1, torch.uint8), (1e3, torch.int16), (1e9, torch.int32)):
         v[7] = largest
         assert sparse(v, 0.5).codes.dtype == code
-        assert_is_the_quantizer(v, 0.5)
+        assert_matches_definition(v, 0.5)
 
 
 @REALS
@@ -201,7 +201,7 @@ def test_strided_vectors_have_the_same_sparse_codes(dtype):
 @NEEDS_GPU
 @REALS
 @pytest.mark.parametrize("size", [*SIZES, 11_173_962])
-def test_a_gpu_gives_the_sparse_codes_of_the_cpu(size, dtype):
+def test_gpu_gives_the_sparse_codes_of_the_cpu(size, dtype):
     v = normal(size, dtype=dtype)
     here, there = sparse(v, 0.01), sparse(v.cuda(), 0.01)
     assert there.codes.is_cuda
@@ -212,7 +212,7 @@ def test_a_gpu_gives_the_sparse_codes_of_the_cpu(size, dtype):
 @NEEDS_GPU
 @REALS
 @VECTORS
-def test_a_gpu_gives_the_sparse_codes_of_the_cpu_for_odd_vectors(name, dtype):
+def test_gpu_gives_the_sparse_codes_of_the_cpu_for_special_vectors(name, dtype):
     v = adversarial(dtype)[name]
     for density in DENSITIES:
         here, there = sparse(v, density), sparse(v.cuda(), density)
@@ -220,12 +220,12 @@ def test_a_gpu_gives_the_sparse_codes_of_the_cpu_for_odd_vectors(name, dtype):
         assert here is None or torch.equal(here.codes, there.codes.cpu())
 
 
-# numbers that are none, and arguments that do not fit
+# NaN, infinities and invalid arguments
 
 
 @REALS
 @pytest.mark.parametrize("places", [[0], [1500, 2999], range(3000)])
-def test_vectors_that_hold_nan_have_no_sparse_codes(places, dtype):
+def test_vector_with_nan_has_no_sparse_codes(places, dtype):
     wide = normal(6000, dtype=dtype)
     wide[::2][places] = math.nan
     for v in (wide[::2], wide[::2].contiguous()):
@@ -236,13 +236,13 @@ def test_vectors_that_hold_nan_have_no_sparse_codes(places, dtype):
 def test_infinities_are_sent_together(dtype):
     v = normal(3000, dtype=dtype)
     v[7], v[9] = math.inf, -math.inf
-    assert_is_the_quantizer(v, 0.01)
+    assert_matches_definition(v, 0.01)
     assert sparse(v, 0.01).codes[7:10].tolist() == [2, 1, 0]
 
 
 @REALS
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
-def test_c_writes_codes_within_bounds_whatever_it_is_given(number, dtype):
+def test_c_keeps_codes_in_bounds_for_any_input(number, dtype):
     v = normal(3000, dtype=dtype)
     v[::7] = number
     for step in (number, 0.0, -1.0, 1e-300, 1.0):
@@ -253,7 +253,7 @@ def test_c_writes_codes_within_bounds_whatever_it_is_given(number, dtype):
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "message"),
     [
         ({0: np.zeros(4, np.int32)}, "float type"),
         ({0: np.zeros(3, np.float64)}, "one code"),
@@ -267,22 +267,22 @@ def test_c_writes_codes_within_bounds_whatever_it_is_given(number, dtype):
         ({0: np.zeros(8)[::2]}, "contiguous"),
     ],
 )
-def test_c_refuses_codes_that_do_not_fit(change, words):
+def test_c_refuses_invalid_codes(change, message):
     arguments = [np.zeros(4, np.float32), np.zeros(4, np.uint8), 1.0, 0.4, 0.6, 127]
     native.codes(*arguments)
     for place, value in change.items():
         arguments[place] = value
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(ValueError, match=message):
         native.codes(*arguments)
 
 
 @pytest.mark.parametrize("k", [0, -1, 5, 2**62])
-def test_c_refuses_a_place_that_there_is_not(k):
+def test_c_refuses_an_invalid_k(k):
     with pytest.raises(ValueError, match="from 1 to"):
         native.kth_largest(np.zeros(4), k)
 
 
-def test_c_searches_contiguous_vectors_of_floats_alone():
+def test_c_refuses_vectors_that_are_empty_strided_or_not_floats():
     with pytest.raises(ValueError, match="from 1 to"):
         native.kth_largest(np.zeros(0), 1)
     with pytest.raises(ValueError, match="float type"):

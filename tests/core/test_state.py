@@ -1,4 +1,4 @@
-"""States through arrays and files without pickle."""
+"""States to arrays and files and back, without pickle."""
 
 from dataclasses import dataclass, field
 
@@ -49,7 +49,7 @@ BLANK = Outer(
 )
 
 
-def through_a_file(state, template, path):
+def round_trip(state, template, path):
     np.savez(path, allow_pickle=False, **to_arrays(state))
     with np.load(path, allow_pickle=False) as arrays:
         return from_arrays(template, arrays)
@@ -71,39 +71,39 @@ def assert_same(left, right):
         assert left == right
 
 
-def test_a_nested_state_comes_back_bit_by_bit(tmp_path):
-    assert_same(through_a_file(FULL, BLANK, tmp_path / "state.npz"), FULL)
+def test_nested_state_round_trips_bit_for_bit(tmp_path):
+    assert_same(round_trip(FULL, BLANK, tmp_path / "state.npz"), FULL)
 
 
-def test_empty_tuples_come_back_empty(tmp_path):
-    assert_same(through_a_file(BLANK, FULL, tmp_path / "state.npz"), BLANK)
+def test_empty_tuples_round_trip(tmp_path):
+    assert_same(round_trip(BLANK, FULL, tmp_path / "state.npz"), BLANK)
 
 
 @pytest.mark.parametrize("table", [(), ((), ()), ((1,),), ((1.5, 2.5), (3.5, 4.5)), (True, False)])
-def test_tuples_of_tuples_come_back_as_such(table, tmp_path):
+def test_nested_tuples_round_trip(table, tmp_path):
     state = Inner(torch.zeros(1), table)
-    assert_same(through_a_file(state, Inner(torch.zeros(1)), tmp_path / "state.npz"), state)
+    assert_same(round_trip(state, Inner(torch.zeros(1)), tmp_path / "state.npz"), state)
 
 
-def test_a_state_of_nothing_is_no_arrays():
+def test_empty_state_has_no_arrays():
     assert to_arrays(NoState()) == {}
     assert from_arrays(NoState(), {}) == NoState()
 
 
-def test_arrays_are_named_by_the_path_of_their_fields():
+def test_arrays_are_named_by_the_path_of_their_field():
     names = {name.rstrip(".") for name in to_arrays(FULL)}
     assert {"theta", "inner.q", "inner.history", "round", "table"} <= names
     assert "nothing" not in names
 
 
-def test_the_loaded_state_shares_no_memory_with_the_arrays():
+def test_loaded_state_shares_no_memory_with_the_arrays():
     arrays = to_arrays(FULL)
     loaded = from_arrays(BLANK, arrays)
     loaded.theta.zero_()
     assert FULL.theta[0] != 0
 
 
-def test_vectors_are_found_and_replaced_wherever_they_are():
+def test_nested_tensors_are_found_and_replaced():
     found = list(tensors_of(FULL))
     assert all(a is b for a, b in zip(found, (FULL.theta, FULL.inner.q, FULL.counts), strict=True))
     emptied = map_tensors(FULL, torch.zeros_like)
@@ -112,7 +112,7 @@ def test_vectors_are_found_and_replaced_wherever_they_are():
     assert_same(map_tensors(emptied, lambda vector: next(back)), FULL)
 
 
-def test_a_missing_field_is_named():
+def test_missing_field_is_named():
     arrays = to_arrays(FULL)
     del arrays["inner.q."]
     with pytest.raises(ValueError, match=r"no inner\.q$"):
@@ -120,6 +120,6 @@ def test_a_missing_field_is_named():
 
 
 @pytest.mark.parametrize("value", [None, "text", [1, 2], {"a": 1}])
-def test_other_fields_are_refused_by_name(value):
+def test_field_of_another_type_is_named(value):
     with pytest.raises(TypeError, match=rf"inner\.history.* is a {type(value).__name__}"):
         to_arrays(Outer(torch.zeros(1), Inner(torch.zeros(1), value), torch.zeros(1)))

@@ -1,4 +1,4 @@
-"""Packets into frames and back, and the envelope around them."""
+"""Packets to frames and back, and the envelope of a frame."""
 
 import math
 import struct
@@ -24,7 +24,7 @@ def raw(tensor):
 
 
 def random_codes(dimension, bits, dtype=torch.float32, bucket=None):
-    """Return codes that use their whole width, on grids that no two buckets share."""
+    """Return codes that use their full width, with a different grid per bucket."""
     rng = np.random.default_rng((dimension, bits))
     bucket = bucket or dimension
     grids = -(-dimension // bucket)
@@ -36,7 +36,7 @@ def random_codes(dimension, bits, dtype=torch.float32, bucket=None):
 
 
 def dither(seed, count):
-    """Return the lots of a seed, in [0, 1), from the words that docs/wire-format.md describes."""
+    """Return the dither of a seed in [0, 1), computed as docs/wire-format-dithered.md says."""
 
     def mix(x):
         x = (x ^ x >> 16) * np.uint32(0x21F0AAAD)
@@ -48,13 +48,13 @@ def dither(seed, count):
 
 
 def dithered_codes(dimension, bits, dtype=torch.float32, seed=5, density=0.02):
-    """Return codes that lots have dithered, of which about a share are not zero."""
+    """Return codes rounded with a dither; about `density` of them are nonzero."""
     rng = np.random.default_rng((dimension, bits))
     v = rng.laplace(size=dimension)
-    v[rng.integers(dimension)] *= 100  # one that wins many steps, where they fit
+    v[rng.integers(dimension)] *= 100  # one coordinate of many steps, if they fit
     step, centre = np.abs(v).sum() / (density * dimension), 2 ** (bits - 1) - 1
-    won = np.sign(v) * np.floor(np.abs(v) / step + dither(seed, dimension))
-    codes = torch.from_numpy(won.clip(-centre, centre + 1) + centre).to(code_dtype(bits))
+    steps = np.sign(v) * np.floor(np.abs(v) / step + dither(seed, dimension))
+    codes = torch.from_numpy(steps.clip(-centre, centre + 1) + centre).to(code_dtype(bits))
     step = torch.tensor([step], dtype=dtype)
     low = -(step * torch.tensor(centre, dtype=dtype))
     return Codes(codes, bits, low, step, dimension, dither_seed=seed)
@@ -75,7 +75,7 @@ def assert_same_codes(left, right):
 
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("bits", WIDTHS)
-def test_codes_of_every_width_decode_to_the_same_bits_on_both_sides(bits, dtype):
+def test_codes_of_every_width_round_trip(bits, dtype):
     for dimension in (2, 8, 37):
         sent = random_codes(dimension, bits, dtype)
         got = unpack(pack(Packet(3, sent))).vector
@@ -86,21 +86,21 @@ def test_codes_of_every_width_decode_to_the_same_bits_on_both_sides(bits, dtype)
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("bits", [1, 6, 13, 32])
 @pytest.mark.parametrize("bucket", [1, 7, 8, 64, 99])
-def test_buckets_survive(bucket, bits, dtype):
+def test_buckets_round_trip(bucket, bits, dtype):
     sent = random_codes(100, bits, dtype, bucket)
     got = unpack(pack(Packet(3, sent))).vector
     assert got.bucket == bucket
     assert_same_codes(got, sent)
 
 
-def test_a_bucket_longer_than_the_vector_is_one_grid():
+def test_bucket_longer_than_the_vector_is_one_grid():
     sent = random_codes(10, 4)
     longer = Codes(sent.codes, sent.bits, sent.low, sent.step, 4096)
     assert pack(Packet(1, longer)) == pack(Packet(1, sent))
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_dense_vectors_survive_bit_by_bit(dtype):
+def test_dense_vector_round_trips_bit_for_bit(dtype):
     limits = torch.finfo(dtype)
     special = [0.0, -0.0, limits.max, limits.min, limits.tiny, limits.smallest_normal / 4, 1 / 3]
     values = torch.tensor(special, dtype=dtype)
@@ -109,20 +109,20 @@ def test_dense_vectors_survive_bit_by_bit(dtype):
     assert raw(got.values) == raw(values)
 
 
-def test_a_dense_vector_may_be_empty():
+def test_dense_vector_may_be_empty():
     assert unpack(pack(Packet(3, Dense(torch.zeros(0))))).vector.dimension == 0
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("bits", WIDTHS)
-def test_an_upload_on_one_grid_costs_at_most_64_bytes_beside_its_codes(bits, dtype):
+def test_upload_on_one_grid_adds_at_most_64_bytes_to_its_codes(bits, dtype):
     for dimension in (1, 3, 1000):
         codes = random_codes(dimension, bits, dtype)
         frame = pack(Packet(2**32 - 1, codes, ack=2**32 - 2))
         assert len(frame) - math.ceil(bits * dimension / 8) <= 64
 
 
-def test_qsgd_at_6_bits_counts_6_bits_a_coordinate_and_pays_at_most_that():
+def test_qsgd_with_6_bits_takes_at_most_6_bits_per_coordinate():
     dimension = 1001
     v = torch.randn(dimension, generator=torch.Generator().manual_seed(1))
     codes = stochastic_round(v, levels_for_bits(6), Key((1,)))
@@ -134,7 +134,7 @@ def test_qsgd_at_6_bits_counts_6_bits_a_coordinate_and_pays_at_most_that():
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("bucket", [None, 100])
 @pytest.mark.parametrize("bits", WIDTHS)
-def test_codes_that_are_alike_are_sent_coded_and_survive(bits, bucket, dtype):
+def test_nearly_equal_codes_are_coded_and_round_trip(bits, bucket, dtype):
     sent = random_codes(1000, bits, dtype, bucket)
     sent.codes[3:-3] = 2 ** (bits - 1)
     frame = pack(Packet(3, sent))
@@ -144,13 +144,13 @@ def test_codes_that_are_alike_are_sent_coded_and_survive(bits, bucket, dtype):
     assert pack(unpack(frame)) == frame
 
 
-def test_codes_that_fill_their_width_are_sent_at_fixed_width():
+def test_uniform_codes_are_sent_at_fixed_width():
     assert parse(pack(Packet(3, random_codes(1000, 6)))).kind is Kind.FIXED
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("bits", WIDTHS[1:])
-def test_dithered_codes_survive_with_the_seed_of_their_dither(bits, dtype):
+def test_dithered_codes_round_trip_with_their_seed(bits, dtype):
     for dimension, seed in ((1, 0), (37, 2**32 - 1), (3000, 5)):
         sent = dithered_codes(dimension, bits, dtype, seed)
         frame = pack(Packet(3, sent))
@@ -162,17 +162,17 @@ def test_dithered_codes_survive_with_the_seed_of_their_dither(bits, dtype):
         assert pack(unpack(frame)) == frame
 
 
-def test_any_codes_about_zero_can_be_sent_as_dithered():
-    """Lots that did not draw the codes cost bytes, and nothing else."""
+def test_any_codes_around_zero_can_be_sent_as_dithered():
+    """A dither that did not round the codes costs bytes and changes nothing else."""
     sent = dithered_codes(5000, 4, density=1)
-    alike = (torch.full_like(sent.codes, code) for code in (0, 7, 15))
-    for codes in (sent.codes.flip(0), *alike):
+    equal = (torch.full_like(sent.codes, code) for code in (0, 7, 15))
+    for codes in (sent.codes.flip(0), *equal):
         other = replace(sent, codes=codes)
         assert_same_codes(unpack(pack(Packet(3, other))).vector, other)
 
 
 @pytest.mark.parametrize("density", [0.004, 0.05])
-def test_dither_that_drew_the_codes_saves_bytes(density):
+def test_dither_that_rounded_the_codes_saves_bytes(density):
     sent = dithered_codes(20_000, 3, density=density)
     with_dither, without, with_others = (
         len(pack(Packet(3, replace(sent, dither_seed=seed))))
@@ -195,16 +195,16 @@ def test_dither_that_drew_the_codes_saves_bytes(density):
         ({"step": torch.tensor([math.nan])}, "grid of the codes"),
     ],
 )
-def test_dithered_codes_have_a_seed_and_one_grid_about_zero(change, reason):
-    sound = Codes(torch.tensor([0, 1, 1, 0]), 3, torch.tensor([-1.5]), torch.tensor([0.5]), 4, 1)
+def test_dithered_codes_need_a_seed_and_one_grid_around_zero(change, reason):
+    valid = Codes(torch.tensor([0, 1, 1, 0]), 3, torch.tensor([-1.5]), torch.tensor([0.5]), 4, 1)
     assert_same_codes(
-        unpack(pack(Packet(1, sound))).vector, replace(sound, codes=sound.codes.byte())
+        unpack(pack(Packet(1, valid))).vector, replace(valid, codes=valid.codes.byte())
     )
     with pytest.raises(WireError, match=reason):
-        pack(Packet(1, replace(sound, **change)))
+        pack(Packet(1, replace(valid, **change)))
 
 
-def test_a_skip_is_the_envelope_alone():
+def test_skip_is_only_the_envelope():
     frame = pack(Packet(5))
     assert len(frame) == ENVELOPE_BYTES
     packet = unpack(frame)
@@ -212,18 +212,18 @@ def test_a_skip_is_the_envelope_alone():
     assert parse(frame).paper_bits == 0
 
 
-def test_a_refusal_is_not_a_skip():
+def test_refusal_is_not_a_skip():
     assert unpack(pack(Packet(5, refused=True))).refused
 
 
 @pytest.mark.parametrize("ack", [-1, 0, 41, 2**32 - 2])
 @pytest.mark.parametrize("round_", [0, 42, 2**32 - 1])
-def test_round_and_ack_survive(round_, ack):
+def test_round_and_ack_round_trip(round_, ack):
     packet = unpack(pack(Packet(round_, ack=ack)))
     assert (packet.round, packet.ack) == (round_, ack)
 
 
-def test_scalars_survive_bit_by_bit_and_in_order():
+def test_scalars_round_trip_bit_for_bit_and_in_order():
     scalars = {"drift": 1 / 3, "_b2": -0.0, "a" * 32: 5e-324, "big": 1.7976931348623157e308}
     got = unpack(pack(Packet(1, Dense(torch.ones(3)), scalars))).scalars
     assert list(got) == list(scalars)
@@ -231,7 +231,7 @@ def test_scalars_survive_bit_by_bit_and_in_order():
         assert struct.pack("<d", got[name]) == struct.pack("<d", value)
 
 
-def test_a_frame_holds_255_scalars_and_no_more():
+def test_frame_holds_at_most_255_scalars():
     scalars = {f"s{i}": float(i) for i in range(255)}
     assert unpack(pack(Packet(1, scalars=scalars))).scalars == scalars
     with pytest.raises(WireError, match="256 scalars"):
@@ -239,20 +239,20 @@ def test_a_frame_holds_255_scalars_and_no_more():
 
 
 @pytest.mark.parametrize("name", ["", "a" * 33, "über", "two words", "1st", "a.b", "a\n"])
-def test_names_of_scalars_are_short_ascii_identifiers(name):
+def test_invalid_name_of_a_scalar_is_refused(name):
     with pytest.raises(WireError, match="not a valid name for a scalar"):
         pack(Packet(1, scalars={name: 1.0}))
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_scalars_are_finite(value):
+def test_scalar_that_is_not_finite_is_refused(value):
     with pytest.raises(WireError, match="scalar loss is"):
         pack(Packet(1, scalars={"loss": value}))
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_dense_vectors_are_finite(value, dtype):
+def test_dense_vector_that_is_not_finite_is_refused(value, dtype):
     with pytest.raises(WireError, match="NaN or infinite"):
         pack(Packet(1, Dense(torch.tensor([1.0, value], dtype=dtype))))
 
@@ -261,41 +261,41 @@ def test_dense_vectors_are_finite(value, dtype):
     ("low", "step"),
     [(math.nan, 1.0), (-math.inf, 1.0), (0.0, math.nan), (0.0, math.inf), (0.0, -1.0), (0.0, 3e38)],
 )
-def test_grids_are_finite_and_run_forwards(low, step):
-    # 3e38 is finite, but the top of its grid, three times as much, is not
+def test_grid_that_is_not_finite_or_decreases_is_refused(low, step):
+    # 3e38 is finite, but code 3 is three times as large
     codes = Codes(torch.tensor([0, 1]), 2, torch.tensor([low]), torch.tensor([step]), 2)
     with pytest.raises(WireError, match="grid of the codes"):
         pack(Packet(1, codes))
 
 
 @pytest.mark.parametrize(("code", "bits"), [(-1, 3), (8, 3), (2, 1), (2**32, 32)])
-def test_codes_that_do_not_fit_their_width_are_not_sent(code, bits):
+def test_code_that_does_not_fit_its_width_is_refused(code, bits):
     codes = Codes(torch.tensor([0, code]), bits, torch.zeros(1), torch.ones(1), 2)
     with pytest.raises(WireError, match="do not fit"):
         pack(Packet(1, codes))
 
 
 @pytest.mark.parametrize("bits", [0, 33, 256])
-def test_widths_are_1_to_32(bits):
+def test_width_outside_1_to_32_is_refused(bits):
     codes = Codes(torch.tensor([0, 0]), bits, torch.zeros(1), torch.ones(1), 2)
     with pytest.raises(WireError, match="1 to 32"):
         pack(Packet(1, codes))
 
 
 @pytest.mark.parametrize(("grids", "bucket"), [(1, 2), (3, 2), (2, 4), (2, 0)])
-def test_every_bucket_has_one_grid(grids, bucket):
+def test_number_of_grids_must_match_the_buckets(grids, bucket):
     codes = Codes(torch.tensor([0, 1, 0, 1]), 1, torch.zeros(grids), torch.ones(grids), bucket)
     with pytest.raises(WireError, match="bucket"):
         pack(Packet(1, codes))
 
 
-def test_codes_without_coordinates_are_not_sent():
+def test_codes_without_coordinates_are_refused():
     empty = Codes(torch.tensor([], dtype=torch.uint8), 1, torch.zeros(1), torch.ones(1), 1)
     with pytest.raises(WireError, match="without coordinates"):
         pack(Packet(1, empty))
 
 
-def test_other_floats_are_not_sent():
+def test_other_float_types_are_refused():
     with pytest.raises(WireError, match="float16"):
         pack(Packet(1, Dense(torch.ones(2, dtype=torch.float16))))
 
@@ -311,24 +311,24 @@ def test_other_floats_are_not_sent():
         Packet(1, answers=2**32),
     ],
 )
-def test_numbers_that_do_not_fit_the_header_are_not_sent(packet):
+def test_number_that_does_not_fit_the_header_is_refused(packet):
     with pytest.raises(WireError, match="does not fit"):
         pack(packet)
 
 
 @pytest.mark.parametrize("vector", [Dense(torch.ones(5)), random_codes(5, 3), dithered_codes(5, 3)])
-def test_the_expected_dimension_is_demanded(vector):
+def test_unexpected_dimension_is_refused(vector):
     frame = pack(Packet(1, vector))
     assert unpack(frame, 5).vector.dimension == 5
     with pytest.raises(WireError, match="5 coordinates where 6 are expected"):
         unpack(frame, 6)
 
 
-def test_a_skip_has_no_dimension_to_check():
+def test_skip_has_no_dimension():
     assert unpack(pack(Packet(1)), 6).vector is None
 
 
-def test_the_envelope_round_trips_whatever_the_body():
+def test_envelope_round_trips_with_any_body():
     frame = Frame(
         Kind.DENSE, Flag.DOUBLE | Flag.REFUSED, 200, 9, 8, 6, 77, 5, {"loss": 1.0}, b"any bytes"
     )
@@ -353,10 +353,10 @@ def test_the_envelope_round_trips_whatever_the_body():
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("bucket", [None, 1, 512])
 @pytest.mark.parametrize("bits", [1, 6, 8, 13, 16, 25, 32])
-@pytest.mark.parametrize("alike", [0, 9000])
-def test_a_frame_decodes_to_the_same_bits_on_cpu_and_gpu(bits, bucket, dtype, alike):
+@pytest.mark.parametrize("equal", [0, 9000])
+def test_frame_decodes_to_the_same_bits_on_cpu_and_gpu(bits, bucket, dtype, equal):
     codes = random_codes(10_007, bits, dtype, bucket)
-    codes.codes[:alike] = 0
+    codes.codes[:equal] = 0
     frame = pack(Packet(1, codes))
     vector = unpack(frame).vector
     on_gpu = unpack(frame, device="cuda").vector
