@@ -39,10 +39,8 @@ NOT_YET = {
 LAYERS_NOT_YET = {
     "__init__.py",
     "cli",
-    "deploy",
     "flower",
     "methods",
-    "native",
     "report",
     "runtime",
     "sim",

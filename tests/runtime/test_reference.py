@@ -59,7 +59,7 @@ def test_unsound_differences_are_refused():
 
 def test_the_golden_difference_follows_the_golden_model():
     model, change = (
-        unpack((GOLDEN / f"model_{name}.frame").read_bytes()) for name in ("to_hold", "difference")
+        unpack((GOLDEN / f"model_{name}.frame").read_bytes()) for name in ("whole", "difference")
     )
     reference = resolve_model(model, [])
     assert reference.checksum == with_checksum(reference.theta).checksum == change.answers

@@ -119,7 +119,7 @@ def test_a_checkpoint_with_a_part_missing_is_named(tmp_path):
         with pytest.raises(ValueError, match="is not a whole checkpoint"):
             simulate(out=tmp_path, resume=True)
     np.savez(tmp_path / CHECKPOINT_FILE, **{**arrays, "states.0.q.": np.zeros((3, 1), np.float32)})
-    with pytest.raises(ValueError, match=r"q is \(1,\), not \(8,\)"):
+    with pytest.raises(ValueError, match=r"q has shape \(1,\), not \(8,\)"):
         simulate(out=tmp_path, resume=True)
     np.savez(tmp_path / CHECKPOINT_FILE, **{**arrays, "states.0.q.": arrays["states.0.q."][:2]})
     with pytest.raises(ValueError, match="is not a whole checkpoint"):
