@@ -14,7 +14,8 @@ from aquila.core.random import Key
 from aquila.core.state import to_arrays
 from aquila.core.wire import pack
 from aquila.runtime.archive import MemoryArchive
-from aquila.runtime.session import DeviceSession, ServerSession
+from aquila.runtime.device_session import DeviceSession
+from aquila.runtime.server_session import ServerSession
 from aquila.sim.oracle import FunctionOracle, as_shard
 from helpers.problems import CONVERGENT_PARAMETERS, ridge
 
