@@ -100,8 +100,8 @@ def test_server_update_is_pure(name):
     for device, order in orders.items():
         run.server.receive(device, run.devices[device].handle(order))
     before = run.server.theta.clone()
-    replies = dict(run.server._replies)
-    half, opened = run.server.half, run.server._open_state
+    replies = {device: entry.reply for device, entry in run.server._open.received.items()}
+    half, opened = run.server.half, run.server._open.state
     once = half.model(half.update(opened, run.fleet, replies))
     again = half.model(half.update(opened, run.fleet, replies))
     assert torch.equal(once, again)
