@@ -127,9 +127,9 @@ def test_one_device_can_be_replayed_alone(name):
         run.advance()
     session, order = run.devices[2], run.server.open_round()[2]
     session.apply_ack(run.server.acks[2])
-    state, last_round, last_ack = session.state, session.last_round, session.last_ack
+    saved = session.snapshot()
     reply = session.handle(order)
-    session.restore(state, last_round, last_ack)
+    session.restore(saved)
     assert session.handle(order) == reply
 
 
