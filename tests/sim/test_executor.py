@@ -2,14 +2,17 @@
 
 import threading
 import time
+from contextlib import nullcontext
 
 import pytest
 import torch
 from torch import nn
 
 import aquila
+from aquila.core.packet import Packet
 from aquila.runtime.nan_guard import NonFiniteError
 from aquila.sim import executor as executor_module
+from aquila.sim.executor import GpuExecutor
 from aquila.tasks import build_model
 
 ROUNDS = 3
@@ -168,3 +171,72 @@ def test_interrupt_waits_for_turns_that_have_begun(monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         aquila.simulate(aquila.create("fedsgd"), torch.ones(4), [slow] * 20, 1, workers=2)
     assert len(begun) == len(ended) < 20
+
+
+class NoStream:
+    """Replaces CUDA streams and events, so that the GPU executor runs on a CPU."""
+
+    def record(self):
+        pass
+
+    def wait_event(self, event):
+        pass
+
+    def synchronize(self):
+        pass
+
+
+@pytest.fixture
+def without_cuda(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "Stream", NoStream)
+    monkeypatch.setattr(torch.cuda, "Event", NoStream)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+
+
+class RecordingWork:
+    """A round that records the thread of every step; replies of odd devices are lost."""
+
+    devices = range(6)
+
+    def __init__(self, fails=None):
+        self.answered, self.delivered, self.fails = {}, {}, fails
+
+    def prefetch(self, devices):
+        raise AssertionError("only sequential turns are announced")
+
+    def answer(self, device):
+        self.answered[device] = threading.current_thread().name
+        if device == self.fails:
+            raise RuntimeError(f"device {device} failed")
+        return Packet(device)
+
+    def deliver(self, device, reply):
+        assert reply.round == device
+        self.delivered[device] = threading.current_thread().name
+        return device % 2 == 0
+
+
+@pytest.mark.parametrize(("workers", "name"), [(1, "MainThread"), (3, "device")])
+def test_gpu_executor_packs_replies_on_other_threads(without_cuda, workers, name):
+    work = RecordingWork()
+    assert GpuExecutor(thread_safe=True, workers=workers).run(work) == 3
+    assert sorted(work.answered) == sorted(work.delivered) == list(work.devices)
+    assert all(thread.startswith(name) for thread in work.answered.values())
+    assert all(thread.startswith("coding") for thread in work.delivered.values())
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_gpu_executor_finishes_deliveries_before_it_reports_a_failure(without_cuda, workers):
+    work = RecordingWork(fails=2)
+    with pytest.raises(RuntimeError, match="device 2 failed"):
+        GpuExecutor(thread_safe=True, workers=workers).run(work)
+    assert set(work.delivered) == set(work.answered) - {2}
+
+
+def test_gpu_executor_gives_the_same_bits_as_the_cpu_executor(without_cuda):
+    devices = [Worker().device(number) for number in range(6)]
+    method = aquila.create("aquila", alpha=0.1)
+    cpu, gpu = (aquila.Simulation(method, torch.ones(4), devices) for _ in range(2))
+    gpu._executor = GpuExecutor(thread_safe=True, workers=2)
+    assert [gpu.advance() for _ in range(ROUNDS)] == [cpu.advance() for _ in range(ROUNDS)]
+    assert torch.equal(gpu.theta, cpu.theta)
