@@ -14,6 +14,7 @@ import argparse
 import json
 import statistics
 import time
+from types import SimpleNamespace
 
 import torch
 
@@ -91,7 +92,14 @@ def measure_seconds(args, problem):
             problem.devices[number].oracle(Key((0, 0, number))).train(run.theta, 0.01)
             return Packet(0)
 
-        run._executor.run_turns(range(args.devices), train, lambda *_: True, lambda _: None)
+        run._executor.run(
+            SimpleNamespace(
+                devices=range(args.devices),
+                prefetch=lambda devices: None,
+                answer=train,
+                deliver=lambda device, reply: True,
+            )
+        )
 
     def bare_loop():
         batches = [b for shard in problem.devices for b in shard.oracle(Key((1, 0, 0))).batches(0)]

@@ -34,8 +34,8 @@ EXPECTED_MESSAGES = {
     "dimension": "3 coordinates",
     "huge": "4294967295 coordinates",
     "infinite": "infinite",
-    "other order": "reply to another order than that of round",
-    "replay": "reply to round 0 in round",
+    "other order": "answers another order than that of round",
+    "replay": "reply to round 0 arrived in round",
 }
 """What the server says of each."""
 

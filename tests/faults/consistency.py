@@ -7,8 +7,9 @@ import torch
 
 import aquila
 from aquila.core.method import Method
+from aquila.runtime.device_session import DeviceSession
 from aquila.runtime.persist import load_device, load_server
-from aquila.runtime.session import DeviceSession, ServerSession
+from aquila.runtime.server_session import ServerSession
 from aquila.sim.oracle import as_shard
 
 ROUNDING = 1e-5

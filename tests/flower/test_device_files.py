@@ -13,7 +13,8 @@ import aquila
 import aquila.flower
 from aquila.core.packet import WireError
 from aquila.flower.device_files import RETENTION_SECONDS, answer_from_disk
-from aquila.runtime.session import DeviceSession, ServerSession
+from aquila.runtime.device_session import DeviceSession
+from aquila.runtime.server_session import ServerSession
 from aquila.sim.oracle import as_shard
 
 METHOD = aquila.create("aquila")

@@ -13,9 +13,8 @@ from local_grid import local_grid
 import aquila
 import aquila.flower
 import aquila.flower.transport
-import aquila.sim.loop
-from aquila.core.wire import pack
 from aquila.flower.transport import frame_of
+from aquila.runtime.device_session import DeviceSession
 from aquila.runtime.norm_limit import NormLimit
 from helpers.problems import CONVERGENT_PARAMETERS, ridge
 
@@ -66,13 +65,15 @@ def test_same_model_and_records_as_the_simulator(name, dtype):
 def test_same_frames_as_the_simulator(name, monkeypatch):
     method = aquila.create(name, alpha=ALPHA)
     wanted: list[bytes] = []
+    pack = DeviceSession.pack
 
-    def recording(packet):
-        wanted.append(pack(packet))
+    def recording(session, reply):
+        wanted.append(pack(session, reply))
         return wanted[-1]
 
-    monkeypatch.setattr(aquila.sim.loop, "pack", recording)
-    aquila.simulate(method, theta0(), PROBLEM.devices, ROUNDS, SEED, workers=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(DeviceSession, "pack", recording)
+        aquila.simulate(method, theta0(), PROBLEM.devices, ROUNDS, SEED, workers=1)
     _, grid = undisturbed(name)
     replies = [m for m in grid.answered if m.metadata.message_type == "train.aquila"]
     got = [frame_of(reply.content, "f") for reply in replies]

@@ -11,9 +11,8 @@ import torch
 from local_grid import LocalGrid, Node
 
 import aquila
-import aquila.sim.loop
-from aquila.core.wire import pack
 from aquila.runtime.archive import FolderArchive
+from aquila.runtime.device_session import DeviceSession
 from aquila.sim.records import read_records
 from faults.consistency import server_of
 
@@ -34,12 +33,13 @@ def example(name: str = "digits_app") -> ModuleType:
 def simulated(app, monkeypatch):
     """Run the example in the simulator; return its run and every device's frames."""
     frames: list[bytes] = []
+    pack = DeviceSession.pack
 
-    def recording(packet):
-        frames.append(pack(packet))
+    def recording(session, reply):
+        frames.append(pack(session, reply))
         return frames[-1]
 
-    monkeypatch.setattr(aquila.sim.loop, "pack", recording)
+    monkeypatch.setattr(DeviceSession, "pack", recording)
     context = SimpleNamespace(run_config=CONFIG)
     problem = aquila.problem(app.make_model(), [app.DATA.train], app.DATA.test)
     run = aquila.simulate(

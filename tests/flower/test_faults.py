@@ -110,7 +110,7 @@ def test_a_replayed_reply_is_refused(log):
     grid.nodes[FIRST].alter_reply = in_turns(replay)
     result = run(grid)
     assert [record.lost for record in result.records] == [0, 1, 1, 1, 1, 1]
-    assert "reply to round 0 in round 1" in log.text
+    assert "reply to round 0 arrived in round 1" in log.text
 
 
 def nan_on_0(device, context):

@@ -17,7 +17,8 @@ import aquila.flower.server
 from aquila.core.fleet import Fleet
 from aquila.flower.device_files import answer_from_disk
 from aquila.flower.file_lock import file_lock
-from aquila.runtime.session import DeviceSession, ServerSession
+from aquila.runtime.device_session import DeviceSession
+from aquila.runtime.server_session import ServerSession
 from aquila.sim.oracle import as_shard
 
 METHOD = aquila.create("aquila")

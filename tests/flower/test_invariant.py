@@ -11,7 +11,7 @@ from local_grid import LocalGrid, local_grid
 
 import aquila
 import aquila.flower
-from aquila.runtime.session import ServerSession
+from aquila.runtime.server_session import ServerSession
 from faults.bad_frames import EXPECTED_MESSAGES, with_bad_frame
 from faults.consistency import assert_consistent
 from faults.lossy_grid import LossyGrid

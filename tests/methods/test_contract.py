@@ -14,7 +14,8 @@ from aquila.core.random import Key
 from aquila.core.state import to_arrays
 from aquila.core.wire import pack
 from aquila.runtime.archive import MemoryArchive
-from aquila.runtime.session import DeviceSession, ServerSession
+from aquila.runtime.device_session import DeviceSession
+from aquila.runtime.server_session import ServerSession
 from aquila.sim.oracle import FunctionOracle, as_shard
 from helpers.problems import CONVERGENT_PARAMETERS, ridge
 
@@ -99,8 +100,8 @@ def test_server_update_is_pure(name):
     for device, order in orders.items():
         run.server.receive(device, run.devices[device].handle(order))
     before = run.server.theta.clone()
-    replies = dict(run.server._replies)
-    half, opened = run.server.half, run.server._open_state
+    replies = {device: entry.reply for device, entry in run.server._open.received.items()}
+    half, opened = run.server.half, run.server._open.state
     once = half.model(half.update(opened, run.fleet, replies))
     again = half.model(half.update(opened, run.fleet, replies))
     assert torch.equal(once, again)
@@ -126,9 +127,9 @@ def test_one_device_can_be_replayed_alone(name):
         run.advance()
     session, order = run.devices[2], run.server.open_round()[2]
     session.apply_ack(run.server.acks[2])
-    state, last_round, last_ack = session.state, session.last_round, session.last_ack
+    saved = session.snapshot()
     reply = session.handle(order)
-    session.restore(state, last_round, last_ack)
+    session.restore(saved)
     assert session.handle(order) == reply
 
 

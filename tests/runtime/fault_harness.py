@@ -1,14 +1,13 @@
-"""A server and devices on a network that loses, doubles and delays, and machines that forget.
+"""Real sessions on a simulated network that loses, repeats and delays messages.
 
-The sessions are the real ones; only what happens to them is made up. After every event the books
-are checked: the server's average memory must be the mean of the memories behind the replies that
-it acknowledges, and a device that has the state behind such a reply must have that memory. And
-whenever a device computes, it is at the very model that the server meant by the order, whether that
-came whole or as a difference.
+Machines can restart with old files or without any. After every event the harness checks two
+invariants. The server's average memory is the mean of the memories after the acknowledged replies.
+A device that has the state after such a reply has that memory. Whenever a device computes, the
+harness also compares its model, bit by bit, with the model of the server's order.
 """
 
 import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -18,14 +17,16 @@ from aquila.core.method import Method, Turn
 from aquila.core.packet import Dense, Packet, WireError
 from aquila.methods.parts.memory import Memory, MemoryServer
 from aquila.runtime.archive import MemoryArchive
+from aquila.runtime.device_session import DeviceSession
 from aquila.runtime.messages import NO_ACK
+from aquila.runtime.options import RunOptions
 from aquila.runtime.persist import device_to_bytes, restore_device, restore_server, server_to_bytes
-from aquila.runtime.session import DeviceSession, ServerSession
+from aquila.runtime.server_session import ServerSession
 
 
 @dataclass(frozen=True)
 class IntegerDevice:
-    """Sends the change to a number that no turn has had before, now and then nothing."""
+    """Uploads the change to a target that no earlier turn had; skips one target in four."""
 
     def init(self, like):
         return Memory(torch.zeros_like(like))
@@ -39,7 +40,7 @@ class IntegerDevice:
 
 
 class ChangingGradients:
-    """Data whose gradient has other whole numbers whenever it is asked for."""
+    """Data that returns another gradient of whole numbers at every call."""
 
     samples = 1
 
@@ -55,7 +56,7 @@ class ChangingGradients:
 
 
 class RecordingShard:
-    """Data that notes at which models it is asked."""
+    """Data that records the models at which it is evaluated."""
 
     def __init__(self, shard):
         self.shard = shard
@@ -67,7 +68,7 @@ class RecordingShard:
 
 @dataclass(frozen=True)
 class RecordingOracle:
-    """What a device asks of such data in a round."""
+    """An oracle that records the models at which it is evaluated."""
 
     inner: object
     models: list
@@ -81,19 +82,22 @@ class RecordingOracle:
         return self.inner.gradient(theta)
 
 
+DIFFERENCES = {"downlink_error": 0.7, "dimension": 16}
+"""Options of a harness in which coded differences are smaller than whole models."""
+
 INTEGERS = Method("integers", IntegerDevice(), MemoryServer(alpha=1.0))
 
 
 @dataclass
 class Network:
-    """All that was ever sent to and by each device; losing is not to deliver."""
+    """All messages to and from one device. A message is lost if a test does not deliver it."""
 
     orders: list = field(default_factory=list)
     replies: list = field(default_factory=list)
 
 
 class FaultHarness:
-    """Sessions, their files and backups, the network between them, and the books."""
+    """Sessions, their files and backups, the network between them, and the invariant checks."""
 
     def __init__(
         self,
@@ -131,23 +135,24 @@ class FaultHarness:
             self.theta,
             self.fleet,
             0,
+            RunOptions(downlink_error=self.downlink_error),
             archive=self.archive,
-            downlink_error=self.downlink_error,
         )
 
     def new_device(self, m):
         return DeviceSession(self.method, m, self.shards[m], self.theta, seed=0)
 
     def copy(self):
-        """Return an independent harness; states are never written to, so they are shared."""
+        """Return an independent harness. States are immutable, so both harnesses share them."""
         other = copy.copy(self)
         other.archive = copy.copy(self.archive)
         other.archive._frames = {m: list(frames) for m, frames in self.archive._frames.items()}
         other.server = copy.copy(self.server)
         other.server._archive = other.archive
         other.server.acks = list(self.server.acks)
-        for name in ("_orders", "_replies", "_reply_acks", "_frames"):
-            setattr(other.server, name, dict(getattr(self.server, name)))
+        opened = self.server._open
+        if opened is not None:
+            other.server._open = replace(opened, received=dict(opened.received))
         other.devices = [copy.copy(session) for session in self.devices]
         other.networks = [Network(list(n.orders), list(n.replies)) for n in self.networks]
         other.backups = [list(kept) for kept in self.backups]
@@ -159,13 +164,14 @@ class FaultHarness:
     def order(self, m):
         """Send the open round's order to a device."""
         order = self.server.open_round()[m]
-        opened = self.server._open_references
-        self.model_by_order[order.checksum] = opened[0].theta if opened else self.server.theta
+        references = self.server._open.references
+        model = references[0].theta if references else self.server.theta
+        self.model_by_order[order.checksum] = model
         self.networks[m].orders.append(order)
         return order
 
     def handle(self, m, order):
-        """Have a device answer; its file is written before the answer is on its way."""
+        """Let a device answer an order; it writes its file before it sends the reply."""
         session, models = self.devices[m], self.shards[m].models
         models.clear()
         frame = session.handle(order)
@@ -179,7 +185,7 @@ class FaultHarness:
         return frame
 
     def receive(self, m, frame):
-        """Hand a reply to the server; return whether it took it."""
+        """Pass a reply to the server; return whether the server accepted it."""
         self.server.open_round()
         try:
             self.server.receive(m, frame)
@@ -195,38 +201,43 @@ class FaultHarness:
         self.checkpoints.append(self.snapshot(self.server))
         self.check()
 
+    def run_round_without_faults(self):
+        """Run a round in which every message arrives and return its replies."""
+        frames = [self.handle(m, self.order(m)) for m in range(len(self.devices))]
+        assert all(self.receive(m, frame) for m, frame in enumerate(frames))
+        self.close()
+        return frames
+
     # ---- machines ----
 
     def restart_device(self, m, file=None):
-        """Start a device again, from a file or from nothing."""
+        """Restart a device from a file, or from its initial state."""
         self.devices[m] = self.new_device(m)
         if file is not None and self.files:
             restore_device(self.devices[m], file)
         elif file is not None:
-            self.devices[m].restore(*file)
+            self.devices[m].restore(file)
 
     def restart_server(self, round_number):
-        """Start the server again from the checkpoint of a round."""
+        """Restart the server from the checkpoint of a round."""
         self.server = self.new_server()
         if self.files:
             restore_server(self.server, self.checkpoints[round_number])
         else:
-            state, closed_rounds, acks, references = self.checkpoints[round_number]
-            self.server.restore(state, closed_rounds, list(acks), references)
+            self.server.restore(self.checkpoints[round_number])
         self.check()
 
     def snapshot(self, session):
-        """Return what a file would hold: its bytes, or to be quick what they stand for."""
-        if isinstance(session, DeviceSession):
-            return device_to_bytes(session) if self.files else session.snapshot()
-        if self.files:
-            return server_to_bytes(session)
-        return session.state, session.round, tuple(session.acks), session.references
+        """Return the content of a file, or without files the snapshot, which is faster."""
+        if not self.files:
+            return session.snapshot()
+        is_device = isinstance(session, DeviceSession)
+        return device_to_bytes(session) if is_device else server_to_bytes(session)
 
     # ---- consistency ----
 
     def check(self):
-        """Compare what the server holds with the memories behind the replies it acknowledges."""
+        """Compare the server's average with the memories after the acknowledged replies."""
         acks = self.server.acks
         zero = torch.zeros_like(self.theta)
         memories = [

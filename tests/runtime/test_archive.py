@@ -1,4 +1,4 @@
-"""Archives keep replies in order, survive a torn end, and are cut back to a round."""
+"""Archives store replies in order, survive an incomplete end, and can be truncated."""
 
 import os
 import stat
@@ -28,7 +28,7 @@ def fill(archive, rounds=range(4)):
             archive.append(device, frame(round_number, size=3 + device))
 
 
-def test_replies_come_back_in_order_and_by_device(archive):
+def test_replies_are_returned_per_device_in_order(archive):
     fill(archive)
     assert archive.replies(0) == [frame(round_number) for round_number in range(4)]
     assert archive.replies(7) == [frame(round_number, size=10) for round_number in range(4)]
@@ -36,7 +36,7 @@ def test_replies_come_back_in_order_and_by_device(archive):
 
 
 @pytest.mark.parametrize("round_number", [0, 2, 9])
-def test_it_is_cut_back_to_a_round_and_goes_on(archive, round_number):
+def test_rewound_archive_drops_later_replies_and_continues(archive, round_number):
     fill(archive)
     archive.rewind(round_number)
     kept = [frame(k) for k in range(min(round_number, 4))]
@@ -45,7 +45,7 @@ def test_it_is_cut_back_to_a_round_and_goes_on(archive, round_number):
     assert archive.replies(0) == [*kept, frame(20)]
 
 
-def test_history_begins_with_the_last_fresh_reply(archive):
+def test_history_starts_at_the_last_fresh_reply(archive):
     fill(archive)
     archive.append(0, frame(4, fresh=True))
     archive.append(0, frame(6))
@@ -57,14 +57,14 @@ def test_history_begins_with_the_last_fresh_reply(archive):
     ]
 
 
-def test_a_history_without_its_end_is_refused(archive):
+def test_history_without_its_end_is_rejected(archive):
     fill(archive)
     for device, ack in ((0, Ack(4, 5)), (0, Ack(3, 5)), (1, Ack(0, 5))):
-        with pytest.raises(WireError, match=f"reply to round {ack.round}, so what it sent before"):
+        with pytest.raises(WireError, match=f"reply to round {ack.round}, so the server cannot"):
             reply_history(archive, device, ack, 9)
 
 
-def test_a_folder_is_read_by_another_process_and_by_its_owner_alone(tmp_path):
+def test_folder_can_be_reopened_and_only_its_owner_can_read_it(tmp_path):
     fill(FolderArchive(tmp_path / "archive"))
     assert len(FolderArchive(tmp_path / "archive").replies(7)) == 4
     if os.name == "posix":
@@ -76,7 +76,7 @@ def test_a_folder_is_read_by_another_process_and_by_its_owner_alone(tmp_path):
 @pytest.mark.parametrize(
     "torn", [b"\x00", b"\x05" * 11, bytes(64), b"\xff" * 8 + b"AQLA" + bytes(40)]
 )
-def test_what_a_crash_left_half_written_is_skipped_and_cut_off(tmp_path, torn):
+def test_incomplete_frame_after_a_crash_is_skipped_and_removed(tmp_path, torn):
     archive = FolderArchive(tmp_path)
     fill(archive)
     with (tmp_path / "0.frames").open("ab") as file:
@@ -87,7 +87,7 @@ def test_what_a_crash_left_half_written_is_skipped_and_cut_off(tmp_path, torn):
     assert archive.replies(0) == [frame(round_number) for round_number in range(5)]
 
 
-def test_every_cut_of_the_last_record_leaves_the_others(tmp_path):
+def test_truncated_last_frame_leaves_the_others(tmp_path):
     archive = FolderArchive(tmp_path)
     fill(archive, range(2))
     whole = (tmp_path / "0.frames").read_bytes()
@@ -96,7 +96,7 @@ def test_every_cut_of_the_last_record_leaves_the_others(tmp_path):
         assert archive.replies(0) == [frame(0)]
 
 
-def test_a_frame_that_rotted_is_noticed(tmp_path):
+def test_damaged_frame_is_detected(tmp_path):
     archive = FolderArchive(tmp_path)
     fill(archive)
     content = bytearray((tmp_path / "0.frames").read_bytes())

@@ -1,4 +1,4 @@
-"""The model's way down: one reference a group, differences to it, and whole models."""
+"""The downlink: one reference per group, differences to it, and whole models."""
 
 import pytest
 import torch
@@ -14,6 +14,7 @@ from aquila.runtime.model_downlink import (
     references_from_arrays,
     references_to_arrays,
 )
+from aquila.runtime.options import RunOptions
 from aquila.runtime.reference import resolve_model, with_checksum
 
 D = 200
@@ -22,13 +23,13 @@ THETA = Key((1,)).uniform(torch.zeros(D))
 
 
 def model_path(theta=THETA, steps=30, size=0.1):
-    """Yield a model on its way, by steps that grow smaller."""
+    """Yield a sequence of models with steps that shrink."""
     for k in range(steps):
         yield theta
         theta = theta - size * 0.8**k * (Key((2, k)).uniform(theta) - 0.5)
 
 
-def test_whole_models_are_packed_once_a_group():
+def test_whole_models_are_packed_once_per_group():
     frames = pack_models(model_orders(FLEET, THETA, 3))
     assert frames[0] == pack(Packet(3, Dense(THETA)))
     assert len({id(frame) for frame in frames.values()}) == 2
@@ -36,7 +37,7 @@ def test_whole_models_are_packed_once_a_group():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_everybody_gets_to_the_bits_of_the_reference(dtype):
+def test_every_device_gets_the_bits_of_the_reference(dtype):
     coder, references = DownlinkCoder(0.5), {}
     models = dict.fromkeys(FLEET.devices)
     for k, theta in enumerate(model_path(THETA.to(dtype))):
@@ -56,8 +57,8 @@ def test_everybody_gets_to_the_bits_of_the_reference(dtype):
             )
 
 
-def test_what_is_left_out_comes_later():
-    """The steps die out, so the error must too: the whole of it is in the next difference."""
+def test_coding_error_vanishes_with_the_steps():
+    """Each difference contains the error of the one before."""
     coder, references, errors = DownlinkCoder(0.5), {}, []
     for k, theta in enumerate(model_path(steps=60)):
         packets = model_orders(FLEET, theta, k)
@@ -68,7 +69,7 @@ def test_what_is_left_out_comes_later():
     assert max(errors) > 20 * errors[-1]
 
 
-def test_a_group_without_followers_gets_the_model_itself():
+def test_group_without_devices_in_step_gets_the_exact_model():
     coder = DownlinkCoder(0.5)
     old = {0: with_checksum(THETA + 1), 1: with_checksum(THETA[: D // 2] + 1)}
     packets = model_orders(FLEET, THETA, 5)
@@ -80,7 +81,7 @@ def test_a_group_without_followers_gets_the_model_itself():
     assert unpack(frames[0]).answers == old[0].checksum
 
 
-def test_a_model_that_stands_still_is_a_few_bytes():
+def test_unchanged_model_takes_a_few_bytes():
     references = {0: with_checksum(THETA), 1: with_checksum(THETA[: D // 2])}
     packets = model_orders(FLEET, THETA, 5)
     frames, after = DownlinkCoder(0.5).encode(packets, FLEET, references, lambda _: True)
@@ -88,7 +89,7 @@ def test_a_model_that_stands_still_is_a_few_bytes():
     assert torch.equal(after[0].theta, THETA)
 
 
-def test_a_difference_that_costs_more_than_the_model_is_not_sent():
+def test_difference_larger_than_the_model_is_not_sent():
     fleet, theta = aquila.Fleet.uniform(4, 1), torch.ones(4)
     packets = model_orders(fleet, theta, 1)
     frames, after = DownlinkCoder(0.5).encode(
@@ -98,7 +99,7 @@ def test_a_difference_that_costs_more_than_the_model_is_not_sent():
     assert after[0].checksum == unpack(frames[0]).answers
 
 
-def test_references_are_saved_without_their_names():
+def test_loaded_references_have_the_same_checksums():
     references = {0: with_checksum(THETA), 1: with_checksum(THETA[: D // 2])}
     arrays = references_to_arrays(references)
     again = references_from_arrays({"round": THETA.numpy(), **arrays}, FLEET, THETA)
@@ -106,15 +107,18 @@ def test_references_are_saved_without_their_names():
         g: reference.checksum for g, reference in references.items()
     }
     arrays["reference.1"] = arrays["reference.0"]
-    with pytest.raises(ValueError, match=r"reference\.1 is \(200,\)"):
+    with pytest.raises(ValueError, match=r"reference\.1 has shape \(200,\), not \(100,\)"):
         references_from_arrays(arrays, FLEET, THETA)
 
 
 @pytest.mark.parametrize("error", [-0.1, 1.0, float("nan")])
-def test_absurd_errors_are_refused(error):
+def test_invalid_downlink_errors_are_rejected(error):
     with pytest.raises(
         ValueError, match=f"downlink_error must be at least 0 and below 1, not {error}"
     ):
         aquila.Simulation(
-            aquila.create("fedsgd"), THETA, [lambda t: (0.0, t)], downlink_error=error
+            aquila.create("fedsgd"),
+            THETA,
+            [lambda t: (0.0, t)],
+            options=RunOptions(downlink_error=error),
         )

@@ -1,3 +1,5 @@
+"""Uploads above the norm limit are rejected or clipped."""
+
 import math
 
 import pytest
@@ -6,8 +8,9 @@ import torch
 import aquila
 from aquila.core.packet import Codes, Dense, Packet, WireError
 from aquila.core.wire import pack
+from aquila.runtime.device_session import DeviceSession
 from aquila.runtime.norm_limit import NormLimit
-from aquila.runtime.session import DeviceSession, ServerSession
+from aquila.runtime.server_session import ServerSession
 from aquila.sim.oracle import as_shard
 
 LARGE = torch.tensor([3.0, 4.0])
@@ -23,43 +26,43 @@ def reply_to(server: ServerSession, device: int, vector) -> bytes:
     return pack(Packet(server.round, vector, answers=order.checksum))
 
 
-def test_an_upload_within_the_limit_is_applied_as_it_is():
+def test_upload_within_the_limit_is_applied_unchanged():
     server = server_of("fedsgd", NormLimit(5.0))
     server.receive(0, reply_to(server, 0, Dense(LARGE)))
     server.close_round()
     assert server.theta.tolist() == [-3.0, -4.0]
 
 
-def test_an_upload_above_it_is_rejected_and_changes_nothing():
+def test_upload_above_the_limit_is_rejected_and_changes_nothing():
     server = server_of("fedsgd", NormLimit(4.9))
-    with pytest.raises(WireError, match=r"device 0 has norm 5; at most 4\.9 is allowed"):
+    with pytest.raises(WireError, match=r"device 0 has norm 5, but the limit is 4\.9"):
         server.receive(0, reply_to(server, 0, Dense(LARGE)))
-    server.receive(0, reply_to(server, 0, Dense(LARGE / 5)))  # it may still send a sound one
+    server.receive(0, reply_to(server, 0, Dense(LARGE / 5)))  # the device may send another one
     server.close_round()
     assert torch.allclose(server.theta, -LARGE / 5)
 
 
-def test_or_clipped_where_nobody_remembers_it():
+def test_upload_above_the_limit_is_clipped_without_memory():
     server = server_of("fedsgd", NormLimit(2.5, "clip"))
     server.receive(0, reply_to(server, 0, Dense(LARGE)))
     server.close_round()
     assert torch.allclose(server.theta, -LARGE / 2)
 
 
-def test_codes_are_measured_by_what_they_stand_for():
+def test_norm_of_codes_is_that_of_the_decoded_vector():
     codes = Codes(torch.tensor([0, 3], dtype=torch.uint8), 2, LARGE[:1] * 0, LARGE[:1], 2)
     server = server_of("qsgd", NormLimit(8.9))
     with pytest.raises(WireError, match="norm 9"):
         server.receive(0, reply_to(server, 0, codes))
 
 
-def test_memories_cannot_be_clipped():
-    with pytest.raises(ValueError, match="cannot be clipped; use the policy reject"):
+def test_methods_with_memory_cannot_clip():
+    with pytest.raises(ValueError, match=r"cannot be clipped.*; use the policy reject"):
         server_of("aquila", NormLimit(1.0, "clip"))
 
 
-def test_a_rejected_innovation_is_taken_back_by_its_device():
-    """q̄ stays the mean of the memories although one device is rejected again and again."""
+def test_device_rolls_back_a_rejected_innovation():
+    """q̄ stays the mean of the memories although every upload of one device is rejected."""
     method = aquila.create("aquila", alpha=0.1, b_min=4)
     gradients = [torch.tensor([1.0, 1.0]), torch.tensor([50.0, 0.0])]
     devices = [
@@ -85,11 +88,11 @@ def test_a_rejected_innovation_is_taken_back_by_its_device():
 
 
 @pytest.mark.parametrize("norm", [0.0, -1.0, math.nan])
-def test_a_limit_must_be_positive(norm):
+def test_limit_must_be_positive(norm):
     with pytest.raises(ValueError, match="must be above 0"):
         NormLimit(norm)
 
 
-def test_an_unknown_policy_is_refused():
+def test_unknown_policy_is_rejected():
     with pytest.raises(ValueError, match="one of reject, clip, not 'scale'"):
         NormLimit(1.0, "scale")

@@ -1,4 +1,4 @@
-"""Models that a device holds, and what a difference makes of them."""
+"""Model frames resolve to whole models or to a reference plus a difference."""
 
 from pathlib import Path
 
@@ -18,20 +18,20 @@ def difference(answers, by=THETA, dtype=torch.float32):
     return Packet(3, quantize_within(by.to(dtype), 0.5), answers=answers)
 
 
-def test_the_checksum_depends_on_the_bits_of_the_model():
+def test_checksum_depends_on_the_bits_of_the_model():
     assert with_checksum(THETA).checksum == with_checksum(THETA.clone()).checksum
     assert with_checksum(THETA).checksum != with_checksum(THETA + 1e-6).checksum
     assert with_checksum(torch.zeros(4)).checksum != with_checksum(-torch.zeros(4)).checksum
     assert with_checksum(THETA).checksum != UNNAMED
 
 
-def test_a_whole_model_is_taken_as_it_is():
+def test_whole_model_resolves_to_itself():
     model = resolve_model(Packet(3, Dense(THETA), answers=77), [])
     assert model.checksum == 77
     assert model.theta is THETA
 
 
-def test_a_difference_is_added_to_the_model_that_it_names():
+def test_difference_is_added_to_the_model_that_it_names():
     other, base = with_checksum(THETA + 1), with_checksum(THETA)
     packet = unpack(pack(difference(base.checksum)))
     model = resolve_model(packet, [other, base])
@@ -40,16 +40,16 @@ def test_a_difference_is_added_to_the_model_that_it_names():
     assert torch.equal(base.theta, torch.linspace(-1, 1, 32))
 
 
-def test_a_difference_to_an_unknown_model_resolves_to_none():
+def test_difference_to_an_unknown_model_resolves_to_none():
     assert resolve_model(difference(12345), [with_checksum(THETA)]) is None
     assert resolve_model(difference(UNNAMED), []) is None
 
 
-def test_unsound_differences_are_refused():
+def test_invalid_differences_are_rejected():
     base = with_checksum(THETA)
-    with pytest.raises(WireError, match=r"float64 to a model in torch\.float32"):
+    with pytest.raises(WireError, match=r"float64, but its model is torch\.float32"):
         resolve_model(difference(base.checksum, dtype=torch.float64), [base])
-    with pytest.raises(WireError, match="has no model"):
+    with pytest.raises(WireError, match="this one is empty"):
         resolve_model(Packet(3, answers=base.checksum), [base])
     huge = with_checksum(torch.full((2,), 3e38))
     step = Codes(torch.ones(2, dtype=torch.uint8), 1, torch.zeros(1), torch.tensor([3e38]), 2)
@@ -57,7 +57,7 @@ def test_unsound_differences_are_refused():
         resolve_model(Packet(3, step, answers=huge.checksum), [huge])
 
 
-def test_the_golden_difference_follows_the_golden_model():
+def test_golden_difference_resolves_with_the_golden_model():
     model, change = (
         unpack((GOLDEN / f"model_{name}.frame").read_bytes()) for name in ("whole", "difference")
     )

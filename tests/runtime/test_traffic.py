@@ -1,8 +1,11 @@
+"""Costs are lengths of frames, summed per device; lost frames count too."""
+
 import torch
 
 import aquila
 from aquila.core.packet import Dense, Packet
 from aquila.core.wire import pack
+from aquila.runtime.options import RunOptions
 from aquila.runtime.traffic import Cost, Traffic, cost_of, total_cost
 from helpers.problems import ridge
 
@@ -15,13 +18,13 @@ def test_cost_of_a_frame_is_its_length():
     assert cost.paper_bits == 3200
 
 
-def test_a_skip_costs_bytes_but_nothing_on_paper():
+def test_skip_costs_bytes_but_no_paper_bits():
     cost = cost_of(pack(Packet(3)))
     assert cost.paper_bits == cost.body_bytes == 0
     assert 0 < cost.bytes <= 64
 
 
-def test_traffic_adds_up_by_device():
+def test_traffic_adds_up_per_device():
     traffic = Traffic()
     traffic.add_uplink(1, Cost(10, 100, 800))
     traffic.add_uplink(1, Cost(10, 0, 0))
@@ -32,13 +35,13 @@ def test_traffic_adds_up_by_device():
     assert total_cost(traffic.downlink).bytes == 10
 
 
-def test_records_count_every_frame_sent_lost_ones_too():
+def test_records_count_lost_frames_too():
     problem = ridge(devices=4, dimension=10)
     run = aquila.Simulation(
         aquila.create("fedsgd", alpha=0.01),
         torch.zeros(10),
         problem.devices,
-        link=aquila.Link(uplink_loss=1.0),
+        options=RunOptions(uplink_loss=1.0),
     )
     replies = []
     for session in run.devices:

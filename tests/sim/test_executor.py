@@ -1,15 +1,18 @@
-"""Turns one after another or side by side: the same bits, whoever does them."""
+"""Every executor and any number of workers give the same bits."""
 
 import threading
 import time
+from contextlib import nullcontext
 
 import pytest
 import torch
 from torch import nn
 
 import aquila
+from aquila.core.packet import Packet
 from aquila.runtime.nan_guard import NonFiniteError
 from aquila.sim import executor as executor_module
+from aquila.sim.executor import GpuExecutor
 from aquila.tasks import build_model
 
 ROUNDS = 3
@@ -50,26 +53,26 @@ def test_any_number_of_workers_gives_the_same_bits(method):
 
 
 @pytest.mark.parametrize("executor", ["sequential", "batched", "threads"])
-def test_so_does_any_executor(executor):
+def test_every_executor_gives_the_same_bits(executor):
     chosen, named = run(problem()), run(problem(), executor=executor)
     assert named.theta.numpy().tobytes() == chosen.theta.numpy().tobytes()
     assert named.records == chosen.records
 
 
 @pytest.mark.parametrize(
-    ("made", "options", "problem_said"),
+    ("made", "options", "message"),
     [
         ({}, {"executor": "processes"}, "sequential, batched, threads, not processes"),
-        ({}, {"executor": "sequential", "workers": 2}, "2 workers are for executor threads"),
-        ({"batch_size": 3}, {"executor": "batched"}, "device 0 cannot compute together"),
+        ({}, {"executor": "sequential", "workers": 2}, "sequential runs 1 worker, not 2"),
+        ({"batch_size": 3}, {"executor": "batched"}, "device 0 cannot run batched"),
     ],
 )
-def test_a_executor_that_cannot_be_is_refused(made, options, problem_said):
-    with pytest.raises(ValueError, match=problem_said):
+def test_impossible_executor_is_rejected(made, options, message):
+    with pytest.raises(ValueError, match=message):
         run(problem(**made), **options)
 
 
-def test_threads_run_devices_on_threads_and_sequential_on_the_callers():
+def test_threads_use_other_threads_and_sequential_the_callers():
     here, there = Worker(), Worker()
     here.run(executor="sequential")
     there.run(executor="threads")
@@ -77,7 +80,7 @@ def test_threads_run_devices_on_threads_and_sequential_on_the_callers():
     assert threading.current_thread() not in there.threads.values()
 
 
-def test_so_do_local_epochs_on_minibatches():
+def test_workers_give_the_same_bits_with_local_epochs_on_minibatches():
     one, three = (
         run(problem(batch_size=3, epochs=2), workers, work="epochs") for workers in (1, 3)
     )
@@ -85,14 +88,14 @@ def test_so_do_local_epochs_on_minibatches():
     assert three.records == one.records
 
 
-def test_threads_of_torch_are_as_before():
+def test_number_of_torch_threads_is_restored():
     before = torch.get_num_threads()
     for workers in (1, 3):
         run(problem(), workers)
         assert torch.get_num_threads() == before
 
 
-def test_devices_that_draw_at_random_are_trained_one_after_another():
+def test_devices_that_use_the_rng_run_sequentially():
     made = problem(network(nn.Dropout(0.5)))
     assert not made.devices[0].thread_safe
     assert run(made, 0).records == run(problem(network(nn.Dropout(0.5))), 1).records
@@ -104,13 +107,13 @@ def test_devices_that_use_no_rng_are_thread_safe():
     assert all(device.thread_safe for device in problem().devices)
 
 
-def test_negative_workers_are_refused():
-    with pytest.raises(ValueError, match="workers must be at least 1"):
+def test_negative_workers_are_rejected():
+    with pytest.raises(ValueError, match="workers must be at least 0, not -1"):
         run(problem(), -1)
 
 
 class Worker:
-    """Devices that remember the threads they were on, and may fail."""
+    """Devices that record the threads they ran on, and may fail."""
 
     def __init__(self, fails=(), seconds=0.0):
         self.threads, self.fails, self.seconds = {}, fails, seconds
@@ -131,7 +134,7 @@ class Worker:
         return aquila.simulate(method, torch.ones(4), made, rounds, **options)
 
 
-def test_plain_functions_stay_on_the_callers_thread_unless_workers_are_named():
+def test_plain_functions_stay_on_the_callers_thread_unless_workers_are_set():
     alone, named = Worker(seconds=0.003), Worker(seconds=0.003)
     one, two = alone.run(), named.run(workers=2)
     assert set(alone.threads.values()) == {threading.current_thread()}
@@ -139,20 +142,20 @@ def test_plain_functions_stay_on_the_callers_thread_unless_workers_are_named():
     assert torch.equal(one.theta, two.theta)
 
 
-def test_quick_turns_are_not_worth_a_thread(monkeypatch):
+def test_short_turns_use_no_threads(monkeypatch):
     made = problem()
     monkeypatch.setattr(executor_module, "MIN_THREADED_SECONDS", 1e9)
     monkeypatch.setattr(executor_module, "ThreadPoolExecutor", None)
     run(made, 0)
 
 
-def test_a_failing_device_stops_the_round_and_the_first_one_is_named():
+def test_error_names_the_first_device_that_fails():
     for workers in (1, 3):
         with pytest.raises(NonFiniteError, match="device 2"):
             Worker(fails=(2, 4)).run(workers=workers)
 
 
-def test_an_interrupt_waits_for_the_turns_that_have_begun(monkeypatch):
+def test_interrupt_waits_for_turns_that_have_begun(monkeypatch):
     begun, ended = [], []
 
     def interrupted(futures):
@@ -168,3 +171,72 @@ def test_an_interrupt_waits_for_the_turns_that_have_begun(monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         aquila.simulate(aquila.create("fedsgd"), torch.ones(4), [slow] * 20, 1, workers=2)
     assert len(begun) == len(ended) < 20
+
+
+class NoStream:
+    """Replaces CUDA streams and events, so that the GPU executor runs on a CPU."""
+
+    def record(self):
+        pass
+
+    def wait_event(self, event):
+        pass
+
+    def synchronize(self):
+        pass
+
+
+@pytest.fixture
+def without_cuda(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "Stream", NoStream)
+    monkeypatch.setattr(torch.cuda, "Event", NoStream)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+
+
+class RecordingWork:
+    """A round that records the thread of every step; replies of odd devices are lost."""
+
+    devices = range(6)
+
+    def __init__(self, fails=None):
+        self.answered, self.delivered, self.fails = {}, {}, fails
+
+    def prefetch(self, devices):
+        raise AssertionError("only sequential turns are announced")
+
+    def answer(self, device):
+        self.answered[device] = threading.current_thread().name
+        if device == self.fails:
+            raise RuntimeError(f"device {device} failed")
+        return Packet(device)
+
+    def deliver(self, device, reply):
+        assert reply.round == device
+        self.delivered[device] = threading.current_thread().name
+        return device % 2 == 0
+
+
+@pytest.mark.parametrize(("workers", "name"), [(1, "MainThread"), (3, "device")])
+def test_gpu_executor_packs_replies_on_other_threads(without_cuda, workers, name):
+    work = RecordingWork()
+    assert GpuExecutor(thread_safe=True, workers=workers).run(work) == 3
+    assert sorted(work.answered) == sorted(work.delivered) == list(work.devices)
+    assert all(thread.startswith(name) for thread in work.answered.values())
+    assert all(thread.startswith("coding") for thread in work.delivered.values())
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_gpu_executor_finishes_deliveries_before_it_reports_a_failure(without_cuda, workers):
+    work = RecordingWork(fails=2)
+    with pytest.raises(RuntimeError, match="device 2 failed"):
+        GpuExecutor(thread_safe=True, workers=workers).run(work)
+    assert set(work.delivered) == set(work.answered) - {2}
+
+
+def test_gpu_executor_gives_the_same_bits_as_the_cpu_executor(without_cuda):
+    devices = [Worker().device(number) for number in range(6)]
+    method = aquila.create("aquila", alpha=0.1)
+    cpu, gpu = (aquila.Simulation(method, torch.ones(4), devices) for _ in range(2))
+    gpu._executor = GpuExecutor(thread_safe=True, workers=2)
+    assert [gpu.advance() for _ in range(ROUNDS)] == [cpu.advance() for _ in range(ROUNDS)]
+    assert torch.equal(gpu.theta, cpu.theta)

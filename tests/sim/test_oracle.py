@@ -1,9 +1,11 @@
+"""Oracles from plain functions."""
+
 import torch
 
 from aquila.sim.oracle import FunctionOracle
 
 
-def test_local_steps_are_gradient_descent():
+def test_local_steps_are_gradient_steps():
     def square(theta):
         return float(theta @ theta) / 2, theta
 

@@ -116,13 +116,13 @@ def test_a_checkpoint_with_a_part_missing_is_named(tmp_path):
     for missing in ("acks", "last_rounds", "server.theta.", "states.0", "states.0.q."):
         rest = {name: array for name, array in arrays.items() if name != missing}
         np.savez(tmp_path / CHECKPOINT_FILE, **rest)
-        with pytest.raises(ValueError, match="is not a whole checkpoint"):
+        with pytest.raises(ValueError, match="is not a complete checkpoint"):
             simulate(out=tmp_path, resume=True)
     np.savez(tmp_path / CHECKPOINT_FILE, **{**arrays, "states.0.q.": np.zeros((3, 1), np.float32)})
     with pytest.raises(ValueError, match=r"q has shape \(1,\), not \(8,\)"):
         simulate(out=tmp_path, resume=True)
     np.savez(tmp_path / CHECKPOINT_FILE, **{**arrays, "states.0.q.": arrays["states.0.q."][:2]})
-    with pytest.raises(ValueError, match="is not a whole checkpoint"):
+    with pytest.raises(ValueError, match="is not a complete checkpoint"):
         simulate(out=tmp_path, resume=True)
 
 

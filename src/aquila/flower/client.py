@@ -17,7 +17,8 @@ from aquila.core.vector import Vector
 from aquila.core.wire import unpack
 from aquila.flower.device_files import answer_from_disk, default_state_folder
 from aquila.flower.transport import PROBLEM, Value, config_value, content_of, frame_of, one_line
-from aquila.runtime.session import DeviceSession, Order
+from aquila.runtime.device_session import DeviceSession
+from aquila.runtime.messages import Order
 from aquila.sim.oracle import Device, as_shard
 
 ACTION = "aquila"

@@ -13,8 +13,9 @@ from pathlib import Path
 from aquila.core.fleet import DeviceId
 from aquila.core.packet import WireError
 from aquila.flower.file_lock import file_lock
+from aquila.runtime.device_session import DeviceSession
+from aquila.runtime.messages import Order
 from aquila.runtime.persist import SavedStateError, load_device, save_device
-from aquila.runtime.session import DeviceSession, Order
 
 RETENTION_SECONDS = 30 * 24 * 3600
 """How long the states of a run that nobody continues are kept."""

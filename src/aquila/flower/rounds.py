@@ -23,7 +23,8 @@ from aquila.flower.transport import (
     one_line,
     overhead_of,
 )
-from aquila.runtime.session import Order, ServerSession
+from aquila.runtime.messages import Order
+from aquila.runtime.server_session import ServerSession
 from aquila.runtime.traffic import Traffic, cost_of
 from aquila.sim.records import RoundOutcome
 

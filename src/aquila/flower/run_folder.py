@@ -8,8 +8,9 @@ from pathlib import Path
 
 from aquila.flower.device_files import RUN_NAME_PATTERN
 from aquila.runtime.archive import FolderArchive
-from aquila.runtime.persist import SavedStateError, atomic_write, load_server, save_server
-from aquila.runtime.session import ServerSession
+from aquila.runtime.files import atomic_write
+from aquila.runtime.persist import SavedStateError, load_server, save_server
+from aquila.runtime.server_session import ServerSession
 from aquila.sim.records import Record, append_record, read_records, write_records
 
 LOG = getLogger("flwr.aquila")
@@ -56,7 +57,8 @@ class ServerRunFolder:
         times = times + 1 if last == round_number else 1
         if times > 1:
             LOG.warning("round %d was begun before: its messages are sent again", round_number)
-        atomic_write(self._attempts, json.dumps([round_number, times]).encode())
+        content = json.dumps([round_number, times]).encode()
+        atomic_write(self._attempts, content, private=True)
         return times
 
     def save_round(self, record: Record, session: ServerSession) -> None:
@@ -67,7 +69,8 @@ class ServerRunFolder:
     def _read_or_create_name(self, path: Path, fingerprint: str) -> str:
         if not path.exists():
             name = secrets.token_hex(8)
-            atomic_write(path, json.dumps({"run": name, "fingerprint": fingerprint}).encode())
+            content = json.dumps({"run": name, "fingerprint": fingerprint}).encode()
+            atomic_write(path, content, private=True)
             return name
         try:
             saved = json.loads(path.read_text())

@@ -20,7 +20,8 @@ from aquila.flower.rounds import RoundState, run_round
 from aquila.flower.run_folder import ServerRunFolder
 from aquila.flower.transport import Overhead
 from aquila.runtime.norm_limit import NormLimit
-from aquila.runtime.session import ServerSession
+from aquila.runtime.options import RunOptions
+from aquila.runtime.server_session import ServerSession
 from aquila.sim.records import Record, make_record
 
 Evaluate = Callable[[Vector], Mapping[str, float]]
@@ -83,8 +84,8 @@ class Strategy:
             run_folder = ServerRunFolder(folder, self._fingerprint())
             session = ServerSession(
                 self.method, self.theta0.clone(), self.fleet, self.seed,
-                participation=self.participation, archive=run_folder.archive, limit=self.limit,
-                downlink_error=self.downlink_error,
+                RunOptions(participation=self.participation, downlink_error=self.downlink_error),
+                archive=run_folder.archive, limit=self.limit,
             )  # fmt: skip
             records = run_folder.resume(session)
             overheads = self._run(grid, run_folder, session, records)

@@ -1,1 +1,1 @@
-"""Sessions that turn frames into method steps, and the counts of their bytes."""
+"""Sessions that exchange bytes and run a method's halves, their files and their byte counts."""

@@ -1,8 +1,8 @@
-"""Archives: each device's replies as they arrived, so that a device can be taken out of a sum.
+"""Archives of applied replies, so that the server can subtract one device from an average.
 
-From the average of the devices' memories alone nobody can take one memory out. The frames that
-built it can: they are bytes on disk, no vectors in memory, and are read only when a device starts
-anew. Frames carry their round, so an archive that is ahead of a server's checkpoint is cut back.
+The average of the devices' memories does not determine a single memory. The frames that built it
+do. They are bytes on disk, and the server reads them only when a device restarts from its initial
+state. A frame carries its round, so an archive ahead of a server's checkpoint can be truncated.
 """
 
 import os
@@ -17,53 +17,53 @@ from aquila.runtime.files import sync_folder
 from aquila.runtime.messages import Ack
 
 LENGTH_BYTES = 8
-"""Bytes before each frame of a file: how long it is."""
+"""Bytes of the length that precedes each frame in a file."""
 
 PREFIX_BYTES = 16
-"""Bytes of a frame that hold its flags and its round."""
+"""First bytes of a frame, which hold its flags and its round."""
 
 
 class Archive(Protocol):
-    """Keeps the replies that a server has applied, in the order in which it did."""
+    """Stores the replies that a server applied, in that order."""
 
     def append(self, device: DeviceId, frame: bytes) -> None:
-        """Keep one more reply; it is durable when this returns."""
+        """Store a reply durably."""
         ...
 
     def replies(self, device: DeviceId) -> list[bytes]:
-        """Return all that is kept of a device."""
+        """Return all stored replies of a device."""
         ...
 
     def rewind(self, round_number: int) -> None:
-        """Drop the replies to this round and to all after it."""
+        """Drop the replies to this round and to all later rounds."""
         ...
 
 
 class MemoryArchive:
-    """An archive that is gone with the process."""
+    """An archive in memory, which ends with the process."""
 
     def __init__(self) -> None:
         self._frames: dict[DeviceId, list[bytes]] = {}
 
     def append(self, device: DeviceId, frame: bytes) -> None:
-        """Keep one more reply."""
+        """Store a reply."""
         self._frames.setdefault(device, []).append(bytes(frame))
 
     def replies(self, device: DeviceId) -> list[bytes]:
-        """Return all that is kept of a device."""
+        """Return all stored replies of a device."""
         return list(self._frames.get(device, ()))
 
     def rewind(self, round_number: int) -> None:
-        """Drop the replies to this round and to all after it."""
+        """Drop the replies to this round and to all later rounds."""
         for device, frames in self._frames.items():
             self._frames[device] = [frame for frame in frames if round_of(frame) < round_number]
 
 
 class FolderArchive:
-    """One file a device that is only ever appended to; readable by its owner alone.
+    """One append-only file per device, readable only by its owner.
 
-    What a crash left half written is of a round that no checkpoint has closed: it is skipped when
-    read and cut off by `rewind`.
+    A crash may leave an incomplete frame, but only in a round without a checkpoint. Reading skips
+    such a frame and `rewind` removes it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -71,7 +71,7 @@ class FolderArchive:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def append(self, device: DeviceId, frame: bytes) -> None:
-        """Keep one more reply; it is on the disk when this returns."""
+        """Store a reply and flush it to disk."""
         path = self._path(device)
         new = not path.exists()
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -83,20 +83,20 @@ class FolderArchive:
             sync_folder(self._folder)
 
     def replies(self, device: DeviceId) -> list[bytes]:
-        """Return all that is kept of a device."""
+        """Return all stored replies of a device."""
         path = self._path(device)
         if not path.exists():
             return []
         with path.open("rb") as file:
-            return [_read(file, place, length) for place, length, _ in _scan_frames(file)]
+            return [_read(file, offset, length) for offset, length, _ in _scan_frames(file)]
 
     def rewind(self, round_number: int) -> None:
-        """Drop the replies to this round and to all after it, and whatever is half written."""
+        """Drop the replies to this round and to all later rounds, and incomplete frames."""
         for path in self._folder.glob("*.frames"):
             with path.open("r+b") as file:
                 kept = [
-                    place + length
-                    for place, length, frame_round in _scan_frames(file)
+                    offset + length
+                    for offset, length, frame_round in _scan_frames(file)
                     if frame_round < round_number
                 ]
                 end = kept[-1] if kept else 0
@@ -109,7 +109,7 @@ class FolderArchive:
 
 
 def since_last_fresh(frames: Iterable[bytes]) -> list[bytes]:
-    """Return the replies from the last one on that starts from the initial state."""
+    """Return the replies since the device last started from its initial state."""
     kept: list[bytes] = []
     for frame in frames:
         if flags_of(frame) & Flag.FRESH:
@@ -119,16 +119,16 @@ def since_last_fresh(frames: Iterable[bytes]) -> list[bytes]:
 
 
 def reply_history(archive: Archive, device: DeviceId, ack: Ack, round_number: int) -> list[bytes]:
-    """Return the replies behind what a server in this round holds of a device.
+    """Return the replies that built the memory of a device at the start of a round.
 
-    WireError if not all are there: what a file may lack is its end, and then its last reply is not
-    the one that was applied last.
+    Raises WireError if replies are missing. An archive can only lack its end. Its last reply is
+    then not the one that the server acknowledges.
     """
     frames = since_last_fresh(f for f in archive.replies(device) if round_of(f) < round_number)
     if not frames or (round_of(frames[-1]), checksum_of(frames[-1])) != ack:
         raise WireError(
-            f"device {device} starts anew, but the archive does not end with its reply to round "
-            f"{ack.round}, so what it sent before cannot be taken back"
+            f"device {device} restarts from its initial state, but the archive does not end with "
+            f"its reply to round {ack.round}, so the server cannot subtract its earlier replies"
         )
     for frame in frames:
         parse(frame)
@@ -136,22 +136,22 @@ def reply_history(archive: Archive, device: DeviceId, ack: Ack, round_number: in
 
 
 def _scan_frames(file: BinaryIO) -> Iterator[tuple[int, int, int]]:
-    """Yield place, length and round of every frame that is whole."""
-    size, at = os.fstat(file.fileno()).st_size, 0
-    while at + LENGTH_BYTES + PREFIX_BYTES <= size:
-        file.seek(at)
-        start = file.read(LENGTH_BYTES + PREFIX_BYTES)
-        length, place = int.from_bytes(start[:LENGTH_BYTES], "little"), at + LENGTH_BYTES
+    """Yield offset, length and round of every complete frame."""
+    size, position = os.fstat(file.fileno()).st_size, 0
+    while position + LENGTH_BYTES + PREFIX_BYTES <= size:
+        file.seek(position)
+        head = file.read(LENGTH_BYTES + PREFIX_BYTES)
+        length, offset = int.from_bytes(head[:LENGTH_BYTES], "little"), position + LENGTH_BYTES
         if (
             length < PREFIX_BYTES
-            or place + length > size
-            or not start[LENGTH_BYTES:].startswith(b"AQLA")
+            or offset + length > size
+            or not head[LENGTH_BYTES:].startswith(b"AQLA")
         ):
             return
-        yield place, length, round_of(start[LENGTH_BYTES:])
-        at = place + length
+        yield offset, length, round_of(head[LENGTH_BYTES:])
+        position = offset + length
 
 
-def _read(file: BinaryIO, place: int, length: int) -> bytes:
-    file.seek(place)
+def _read(file: BinaryIO, offset: int, length: int) -> bytes:
+    file.seek(offset)
     return file.read(length)

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, whenever the machine stops."""
+"""Atomic file writes: a crash leaves the old file or the new one, never a part of either."""
 
 import os
 from collections.abc import Iterator
@@ -6,31 +6,37 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+_BINARY = getattr(os, "O_BINARY", 0)
+
 
 @contextmanager
-def atomic_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a file for writing that takes the path's place only once it is on the disk.
+def atomic_file(path: Path, *, private: bool = False) -> Iterator[BinaryIO]:
+    """Open a temporary file that replaces `path` once the block has ended without an error.
 
-    Its owner alone may read it.
+    The content is on disk before the replacement. Only the owner can read a `private` file.
     """
     temporary = path.with_name(path.name + ".tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _BINARY, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        yield file
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    flags, mode = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _BINARY, 0o600 if private else 0o666
+    descriptor = os.open(temporary, flags, mode)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
     sync_folder(path.parent)
 
 
-def atomic_write(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
-    with atomic_file(path) as file:
+def atomic_write(path: Path, content: bytes, *, private: bool = False) -> None:
+    """Write a file atomically."""
+    with atomic_file(path, private=private) as file:
         file.write(content)
 
 
 def sync_folder(folder: Path) -> None:
-    """Have the names in a folder survive a crash, where the system can be asked to."""
+    """Flush the names in a folder to disk, on systems that support it."""
     if os.name == "nt":
         return
     descriptor = os.open(folder, os.O_RDONLY)
@@ -38,6 +44,3 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-_BINARY = getattr(os, "O_BINARY", 0)

@@ -1,4 +1,4 @@
-"""What sessions hand to each other: orders, and acknowledgements that name a reply by content."""
+"""Messages between sessions: orders, and acknowledgements that name a reply by its content."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -9,34 +9,39 @@ from aquila.core.packet import NEVER, Packet
 
 
 class Ack(NamedTuple):
-    """Names the last reply of a device that the server applied: its round and its checksum."""
+    """Round and checksum of the last reply of a device that the server applied."""
 
     round: int = NEVER
     checksum: int = 0
 
 
 NO_ACK = Ack()
-"""The acknowledgement of a device none of whose replies has been applied."""
+"""Acknowledgement for a device of which the server has applied no reply."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """What the server sends a device: the model frame, the same for all, and its control frame."""
+    """Message from the server to a device.
+
+    Many devices share the same model frame. The control frame holds scalars and the
+    acknowledgement of one device.
+    """
 
     model: bytes
     control: bytes
 
     @property
     def checksum(self) -> int:
-        """What stands for the content of the order."""
+        """Checksum of both frames. A reply uses it to name the order that it answers."""
         return checksum_of_order(self.control, self.model)
 
 
 @dataclass(frozen=True)
 class PendingTurn:
-    """A turn that the server has not acknowledged, and what it will call it if it applies it.
+    """A turn that the server has not acknowledged yet.
 
-    Without a frame the reply has not been packed here, without a name nowhere.
+    `ack` is how the server would acknowledge it, None until the reply is packed. `frame` is the
+    packed reply, empty if the session does not keep it.
     """
 
     turn: Turn[object]
@@ -45,10 +50,10 @@ class PendingTurn:
 
     @property
     def reply(self) -> Packet:
-        """What the device answers."""
+        """The reply of the turn."""
         return self.turn.reply
 
 
 def ack_of(reply: Packet, frame: bytes) -> Ack:
-    """Return how a reply is acknowledged, once it has become this frame."""
+    """Return the acknowledgement of a reply that was packed as this frame."""
     return Ack(reply.round, checksum_of(frame))

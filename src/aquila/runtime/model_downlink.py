@@ -1,9 +1,10 @@
-"""How the model gets to the devices: whole, or as a coded difference to the one they hold.
+"""Sends the model to the devices, whole or as a coded difference to the model that they hold.
 
-With differences the server keeps one reference a group of the fleet: the model that all its devices
-in step hold. Opening a round it codes u = theta - reference once and moves the reference by what
-the code stands for; everybody computes at the new reference. What the code leaves out is part of
-the next u by itself. Devices in step are sent the difference, all others the reference whole.
+With differences the server keeps one reference model per group of the fleet. Every device in step
+holds the reference of its group. When a round opens, the server codes u = theta - reference once
+and adds the decoded u to the reference. All devices compute at the new reference. The next u
+contains the coding error of this one. Devices in step get the difference, all others get the
+whole reference.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -22,14 +23,14 @@ from aquila.runtime.reference import ReferenceModel, with_checksum
 
 Group = int
 References = Mapping[Group, ReferenceModel]
-"""The model that the devices in step hold, by group of the fleet."""
+"""Reference model per group of the fleet."""
 
 REFERENCE_PREFIX = "reference."
-"""How the names of saved references begin."""
+"""Prefix of the array names of saved references."""
 
 
 def pack_models(packets: Mapping[DeviceId, Packet]) -> dict[DeviceId, bytes]:
-    """Return the frame of the model for each order; a model is packed once."""
+    """Return the model frame per device. Each model is packed once."""
     frames: dict[int, bytes] = {}
     for packet in packets.values():
         if id(packet.vector) not in frames:
@@ -39,7 +40,7 @@ def pack_models(packets: Mapping[DeviceId, Packet]) -> dict[DeviceId, bytes]:
 
 @dataclass(frozen=True)
 class DownlinkCoder:
-    """Models as differences, each coded as coarsely as a relative `error` of it allows."""
+    """Codes models as differences, with the fewest bits that keep the relative `error`."""
 
     error: float
 
@@ -54,7 +55,14 @@ class DownlinkCoder:
         references: References,
         in_step: Callable[[DeviceId], bool],
     ) -> tuple[dict[DeviceId, bytes], References]:
-        """Return the frame of the model for each order, and the references they lead to."""
+        """Return the model frame per device, and the references after the round.
+
+        Args:
+            packets: Order per device.
+            fleet: The fleet; its groups share a reference.
+            references: References before the round.
+            in_step: Whether a device holds the reference of its group.
+        """
         frames: dict[DeviceId, bytes] = {}
         after: dict[Group, ReferenceModel] = {}
         for group, devices in _by_group(packets, fleet).items():
@@ -74,7 +82,7 @@ class DownlinkCoder:
     def _next_reference(
         self, base: ReferenceModel | None, order: Packet
     ) -> tuple[ReferenceModel, bytes | None]:
-        """Return the new reference, and the frame that leads to it if that is worth it."""
+        """Return the new reference and the difference frame, None if that saves no bytes."""
         theta = theta_of(order)
         if base is not None:
             codes = quantize_within(theta - base.theta, self.error)
@@ -85,7 +93,7 @@ class DownlinkCoder:
 
 
 def references_to_arrays(references: References) -> Arrays:
-    """Return references as they are saved; their names follow from them."""
+    """Return references as arrays. Their checksums are computed again when they are loaded."""
     return {
         f"{REFERENCE_PREFIX}{group}": reference.theta.cpu().numpy()
         for group, reference in references.items()
@@ -93,13 +101,14 @@ def references_to_arrays(references: References) -> Arrays:
 
 
 def references_from_arrays(arrays: Arrays, fleet: Fleet, like: Vector) -> References:
-    """Return saved references, or raise ValueError if they are not of this fleet."""
+    """Return saved references, or raise ValueError if they do not match the fleet."""
     references: dict[Group, ReferenceModel] = {}
     for name, array in arrays.items():
         if name.startswith(REFERENCE_PREFIX):
             group = int(name.removeprefix(REFERENCE_PREFIX))
-            if array.shape != (fleet.dimension_of_group(group),):
-                raise ValueError(f"the saved {name} is {array.shape}")
+            expected = (fleet.dimension_of_group(group),)
+            if array.shape != expected:
+                raise ValueError(f"the saved {name} has shape {array.shape}, not {expected}")
             references[group] = with_checksum(
                 torch.from_numpy(array.copy()).to(like.device, like.dtype)
             )

@@ -1,8 +1,7 @@
-"""Guard between a device's data and its method: no NaN or infinite number gets past it."""
+"""Guard between a device's data and its method that rejects NaN and infinite numbers."""
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 
@@ -10,24 +9,20 @@ from aquila.core.fleet import DeviceId
 from aquila.core.method import Oracle
 from aquila.core.vector import Vector, max_norm
 
-NanPolicy = Literal["stop", "skip"]
-"""What a device does with a gradient that is not finite: stop the run, or refuse to upload."""
-
-
 MAX_COORDINATE = {torch.float32: torch.finfo(torch.float32).max / 16, torch.float64: 1e150}
-"""What a coordinate may reach, so that grids over differences and squared norms stay finite."""
+"""Largest allowed coordinate. Grids over differences and squared norms then stay finite."""
 
 
 class NonFiniteError(ArithmeticError):
-    """A loss, gradient or model that holds NaN or infinite numbers."""
+    """A loss, gradient or model holds NaN or infinite numbers."""
 
 
 @dataclass(frozen=True)
 class GuardedOracle:
-    """An oracle whose answers have been checked, and that shares no memory with the method.
+    """An oracle whose results are checked and share no memory with the method.
 
-    A user's function may write to the model it is given, or hand out the same buffer twice. An
-    oracle that does neither says so by `returns_fresh_memory`, which saves two copies.
+    A user's function may write to its argument or return the same buffer twice, so the guard
+    copies both. An oracle that does neither sets `returns_fresh_memory` to avoid the copies.
     """
 
     inner: Oracle
@@ -36,30 +31,30 @@ class GuardedOracle:
 
     @property
     def samples(self) -> int:
-        """Number of samples behind the device's loss."""
+        """Number of samples of the device."""
         return self.inner.samples
 
     def gradient(self, theta: Vector) -> tuple[float, Vector]:
-        """Return loss and gradient, or raise."""
+        """Return loss and gradient; raise NonFiniteError if one of them is not finite."""
         return self._check(self.inner.gradient(self._own_copy(theta)), theta)
 
     def train(self, theta: Vector, alpha: float) -> tuple[float, Vector]:
-        """Return loss and way of local training, or raise."""
+        """Return loss and local update; raise NonFiniteError if one of them is not finite."""
         return self._check(self.inner.train(self._own_copy(theta), alpha), theta)
 
     def _own_copy(self, vector: Vector) -> Vector:
         return vector if getattr(self.inner, "returns_fresh_memory", False) else vector.clone()
 
-    def _check(self, answer: object, theta: Vector) -> tuple[float, Vector]:
+    def _check(self, result: object, theta: Vector) -> tuple[float, Vector]:
         where = f"device {self.device}, round {self.round_number}"
-        if not isinstance(answer, tuple) or len(answer) != 2 or not torch.is_tensor(answer[1]):
-            raise TypeError(f"{where}: a device must return (loss, gradient), not {answer!r}")
-        loss, gradient = answer
+        if not isinstance(result, tuple) or len(result) != 2 or not torch.is_tensor(result[1]):
+            raise TypeError(f"{where}: a device must return (loss, gradient), not {result!r}")
+        loss, gradient = result
         loss = float(loss.detach() if torch.is_tensor(loss) else loss)
         if gradient.shape != theta.shape or gradient.dtype != theta.dtype:
             raise TypeError(
                 f"{where}: the gradient is {tuple(gradient.shape)} {gradient.dtype}, "
-                f"the model {tuple(theta.shape)} {theta.dtype}"
+                f"but the model is {tuple(theta.shape)} {theta.dtype}"
             )
         if not max_norm(gradient) <= MAX_COORDINATE[gradient.dtype]:
             bad = int((~(gradient.abs() <= MAX_COORDINATE[gradient.dtype])).sum())

@@ -1,4 +1,4 @@
-"""How large an upload may be, so that no device alone decides where the average goes."""
+"""Limit on the norm of an upload, so that no single device dominates the average."""
 
 import math
 from dataclasses import dataclass, replace
@@ -10,15 +10,15 @@ from aquila.core.packet import Dense, Packet, WireError
 from aquila.core.vector import squared_norm
 
 LimitPolicy = Literal["reject", "clip"]
-"""What happens to an upload above the limit: it counts as lost, or it is scaled down to it."""
+"""An upload above the limit counts as lost (`reject`) or is scaled down to it (`clip`)."""
 
 
 @dataclass(frozen=True)
 class NormLimit:
-    """A bound on the 2-norm of an upload, and what happens above it.
+    """Largest allowed 2-norm of an upload, and the policy for uploads above it.
 
-    With `clip` the server applies another vector than the device sent, so it is only for methods
-    whose server does not remember what devices sent; the others' memories would no longer agree.
+    With `clip` the server applies another vector than the device sent. Methods with memory do not
+    allow this, because device and server would remember different vectors.
     """
 
     norm: float
@@ -26,19 +26,19 @@ class NormLimit:
 
     def __post_init__(self) -> None:
         if not self.norm > 0:
-            raise ValueError(f"the limit on the norm of an upload must be above 0, not {self.norm}")
+            raise ValueError(f"the norm limit must be above 0, not {self.norm}")
         if self.policy not in get_args(LimitPolicy):
             raise ValueError(
-                f"the policy above the limit must be one of {', '.join(get_args(LimitPolicy))}, "
+                f"the policy of a norm limit must be one of {', '.join(get_args(LimitPolicy))}, "
                 f"not {self.policy!r}"
             )
 
     def check(self, half: ServerHalf[Any]) -> None:
-        """Raise ValueError if the policy does not go with a method."""
+        """Raise ValueError if the policy does not work with a method."""
         if self.policy == "clip" and half.remembers:
             raise ValueError(
-                "this method's server remembers what devices sent, so uploads cannot be clipped; "
-                "use the policy reject"
+                "uploads cannot be clipped with this method, because its server remembers what "
+                "devices sent; use the policy reject"
             )
 
     def apply(self, device: DeviceId, reply: Packet) -> Packet:
@@ -51,6 +51,6 @@ class NormLimit:
             return reply
         if self.policy == "reject":
             raise WireError(
-                f"upload of device {device} has norm {norm:.3g}; at most {self.norm:g} is allowed"
+                f"the upload of device {device} has norm {norm:.3g}, but the limit is {self.norm:g}"
             )
         return replace(reply, vector=Dense(vector * (self.norm / norm)))

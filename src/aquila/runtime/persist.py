@@ -1,8 +1,8 @@
-"""Sessions on disk, without pickle: what a device or a server needs to go on after a restart.
+"""Sessions on disk, without pickle: what a device or a server needs to continue after a restart.
 
-A file is a header (AQST, version, checksum of the rest) and an `.npz` archive. A file
-that is damaged, of another version or of another session is refused, and the session stays as it
-was; its owner may then go on as if there were none.
+A file is a header (AQST, version, checksum of the rest) and an `.npz` archive. Loading refuses a
+file that is damaged, has another version or belongs to another session, and changes nothing. The
+caller may then continue as if the file did not exist.
 """
 
 import io
@@ -20,111 +20,108 @@ from aquila.core.method import Turn
 from aquila.core.packet import NEVER
 from aquila.core.state import Arrays, from_arrays, to_arrays
 from aquila.core.wire import unpack
+from aquila.runtime.device_session import DeviceSession, DeviceSnapshot
 from aquila.runtime.files import atomic_write
 from aquila.runtime.messages import Ack, PendingTurn
 from aquila.runtime.model_downlink import references_from_arrays, references_to_arrays
 from aquila.runtime.reference import ReferenceModel, with_checksum
-from aquila.runtime.session import DeviceSession, ServerSession
-
-__all__ = [
-    "SavedStateError",
-    "atomic_write",
-    "device_to_bytes",
-    "load_device",
-    "load_server",
-    "restore_device",
-    "restore_server",
-    "save_device",
-    "save_server",
-    "server_to_bytes",
-]  # fmt: skip
+from aquila.runtime.server_session import ServerSession, ServerSnapshot
 
 MAGIC = b"AQST"
-VERSION = 1
-REFERENCE_NAMES = ("reference", "stale_reference")
-"""Arrays of the models that a device holds, where it is sent differences."""
+VERSION = 2
 
 _HEADER = struct.Struct("<4sII")
 _READ_ERRORS = (KeyError, IndexError, ValueError, TypeError, EOFError, BadZipFile, OverflowError)
 
 
 class SavedStateError(ValueError):
-    """A file that does not hold the state of this session."""
+    """A file does not hold a usable state of this session."""
 
 
 def device_to_bytes(session: DeviceSession) -> bytes:
-    """Return all that a device must not lose."""
-    state, last_round, last_ack, pending, stale_turn, *saved_references = session.snapshot()
+    """Return everything that a device must save."""
+    saved = session.snapshot()
     return _to_file(
         {
             "owner": np.asarray(_owner_of_device(session)),
-            "last_ack": np.asarray(last_ack),
-            "last_round": np.asarray(last_round),
-            **to_arrays(state, "state."),
-            **_turn_to_arrays(pending, "pending."),
-            **_turn_to_arrays(stale_turn, "stale_turn."),
-            **{
-                name: m.theta.cpu().numpy()
-                for name, m in zip(REFERENCE_NAMES, saved_references, strict=True)
-                if m
-            },
+            "last_ack": np.asarray(saved.last_ack),
+            "last_round": np.asarray(saved.last_round),
+            **to_arrays(saved.state, "state."),
+            **_turn_to_arrays(saved.pending, "pending."),
+            **_turn_to_arrays(saved.stale_turn, "stale_turn."),
+            **_reference_to_arrays(saved.reference, "reference"),
+            **_reference_to_arrays(saved.stale_reference, "stale_reference"),
         }
     )
 
 
 def restore_device(session: DeviceSession, content: bytes) -> None:
-    """Continue from what `device_to_bytes` returned; SavedStateError, and no change, if unsound."""
+    """Continue from the result of `device_to_bytes`.
+
+    Raises SavedStateError and changes nothing if the content is invalid.
+    """
     arrays = _from_file(content)
     try:
         _check_owner(arrays, _owner_of_device(session))
-        template = session.state
-        session.restore(
-            from_arrays(template, arrays, "state."),
-            int(arrays["last_round"]),
-            _ack_from_row(arrays["last_ack"]),
-            _turn_from_arrays(arrays, "pending.", template, session.dimension),
-            _turn_from_arrays(arrays, "stale_turn.", template, session.dimension),
-            *(_reference_from_array(arrays, name, session.dimension) for name in REFERENCE_NAMES),
+        template, dimension = session.state, session.dimension
+        saved = DeviceSnapshot(
+            state=from_arrays(template, arrays, "state."),
+            last_round=int(arrays["last_round"]),
+            last_ack=_ack_from_row(arrays["last_ack"]),
+            pending=_turn_from_arrays(arrays, "pending.", template, dimension),
+            stale_turn=_turn_from_arrays(arrays, "stale_turn.", template, dimension),
+            reference=_reference_from_arrays(arrays, "reference", dimension),
+            stale_reference=_reference_from_arrays(arrays, "stale_reference", dimension),
         )
     except _READ_ERRORS as error:
         raise _unusable(error) from error
+    session.restore(saved)
 
 
 def server_to_bytes(session: ServerSession) -> bytes:
-    """Return all that a server must not lose, as it was after the last closed round."""
+    """Return everything that a server must save, as of the last closed round."""
+    saved = session.snapshot()
     return _to_file(
         {
             "owner": np.asarray(_owner_of_server(session)),
-            "round": np.asarray(session.round),
-            "acks": np.asarray(session.acks).reshape(-1, 2),
-            **to_arrays(session.state, "state."),
-            **references_to_arrays(session.references),
+            "round": np.asarray(saved.round),
+            "acks": np.asarray(saved.acks).reshape(-1, 2),
+            **to_arrays(saved.state, "state."),
+            **references_to_arrays(saved.references),
         }
     )
 
 
 def restore_server(session: ServerSession, content: bytes) -> None:
-    """Continue from what `server_to_bytes` returned; SavedStateError, and no change, if unsound."""
+    """Continue from the result of `server_to_bytes`.
+
+    Raises SavedStateError and changes nothing if the content is invalid.
+    """
     arrays = _from_file(content)
     try:
         _check_owner(arrays, _owner_of_server(session))
-        state, round_number = from_arrays(session.state, arrays, "state."), int(arrays["round"])
-        acks = [_ack_from_row(row) for row in arrays["acks"]]
-        if len(acks) != len(session.acks) or not all(ack.round < round_number for ack in acks):
-            raise ValueError("it acknowledges what cannot have been")
-        references = references_from_arrays(arrays, session.fleet, session.theta)
-        session.restore(state, round_number, acks, references)
+        saved = ServerSnapshot(
+            state=from_arrays(session.state, arrays, "state."),
+            round=int(arrays["round"]),
+            acks=tuple(_ack_from_row(row) for row in arrays["acks"]),
+            references=references_from_arrays(arrays, session.fleet, session.theta),
+        )
+        if len(saved.acks) != len(session.acks):
+            raise ValueError(f"it acknowledges {len(saved.acks)} devices, not {len(session.acks)}")
+        if not all(ack.round < saved.round for ack in saved.acks):
+            raise ValueError(f"it acknowledges a reply to round {saved.round} or later")
     except _READ_ERRORS as error:
         raise _unusable(error) from error
+    session.restore(saved)
 
 
 def save_device(path: Path, session: DeviceSession) -> None:
-    """Write a device's state, whole or not at all; only then may its reply leave."""
-    atomic_write(path, device_to_bytes(session))
+    """Write a device's state atomically. The device may send its reply only afterwards."""
+    atomic_write(path, device_to_bytes(session), private=True)
 
 
 def load_device(path: Path, session: DeviceSession) -> bool:
-    """Continue from a file and return True, or return False if there is none."""
+    """Continue from a file and return True, or return False if the file does not exist."""
     if not path.exists():
         return False
     restore_device(session, path.read_bytes())
@@ -132,12 +129,12 @@ def load_device(path: Path, session: DeviceSession) -> bool:
 
 
 def save_server(path: Path, session: ServerSession) -> None:
-    """Write a server's state, whole or not at all."""
-    atomic_write(path, server_to_bytes(session))
+    """Write a server's state atomically."""
+    atomic_write(path, server_to_bytes(session), private=True)
 
 
 def load_server(path: Path, session: ServerSession) -> bool:
-    """Continue from a file and return True, or return False if there is none."""
+    """Continue from a file and return True, or return False if the file does not exist."""
     if not path.exists():
         return False
     restore_server(session, path.read_bytes())
@@ -145,7 +142,7 @@ def load_server(path: Path, session: ServerSession) -> bool:
 
 
 def _turn_to_arrays(pending: PendingTurn | None, prefix: str) -> Arrays:
-    """Return the arrays of a turn; one whose reply was never packed has never left."""
+    """Return the arrays of a turn. A turn without a frame was never sent, so it is not saved."""
     if pending is None or not pending.frame:
         return {}
     turn, arrays = pending.turn, {}
@@ -163,26 +160,30 @@ def _turn_from_arrays(
         return None
     frame = arrays[f"{prefix}frame"].tobytes()
     reply = unpack(frame, dimension)
-    states = [
+    state, fallback = (
         from_arrays(template, arrays, start) if any(n.startswith(start) for n in arrays) else None
         for start in (f"{prefix}state.", f"{prefix}fallback.")
-    ]
-    turn = Turn(states[0] or template, reply, fallback=states[1])
+    )
+    turn = Turn(state or template, reply, fallback=fallback)
     return PendingTurn(turn, Ack(reply.round, checksum_of(frame)), frame)
 
 
-def _reference_from_array(arrays: Arrays, name: str, dimension: int) -> ReferenceModel | None:
+def _reference_to_arrays(model: ReferenceModel | None, name: str) -> Arrays:
+    return {} if model is None else {name: model.theta.cpu().numpy()}
+
+
+def _reference_from_arrays(arrays: Arrays, name: str, dimension: int) -> ReferenceModel | None:
     if name not in arrays:
         return None
     if arrays[name].shape != (dimension,):
-        raise ValueError(f"the {name} model is {arrays[name].shape}, not {(dimension,)}")
+        raise ValueError(f"its {name} has shape {arrays[name].shape}, not {(dimension,)}")
     return with_checksum(torch.from_numpy(arrays[name].copy()))
 
 
 def _ack_from_row(row: Any) -> Ack:
     round_number, checksum = (int(number) for number in row)
     if round_number < NEVER or not 0 <= checksum < 2**32:
-        raise ValueError("it acknowledges what cannot have been")
+        raise ValueError(f"round {round_number} with checksum {checksum} is not an acknowledgement")
     return Ack(round_number, checksum)
 
 
@@ -196,7 +197,7 @@ def _owner_of_server(session: ServerSession) -> str:
 
 def _check_owner(arrays: Arrays, owner: str) -> None:
     if str(arrays["owner"]) != owner:
-        raise ValueError(f"it is of {arrays['owner']}, not of {owner}")
+        raise ValueError(f"it belongs to {arrays['owner']}, not to {owner}")
 
 
 def _to_file(arrays: Arrays) -> bytes:
@@ -207,12 +208,14 @@ def _to_file(arrays: Arrays) -> bytes:
 
 def _from_file(content: bytes) -> Arrays:
     if len(content) < _HEADER.size or content[:4] != MAGIC:
-        raise SavedStateError("this is no saved state of a session: it does not start with AQST")
+        raise SavedStateError("the file is not a saved session: it does not start with AQST")
     _, version, checksum = _HEADER.unpack_from(content)
     if version != VERSION:
-        raise SavedStateError(f"saved state of version {version}; this release reads {VERSION}")
+        raise SavedStateError(
+            f"the saved session has version {version}; this release reads version {VERSION}"
+        )
     if zlib.crc32(memoryview(content)[_HEADER.size :]) != checksum:
-        raise SavedStateError("saved state is damaged: its checksum does not match")
+        raise SavedStateError("the saved session is damaged: its checksum does not match")
     try:
         with np.load(io.BytesIO(content[_HEADER.size :]), allow_pickle=False) as arrays:
             return dict(arrays)
@@ -221,4 +224,4 @@ def _from_file(content: bytes) -> Arrays:
 
 
 def _unusable(error: Exception) -> SavedStateError:
-    return SavedStateError(f"saved state cannot be used: {error}")
+    return SavedStateError(f"the saved session cannot be used: {error}")

@@ -1,7 +1,7 @@
-"""Traffic: what crossed the wire, counted by `len()` of frames and nothing else.
+"""Byte counts of a round: `len()` of every frame that was sent.
 
-Beside it stands `paper_bits`, the papers' own count (bits a coordinate times coordinates, no
-headers, no downlink), for comparison with their tables only.
+`paper_bits` is the count that papers use: bits per coordinate times coordinates, without headers
+and without the downlink. It only serves comparisons with their tables.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from aquila.core.fleet import DeviceId
 
 @dataclass(frozen=True)
 class Cost:
-    """Bytes of the vectors, bytes of everything around them, and the papers' count."""
+    """Bytes of vectors, bytes of headers and scalars, and the papers' count of bits."""
 
     header_bytes: int = 0
     body_bytes: int = 0
@@ -32,7 +32,7 @@ class Cost:
 
 
 def cost_of(frame: bytes) -> Cost:
-    """Measure a frame that this process sealed or has already checked."""
+    """Return the cost of a frame that this process has packed or already checked."""
     if kind_of(frame) == Kind.EMPTY:
         return Cost(len(frame))
     parsed = parse(frame, trusted=True)
@@ -40,18 +40,18 @@ def cost_of(frame: bytes) -> Cost:
 
 
 class Traffic:
-    """Costs of one round, by device and direction; frames that got lost on the way count too."""
+    """Costs of one round per device and direction. Lost frames count too."""
 
     def __init__(self) -> None:
         self.uplink: dict[DeviceId, Cost] = {}
         self.downlink: dict[DeviceId, Cost] = {}
 
     def add_uplink(self, device: DeviceId, cost: Cost) -> None:
-        """Count a frame that a device sent."""
+        """Count a frame from a device."""
         _add(self.uplink, device, cost)
 
     def add_downlink(self, device: DeviceId, cost: Cost) -> None:
-        """Count a frame that was sent to a device."""
+        """Count a frame to a device."""
         _add(self.downlink, device, cost)
 
 
@@ -60,5 +60,5 @@ def _add(costs: dict[DeviceId, Cost], device: DeviceId, cost: Cost) -> None:
 
 
 def total_cost(costs: dict[DeviceId, Cost]) -> Cost:
-    """Add up the costs of all devices."""
+    """Return the sum over all devices."""
     return sum(costs.values(), Cost())

@@ -1,8 +1,8 @@
-"""Checkpoints: a run on disk, written whole or not at all, without pickle.
+"""Checkpoints of a simulation, written atomically and without pickle.
 
-A checkpoint is an `.npz` file. `acks` has a row a device: round and checksum of its last reply that
-was applied. The states of devices that have had a turn are stacked, one array a field; they are
-written and read a device at a time, since a fleet's may be more than memory holds.
+A checkpoint is an `.npz` file. `acks` has one row per device: round and checksum of its last
+applied reply. The states of devices that have had a turn are stacked, one array per field. They
+are written and read one device at a time, because all of them may not fit into memory.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,36 +19,39 @@ from numpy.typing import NDArray
 
 from aquila.core.packet import NEVER
 from aquila.core.state import Arrays, from_arrays, to_arrays
+from aquila.runtime.device_session import DeviceSession, DeviceSnapshot
 from aquila.runtime.files import atomic_file
+from aquila.runtime.messages import Ack
 from aquila.runtime.model_downlink import (
     REFERENCE_PREFIX,
     references_from_arrays,
     references_to_arrays,
 )
-from aquila.runtime.session import Ack, DeviceSession
+from aquila.runtime.server_session import ServerSnapshot
 
 if TYPE_CHECKING:
     from aquila.sim.loop import Simulation
 
 StateLayout = tuple[tuple[str, tuple[int, ...], np.dtype[Any]], ...]
-"""Name, shape and type of every array of a state; states of one form can be stacked."""
+"""Name, shape and dtype of every array of a state. States with the same layout are stacked."""
 
 
 def save_checkpoint(path: Path, simulation: "Simulation") -> None:
-    """Save the simulation as it was after the last closed round."""
+    """Save the simulation as of the last closed round."""
     server, sessions = simulation.server, simulation.devices
+    saved = server.snapshot()
     for session in sessions:
-        session.discard_turn(server.round)
-        session.apply_ack(server.acks[session.device])
+        session.discard_turn(saved.round)
+        session.apply_ack(saved.acks[session.device])
     arrays: Arrays = {
         "fingerprint": np.asarray(simulation.fingerprint),
-        "round": np.asarray(server.round),
-        "acks": np.asarray(server.acks),
+        "round": np.asarray(saved.round),
+        "acks": np.asarray(saved.acks),
         "last_rounds": np.asarray([session.last_round for session in sessions]),
-        **to_arrays(server.state, "server."),
-        **references_to_arrays(server.references),
+        **to_arrays(saved.state, "server."),
+        **references_to_arrays(saved.references),
     }
-    with atomic_file(path) as file, ZipFile(file, "w") as archive:
+    with atomic_file(path, private=True) as file, ZipFile(file, "w") as archive:
         for name, array in arrays.items():
             with _open_member(archive, name, "w") as member:
                 npy.write_array(member, array, allow_pickle=False)
@@ -56,7 +59,7 @@ def save_checkpoint(path: Path, simulation: "Simulation") -> None:
 
 
 def load_checkpoint(path: Path, simulation: "Simulation") -> None:
-    """Bring a fresh simulation to the saved round; ValueError if it is not the same run."""
+    """Continue a new simulation from a file; raise ValueError if the file is of another run."""
     try:
         with ZipFile(path) as archive:
             saved = str(_read_array(archive, "fingerprint"))
@@ -67,18 +70,16 @@ def load_checkpoint(path: Path, simulation: "Simulation") -> None:
         with ZipFile(path) as archive:
             _restore(archive, simulation)
     except (KeyError, IndexError, ValueError, TypeError, EOFError, BadZipFile) as error:
-        raise ValueError(f"{path} is not a whole checkpoint: {error}") from error
+        raise ValueError(f"{path} is not a complete checkpoint: {error}") from error
 
 
 def _restore(archive: ZipFile, simulation: "Simulation") -> None:
     server, sessions = simulation.server, simulation.devices
-    round_number, acks = (
-        int(_read_array(archive, "round")),
-        [Ack(*row) for row in _read_array(archive, "acks").tolist()],
-    )
+    round_number = int(_read_array(archive, "round"))
+    acks = tuple(Ack(*row) for row in _read_array(archive, "acks").tolist())
     last_rounds = _read_array(archive, "last_rounds").tolist()
     if not all(NEVER <= ack.round < round_number for ack in acks):
-        raise ValueError("it acknowledges rounds that have not been")
+        raise ValueError(f"it acknowledges a reply to round {round_number} or later")
     names = [name.removesuffix(".npy") for name in archive.namelist()]
     arrays = {
         name: _read_array(archive, name)
@@ -86,15 +87,20 @@ def _restore(archive: ZipFile, simulation: "Simulation") -> None:
         if name.startswith(("server.", REFERENCE_PREFIX))
     }
     references = references_from_arrays(arrays, server.fleet, server.theta)
-    server.restore(from_arrays(server.state, arrays, "server."), round_number, acks, references)
+    state = from_arrays(server.state, arrays, "server.")
+    server.restore(ServerSnapshot(state, round_number, acks, references))
     missing = {device for device, last in enumerate(last_rounds) if last != NEVER}
     for device, fields in _saved_states(archive, names):
-        state = from_arrays(sessions[device].state, fields)
-        reference = server.reference_for(device)
-        sessions[device].restore(state, last_rounds[device], acks[device], reference=reference)
+        saved = DeviceSnapshot(
+            state=from_arrays(sessions[device].state, fields),
+            last_round=last_rounds[device],
+            last_ack=acks[device],
+            reference=server.reference_for(device),
+        )
+        sessions[device].restore(saved)
         missing.discard(device)
     if missing:
-        raise ValueError(f"it has no state of device {min(missing)}")
+        raise ValueError(f"it lacks the state of device {min(missing)}")
 
 
 def _save_states(archive: ZipFile, sessions: Sequence[DeviceSession]) -> None:
@@ -114,27 +120,27 @@ def _save_states(archive: ZipFile, sessions: Sequence[DeviceSession]) -> None:
 
 
 def _saved_states(archive: ZipFile, names: list[str]) -> Iterator[tuple[int, Arrays]]:
-    """Yield device and arrays of every saved state."""
+    """Yield the device and the arrays of every saved state."""
     for number in count():
-        whole = f"states.{number}"
-        if whole not in names:
+        stack = f"states.{number}"
+        if stack not in names:
             return
-        fields = [name for name in names if name.startswith(f"{whole}.")]
+        fields = [name for name in names if name.startswith(f"{stack}.")]
         with ExitStack() as opened:
             columns = [
                 _read_rows(opened.enter_context(_open_member(archive, n, "r"))) for n in fields
             ]
-            short = [name.removeprefix(f"{whole}.") for name in fields]
-            for device, *row in zip(_read_array(archive, whole), *columns, strict=True):
+            short = [name.removeprefix(f"{stack}.") for name in fields]
+            for device, *row in zip(_read_array(archive, stack), *columns, strict=True):
                 yield int(device), dict(zip(short, row, strict=True))
 
 
 def _read_rows(member: IO[bytes]) -> Iterator[NDArray[Any]]:
-    """Yield what an array holds along its first axis, without ever holding all of it."""
+    """Yield the rows of a saved array one by one, without reading all of it into memory."""
     npy.read_magic(member)
     shape, _, dtype = npy.read_array_header_1_0(member)
     if dtype.hasobject:
-        raise ValueError("it holds pickles")
+        raise ValueError("it holds pickled objects")
     size = prod(shape[1:]) * dtype.itemsize
     for _ in range(shape[0]):
         yield np.frombuffer(member.read(size), dtype).reshape(shape[1:])
@@ -155,21 +161,21 @@ def _open_member(archive: ZipFile, name: str, mode: Any) -> IO[bytes]:
     return archive.open(f"{name}.npy", mode, force_zip64=mode == "w")
 
 
-def _check_same_run(path: Path, saved: str, asked: str) -> None:
-    """Refuse another run's checkpoint, and name only what differs."""
-    mine, theirs = _lines_only_in(asked, saved), _lines_only_in(saved, asked)
+def _check_same_run(path: Path, saved: str, requested: str) -> None:
+    """Raise ValueError that names the differences if the checkpoint is of another run."""
+    ours, theirs = _lines_only_in(requested, saved), _lines_only_in(saved, requested)
     differences = [
-        f"{mine.get(name, f'no {name}')} (saved: {theirs.get(name, 'none')})"
-        for name in mine | theirs
+        f"{ours.get(name, f'no {name}')} (saved: {theirs.get(name, 'none')})"
+        for name in ours | theirs
     ]
     if differences:
         raise ValueError(
-            f"{path} is of another run and cannot be resumed: {'; '.join(differences)}"
+            f"{path} is a checkpoint of another run and cannot be resumed: {'; '.join(differences)}"
         )
 
 
 def _lines_only_in(fingerprint: str, other: str) -> dict[str, str]:
-    """Return the lines that only one fingerprint has, by their first words."""
+    """Return the lines that only the first fingerprint has, keyed by their first word."""
     lines: dict[str, str] = {}
     for line in dict.fromkeys(fingerprint.splitlines()):
         if line not in other.splitlines():

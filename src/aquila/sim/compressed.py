@@ -5,6 +5,8 @@ import io
 import zlib
 from pathlib import Path
 
+from aquila.runtime.files import atomic_write
+
 GZIP_SUFFIX = ".gz"
 
 
@@ -33,13 +35,8 @@ def read_file(path: Path) -> bytes:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all, compressed if it is named so."""
-    temporary = path.with_name(path.name + ".tmp")
-    try:
-        temporary.write_bytes(_compress(content) if path.suffix == GZIP_SUFFIX else content)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    """Write a file atomically, compressed if its name ends in .gz."""
+    atomic_write(path, _compress(content) if path.suffix == GZIP_SUFFIX else content)
 
 
 def _compress(content: bytes) -> bytes:

@@ -1,7 +1,7 @@
-"""Who does a round's work: devices one after another, side by side on threads, or on a GPU.
+"""Executors run the devices of a round: sequentially, on threads, or on a GPU.
 
-Whoever does it, the results are the same to the last bit: a turn depends on its order, its key and
-the device's state alone, and devices that may be trained side by side always compute on one thread.
+Every executor gives the same bits. A turn depends only on its order, its key and the device's
+state, and thread-safe devices always compute on one torch thread.
 """
 
 import threading
@@ -10,44 +10,52 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import partial
-from typing import Literal, Protocol, TypeVar, get_args
+from typing import Protocol, TypeVar, get_args
 
 import torch
 
 from aquila.core.fleet import DeviceId
 from aquila.core.packet import Packet
+from aquila.runtime.options import ExecutorChoice
 from aquila.sim.cuda_graph import CAPTURE_LOCK
 from aquila.sim.hardware import core_count
 
 MIN_THREADED_SECONDS = 2e-3
-"""Seconds a turn must take for threads to pay: they pass the interpreter's lock to each other."""
+"""Shortest turn for which threads are faster. Shorter turns compete for the interpreter lock."""
 
 GPU_WORKERS = 3
-"""Devices at once on a GPU, so that it has work while one of them waits for the host."""
+"""Devices that run at once on a GPU, so that it has work while one of them waits for the host."""
 
-ExecutorChoice = Literal["auto", "sequential", "batched", "threads"]
-"""How devices get their turns; `batched` also one by one, but with gradients of many at once."""
-
-AnswerOrder = Callable[[DeviceId], Packet]
-DeliverReply = Callable[[DeviceId, Packet], bool]
-Prefetch = Callable[[Sequence[DeviceId]], None]
 T = TypeVar("T")
 
 
+class RoundWork(Protocol):
+    """The work of one round: which devices answer, and what to do with each of them."""
+
+    @property
+    def devices(self) -> Sequence[DeviceId]:
+        """Devices that received an order."""
+        ...
+
+    def prefetch(self, devices: Sequence[DeviceId]) -> None:
+        """Announce devices that will answer one after another, so that they can be batched."""
+        ...
+
+    def answer(self, device: DeviceId) -> Packet:
+        """Compute the device's reply."""
+        ...
+
+    def deliver(self, device: DeviceId, reply: Packet) -> bool:
+        """Pack a reply and send it; return whether it arrived. Thread-safe."""
+        ...
+
+
 class Executor(Protocol):
-    """Does the turns of a round."""
+    """Runs the devices of a round."""
 
-    def run_turns(
-        self,
-        devices: Sequence[DeviceId],
-        answer: AnswerOrder,
-        deliver: DeliverReply,
-        prefetch: Prefetch,
-    ) -> list[bool]:
-        """Have every device answer and every answer delivered; return what delivering returned.
-
-        Tells `prefetch` of devices that will answer one after another.
-        """
+    def run(self, work: RoundWork) -> int:
+        """Let every device answer, deliver every reply, and return how many arrived."""
+        ...
 
 
 def executor_for(
@@ -58,25 +66,28 @@ def executor_for(
 ) -> Executor:
     """Return the executor for devices on a torch device.
 
-    `thread_safe` says whether devices may have their turns at the same time; None means that
-    nobody knows. `workers` is how many do, or 0 to have it chosen.
+    Args:
+        torch_device: Where the devices compute.
+        thread_safe: Whether devices may run at the same time, None if unknown.
+        workers: Devices that run at the same time, 0 to choose automatically.
+        executor: Kind of executor.
     """
     if executor not in get_args(ExecutorChoice):
         raise ValueError(
             f"executor must be one of {', '.join(get_args(ExecutorChoice))}, not {executor}"
         )
     if workers < 0:
-        raise ValueError(f"workers must be at least 1, or 0 to have them chosen, not {workers}")
+        raise ValueError(f"workers must be at least 0, not {workers}; 0 chooses automatically")
     if executor in ("sequential", "batched"):
         if workers > 1:
-            raise ValueError(f"{workers} workers are for executor threads, not {executor}")
+            raise ValueError(f"the executor {executor} runs 1 worker, not {workers}; use threads")
         workers = 1
     elif executor == "threads":
         workers = workers or (core_count() if torch_device.type == "cpu" else GPU_WORKERS)
     if workers > 1 and thread_safe is False:
         raise ValueError(
-            "the model draws random numbers (dropout, say) from torch's one generator, so its "
-            "devices cannot be trained side by side; leave workers at 0 or 1"
+            "the model draws random numbers (dropout, for example) from torch's global generator, "
+            "so its devices cannot run on several threads; set workers to 0 or 1"
         )
     if torch_device.type == "cuda":
         return GpuExecutor(thread_safe, workers)
@@ -84,7 +95,7 @@ def executor_for(
 
 
 class CpuExecutor:
-    """Devices one after another until two have shown whether threads pay."""
+    """Runs devices sequentially or on threads; without `workers`, two timed turns decide."""
 
     def __init__(self, thread_safe: bool | None, workers: int, prefetches: bool = True) -> None:
         self._thread_safe = thread_safe
@@ -92,31 +103,27 @@ class CpuExecutor:
         self._workers = workers if thread_safe is not None or workers else 1
         self._threads: ThreadPoolExecutor | None = None
 
-    def run_turns(
-        self,
-        devices: Sequence[DeviceId],
-        answer: AnswerOrder,
-        deliver: DeliverReply,
-        prefetch: Prefetch,
-    ) -> list[bool]:
-        """Have every device answer and every answer delivered."""
+    def run(self, work: RoundWork) -> int:
+        """Let every device answer and deliver every reply."""
 
         def turn(device: DeviceId) -> bool:
-            return deliver(device, answer(device))
+            return work.deliver(device, work.answer(device))
 
+        devices = work.devices
         with _torch_threads(1 if self._thread_safe else None):
             first = [] if self._workers or len(devices) < 2 else self._choose_workers(turn, devices)
             rest = devices[len(first) :]
             if self._workers <= 1:
                 if self._prefetches:
-                    prefetch(rest)
-                return first + [turn(device) for device in rest]
+                    work.prefetch(rest)
+                return sum(first) + sum(turn(device) for device in rest)
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self._workers, "device", _use_one_thread)
         try:
-            return first + _wait_for_all(self._threads.submit(turn, device) for device in rest)
+            submitted = (self._threads.submit(turn, device) for device in rest)
+            return sum(first) + sum(_wait_for_all(submitted))
         except BaseException:
-            # an interrupt may have come before a new thread was known to those who end it
+            # after an interrupt the pool may hold a thread that it has not registered yet
             self._threads.shutdown()
             self._threads = None
             raise
@@ -124,7 +131,7 @@ class CpuExecutor:
     def _choose_workers(
         self, turn: Callable[[DeviceId], bool], devices: Sequence[DeviceId]
     ) -> list[bool]:
-        """Have two devices take their turns; the first warms up, the second is timed."""
+        """Run two turns, the first to warm up and the second to measure, and set the workers."""
         first = turn(devices[0])
         start = time.perf_counter()
         second = turn(devices[1])
@@ -134,10 +141,10 @@ class CpuExecutor:
 
 
 class GpuExecutor:
-    """Devices on threads with streams of their own; others turn their replies into bytes meanwhile.
+    """Runs devices on threads with their own CUDA streams, and packs replies on other threads.
 
-    While one device waits for the host, another one computes. Devices of which nobody knows whether
-    they may be side by side stay on the caller's thread.
+    While one device waits for the host, another one computes. Devices that are not known to be
+    thread-safe stay on the caller's thread.
     """
 
     def __init__(self, thread_safe: bool | None, workers: int) -> None:
@@ -149,37 +156,31 @@ class GpuExecutor:
         if workers > 1:
             self._device_threads = ThreadPoolExecutor(workers, "device")
 
-    def run_turns(
-        self,
-        devices: Sequence[DeviceId],
-        answer: AnswerOrder,
-        deliver: DeliverReply,
-        prefetch: Prefetch,
-    ) -> list[bool]:
-        """Have every device answer, and its answer delivered while others train."""
+    def run(self, work: RoundWork) -> int:
+        """Let every device answer, and deliver its reply while others train."""
         delivered: dict[DeviceId, Future[bool]] = {}
 
         def turn(device: DeviceId) -> None:
-            reply = answer(device)
+            reply = work.answer(device)
             ready = torch.cuda.Event()  # type: ignore[no-untyped-call]
             ready.record()
-            work = partial(deliver, device, reply)
+            deliver = partial(work.deliver, device, reply)
             delivered[device] = self._coding_threads.submit(
-                self._run_on_stream, self._copy_stream, work, ready
+                self._run_on_stream, self._copy_stream, deliver, ready
             )
 
         try:
             if self._device_threads is None:
-                for device in devices:
+                for device in work.devices:
                     turn(device)
             else:
                 _wait_for_all(
                     self._device_threads.submit(self._run_on_own_stream, partial(turn, device))
-                    for device in devices
+                    for device in work.devices
                 )
-        finally:  # nothing may still be on its way when a failure is reported
-            arrived = _wait_for_all(delivered[device] for device in devices if device in delivered)
-        return arrived
+        finally:  # no delivery may still run when a failure is reported
+            arrived = _wait_for_all(delivered[d] for d in work.devices if d in delivered)
+        return sum(arrived)
 
     def _run_on_own_stream(self, work: Callable[[], T]) -> T:
         if not hasattr(self._thread_local, "stream"):
@@ -190,7 +191,7 @@ class GpuExecutor:
     def _run_on_stream(
         stream: torch.cuda.Stream, work: Callable[[], T], after: torch.cuda.Event | None = None
     ) -> T:
-        """Do some work on a stream, and wait until the GPU has done it."""
+        """Run a function on a stream and wait until the GPU has finished."""
         with CAPTURE_LOCK.shared():
             if after is not None:
                 stream.wait_event(after)
@@ -201,7 +202,7 @@ class GpuExecutor:
 
 
 def _wait_for_all(started: Iterable["Future[T]"]) -> list[T]:
-    """Wait for all; if one fails or the user interrupts, call off those that have not begun."""
+    """Wait for all futures. After a failure or an interrupt, cancel those that have not begun."""
     futures: list[Future[T]] = []
     try:
         futures.extend(started)
@@ -223,7 +224,7 @@ def _use_one_thread() -> None:
 
 @contextmanager
 def _torch_threads(count: int | None) -> Iterator[None]:
-    """Compute on so many threads, or on as many as torch is set to."""
+    """Set the number of torch threads for a block; None leaves it as it is."""
     before = torch.get_num_threads()
     if count is not None:
         torch.set_num_threads(count)

@@ -1,46 +1,43 @@
-"""The loop: rounds of a method between a server and devices that share this process."""
+"""The simulation loop: rounds between a server and devices that share this process."""
 
 import hashlib
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
-
-import torch
 
 from aquila.core.fleet import DeviceId, Fleet
 from aquila.core.method import Method
 from aquila.core.packet import Packet
 from aquila.core.random import Key, Purpose
 from aquila.core.vector import Vector, check_theta0, digest
-from aquila.core.wire import pack, unpack
-from aquila.runtime.nan_guard import NanPolicy
-from aquila.runtime.reference import UNNAMED, ReferenceModel, base_of, resolve_model
-from aquila.runtime.session import DeviceSession, Order, ServerSession
-from aquila.runtime.traffic import Cost, Traffic, cost_of
-from aquila.sim.executor import ExecutorChoice, executor_for
+from aquila.core.wire import unpack
+from aquila.runtime.device_session import DeviceSession
+from aquila.runtime.messages import Order
+from aquila.runtime.options import NanPolicy, RunOptions
+from aquila.runtime.server_session import ServerSession
+from aquila.runtime.services import Services, keep_in_memory
+from aquila.runtime.traffic import Traffic, cost_of
+from aquila.sim.executor import executor_for
 from aquila.sim.link import Link
 from aquila.sim.oracle import Device, as_shard
+from aquila.sim.order_reader import OrderReader
 from aquila.sim.records import Record, RoundOutcome, make_record
-from aquila.sim.state_store import StateStore, make_state_store
+from aquila.sim.state_store import make_state_store
 
 Evaluate = Callable[[Vector], Mapping[str, float]]
 
 
 class Simulation:
-    """A run that can be advanced round by round and looked into between rounds.
+    """A run that advances round by round and can be inspected between rounds.
 
-    `executor` says how devices get their turns: `sequential`, `batched` (gradients of many devices
-    in one pass, where that gives the same bits), `threads`, or whichever is best (`auto`).
-    `workers` is how many compute side by side, 0 to have it chosen. The results depend on neither.
-    `participation` is the share of the devices that a round is for, drawn anew every round. With a
-    `downlink_error` above 0 devices that replied to the last round are sent the model as a
-    difference, coded up to this relative error. Devices' states that could take more than
-    `state_memory` bytes (default: half of the machine's memory) live in a nameless file in
-    `state_folder` instead.
-    `identity` is any text that tells this run from others with the same method, model and seed; a
-    checkpoint is resumed only by a run that gives the same one.
+    Args:
+        method: The method, made by `aquila.create`.
+        theta0: The initial model.
+        devices: Per device a function theta -> (loss, gradient), an oracle, or a shard.
+        seed: Seed of all random numbers of the run.
+        options: How the run is carried out. The results do not depend on the executor, the
+            workers and the memory for states.
     """
 
     def __init__(
@@ -48,82 +45,28 @@ class Simulation:
         method: Method,
         theta0: Vector,
         devices: Sequence[Device],
-        *,
         seed: int = 0,
-        fleet: Fleet | None = None,
-        link: Link | None = None,
-        on_nan: NanPolicy = "stop",
-        workers: int = 0,
-        executor: ExecutorChoice = "auto",
-        participation: float = 1.0,
-        downlink_error: float = 0.0,
-        state_memory: int | None = None,
-        state_folder: Path | None = None,
-        identity: str = "",
+        options: RunOptions = RunOptions(),
     ) -> None:
-        _check_arguments(method, theta0, devices, on_nan)
-        self.fleet = fleet or Fleet.uniform(theta0.numel(), len(devices), theta0.device)
-        self.link = link or Link()
+        _check_arguments(method, theta0, devices, options.on_nan)
         self.seed = seed
-        unpack_trusted = partial(
-            unpack, trusted=True
-        )  # both ends are here, nothing is damaged between
+        self.fleet = options.fleet or Fleet.uniform(theta0.numel(), len(devices), theta0.device)
+        self.link = Link(options.uplink_loss, options.downlink_loss)
+        # frames never leave this process, so their checksums need no check
+        services = Services(unpack=partial(unpack, trusted=True))
         self.server = ServerSession(
-            method,
-            theta0.clone(),
-            self.fleet,
-            seed,
-            unpack_trusted,
-            participation,
-            downlink_error=downlink_error,
+            method, theta0.clone(), self.fleet, seed, options, services=services
         )
-        self._executor = executor_for(theta0.device, _are_thread_safe(devices), workers, executor)
-        if executor == "batched":
+        self._executor = executor_for(
+            theta0.device, _are_thread_safe(devices), options.workers, options.executor
+        )
+        if options.executor == "batched":
             _check_batchable(devices)
-        self.fingerprint = (
-            f"method {method!r}\nmodel {digest(theta0)}\n{_describe_fleet(self.fleet)}\n"
-            f"seed {seed}\nlink {self.link!r}\non_nan {on_nan}\n"
-            + (f"participation {participation}\n" if participation != 1 else "")
-            + (f"downlink_error {downlink_error}\n" if downlink_error != 0 else "")
-            + identity
-        )
-        self._orders = OrderReader(theta0.device)
-        self._devices_with_model: list[DeviceId] = []
-        initial_states = [method.device.init(like) for like in self.fleet.restrict(theta0)]
-        store = make_state_store(initial_states, self.fleet, state_memory, state_folder)
-        self.devices = self._make_sessions(method, devices, on_nan, initial_states, store)
+        self.fingerprint = self._fingerprint(method, theta0, options)
+        self._order_reader = OrderReader(theta0.device)
+        self._reached: Sequence[DeviceId] = ()
+        self.devices = self._make_sessions(method, devices, options)
         self._check_dimensions(devices)
-
-    def _make_sessions(
-        self,
-        method: Method,
-        devices: Sequence[Device],
-        on_nan: NanPolicy,
-        initial_states: Sequence[Any],
-        store: StateStore | None,
-    ) -> list[DeviceSession]:
-        """Return a session for each device; those of a group start from one and the same state."""
-        likes, groups = self.fleet.restrict(self.theta), self.fleet.groups
-        read, save = self._orders.read, None if store is None else store.save
-        return [
-            DeviceSession(
-                method, device, as_shard(given), likes[groups[device]], self.seed, on_nan, read,
-                initial_states[groups[device]], save, self._orders.resolve_model,
-            )
-            for device, given in enumerate(devices)
-        ]  # fmt: skip
-
-    def _check_dimensions(self, devices: Sequence[Device]) -> None:
-        for number, device in enumerate(devices):
-            dimension, expected = (
-                getattr(device, "dimension", None),
-                self.fleet.dimension_of(number),
-            )
-            if dimension is not None and dimension != expected:
-                raise ValueError(
-                    f"device {number} trains {dimension} coordinates, but the fleet gives it "
-                    f"{expected}; pass fleet=problem.fleet"
-                )
 
     @property
     def theta(self) -> Vector:
@@ -131,141 +74,154 @@ class Simulation:
         return self.server.theta
 
     def advance(self, evaluate: Evaluate | None = None) -> Record:
-        """Run one round and return its record; `evaluate` judges the model after it."""
-        round_number = self.server.round
-        traffic, orders = Traffic(), self.server.open_round()
+        """Run one round and return its record; `evaluate` measures the model after it."""
+        # open the round and send the orders
+        number, traffic, orders = self.server.round, Traffic(), self.server.open_round()
         for device, order in orders.items():
-            traffic.add_downlink(
-                device, self._orders.cost(order.model) + self._orders.cost(order.control)
-            )
-        reached = [d for d in orders if self.link.order_arrives(self._link_key(d))]
-        arrived = self._executor.run_turns(
-            reached,
-            lambda device: self.devices[device].answer(orders[device]),
-            partial(self._deliver, traffic),
-            partial(self._prefetch, orders),
-        )
-        outcome = self._close_round(traffic, lost=len(orders) - sum(arrived))
-        self._orders.clear()
-        self._release_models(reached)
-        for device in reached:  # what the next order would say; until then, two states and a reply
+            traffic.add_downlink(device, self._order_reader.cost(order))
+        links = {device: Key((self.seed, number, device, Purpose.LINK)) for device in orders}
+        reached = [device for device in orders if self.link.order_arrives(links[device])]
+
+        # the devices answer, and their replies are delivered
+        work = _RoundWork(self, reached, orders, links, traffic)
+        arrived = self._executor.run(work)
+
+        # close the round and acknowledge its replies
+        replies = self.server.close_round()
+        self._order_reader.clear()
+        self._release_references(reached)
+        for device in reached:  # now rather than with the next order: frees a state and a reply
             self.devices[device].apply_ack(self.server.acks[device])
+
+        # record the round
         metrics = evaluate(self.theta.clone()) if evaluate else {}
         notes = [self.devices[device].notes for device in reached]
-        return make_record(round_number, outcome, notes, metrics)
+        outcome = _outcome(traffic, replies, lost=len(orders) - arrived)
+        return make_record(number, outcome, notes, metrics)
 
-    def _release_models(self, reached: list[DeviceId]) -> None:
-        """Keep no model of a round before: who was not reached in this one is sent a whole one."""
-        for device in set(self._devices_with_model).difference(reached):
+    def _release_references(self, reached: list[DeviceId]) -> None:
+        """Drop the references of devices that this round did not reach.
+
+        The server sends such a device a whole model next time.
+        """
+        for device in set(self._reached).difference(reached):
             self.devices[device].reference = None
-        self._devices_with_model = reached
+        self._reached = reached
 
-    def _prefetch(self, orders: Mapping[DeviceId, Order], devices: Sequence[DeviceId]) -> None:
-        """Tell those that compute for several devices at once who comes, and with which model."""
-        coming: dict[tuple[int, int], tuple[Vector, list[Any]]] = {}
+    def _make_sessions(
+        self, method: Method, devices: Sequence[Device], options: RunOptions
+    ) -> list[DeviceSession]:
+        """Return a session per device. The devices of a group share their initial state."""
+        likes, groups = self.fleet.restrict(self.theta), self.fleet.groups
+        initial_states = [method.device.init(like) for like in likes]
+        memory_bytes = int(options.state_memory * 2**20) if options.state_memory else None
+        folder = None if options.out is None else Path(options.out)
+        store = make_state_store(initial_states, self.fleet, memory_bytes, folder)
+        services = Services(
+            unpack=self._order_reader.read,
+            resolve_model=self._order_reader.resolve_model,
+            store_state=keep_in_memory if store is None else store.save,
+        )
+        return [
+            DeviceSession(
+                method, number, as_shard(device), likes[groups[number]], self.seed, options,
+                initial_state=initial_states[groups[number]], services=services,
+            )
+            for number, device in enumerate(devices)
+        ]  # fmt: skip
+
+    def _check_dimensions(self, devices: Sequence[Device]) -> None:
+        for number, device in enumerate(devices):
+            dimension = getattr(device, "dimension", None)
+            expected = self.fleet.dimension_of(number)
+            if dimension is not None and dimension != expected:
+                raise ValueError(
+                    f"device {number} trains {dimension} coordinates, but the fleet gives it "
+                    f"{expected}; pass RunOptions(fleet=problem.fleet)"
+                )
+
+    def _fingerprint(self, method: Method, theta0: Vector, options: RunOptions) -> str:
+        """Return the text that a checkpoint is resumed by; one line per property of the run."""
+        participation, error = options.participation, options.downlink_error
+        return (
+            f"method {method!r}\nmodel {digest(theta0)}\n{_describe_fleet(self.fleet)}\n"
+            f"seed {self.seed}\nlink {self.link!r}\non_nan {options.on_nan}\n"
+            + (f"participation {participation}\n" if participation != 1 else "")
+            + (f"downlink_error {error}\n" if error != 0 else "")
+            + options.identity
+        )
+
+
+class _RoundWork:
+    """The part of a round that executors run, possibly on several threads."""
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        reached: Sequence[DeviceId],
+        orders: Mapping[DeviceId, Order],
+        links: Mapping[DeviceId, Key],
+        traffic: Traffic,
+    ) -> None:
+        self.devices = reached
+        self._sessions, self._server = simulation.devices, simulation.server
+        self._link, self._links = simulation.link, links
+        self._orders, self._traffic = orders, traffic
+
+    def prefetch(self, devices: Sequence[DeviceId]) -> None:
+        """Announce the devices of each batched shard together with their model."""
+        announced: dict[tuple[int, int], tuple[Vector, list[Any]]] = {}
         for device in devices:
-            shard: Any = self.devices[device].shard
+            shard: Any = self._sessions[device].shard
             batched = getattr(shard, "batched", None)
             if batched is None:
                 continue
-            model = self.devices[device].model_of(orders[device])
+            model = self._sessions[device].model_of(self._orders[device])
             if model is not None:
                 key = id(batched), id(model.theta)
-                coming.setdefault(key, (model.theta, []))[1].append(shard)
-        for theta, shards in coming.values():
+                announced.setdefault(key, (model.theta, []))[1].append(shard)
+        for theta, shards in announced.values():
             shards[0].batched.prefetch(theta, shards)
 
-    def _deliver(self, traffic: Traffic, device: DeviceId, reply: Packet) -> bool:
-        """Pack a reply, count it, and hand it to the server unless it gets lost."""
-        frame = pack(reply)
-        self.devices[device].record_sent(reply, frame)
-        traffic.add_uplink(device, cost_of(frame))
-        arrives = self.link.reply_arrives(self._link_key(device))
+    def answer(self, device: DeviceId) -> Packet:
+        """Compute the device's reply."""
+        return self._sessions[device].answer(self._orders[device])
+
+    def deliver(self, device: DeviceId, reply: Packet) -> bool:
+        """Pack and count a reply, and pass it to the server unless the link loses it."""
+        frame = self._sessions[device].pack(reply)
+        self._traffic.add_uplink(device, cost_of(frame))
+        arrives = self._link.reply_arrives(self._links[device])
         if arrives:
-            self.server.receive(device, frame)
+            self._server.receive(device, frame)
         return arrives
 
-    def _link_key(self, device: DeviceId) -> Key:
-        return Key((self.seed, self.server.round, device, Purpose.LINK))
 
-    def _close_round(self, traffic: Traffic, lost: int) -> RoundOutcome:
-        replies = self.server.close_round()
-        levels = {d: r.vector.bits for d, r in replies.items() if r.vector is not None}
-        refused = sum(r.refused for r in replies.values())
-        return RoundOutcome(traffic, levels, len(replies) - len(levels) - refused, lost, refused)
-
-
-class OrderReader:
-    """Reads each frame of an order once, though many devices are sent the same bytes."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._frames: dict[int, tuple[bytes, Packet, Cost]] = {}
-        self._models: dict[tuple[int, bool], ReferenceModel | None] = {}
-        self._lock = threading.Lock()
-
-    def read(self, frame: bytes, dimension: int) -> Packet:
-        """Return the packet in a frame; it was packed in this process, for the dimension asked."""
-        return self._entry(frame)[1]
-
-    def cost(self, frame: bytes) -> Cost:
-        """Return what a frame costs."""
-        return self._entry(frame)[2]
-
-    def resolve_model(
-        self, model: Packet, references: Sequence[ReferenceModel]
-    ) -> ReferenceModel | None:
-        """Return the model that a frame stands for; devices that get to the same one share it."""
-        if model.answers == UNNAMED:
-            return resolve_model(model, references)
-        key = id(model), base_of(model, references) is not None
-        with self._lock:
-            if key not in self._models:
-                self._models[key] = self._shared(resolve_model(model, references))
-            return self._models[key]
-
-    def _shared(self, model: ReferenceModel | None) -> ReferenceModel | None:
-        """Return the same model as another frame led to, if one did."""
-        for other in self._models.values():
-            if (
-                model
-                and other
-                and (model.checksum, len(model.theta)) == (other.checksum, len(other.theta))
-            ):
-                return other
-        return model
-
-    def clear(self) -> None:
-        """Let go of the orders of the round."""
-        self._frames.clear()
-        self._models.clear()
-
-    def _entry(self, frame: bytes) -> tuple[bytes, Packet, Cost]:
-        if id(frame) not in self._frames:  # the entry keeps the frame, so that its id stays its own
-            packet = unpack(frame, device=self._device, trusted=True)
-            self._frames[id(frame)] = frame, packet, cost_of(frame)
-        return self._frames[id(frame)]
+def _outcome(traffic: Traffic, replies: Mapping[DeviceId, Packet], lost: int) -> RoundOutcome:
+    levels = {d: r.vector.bits for d, r in replies.items() if r.vector is not None}
+    refused = sum(reply.refused for reply in replies.values())
+    return RoundOutcome(traffic, levels, len(replies) - len(levels) - refused, lost, refused)
 
 
 def _are_thread_safe(devices: Sequence[Device]) -> bool | None:
-    """Whether devices may compute at the same time; None if one of them does not say."""
-    said = {getattr(device, "thread_safe", None) for device in devices}
-    return False if False in said else None if None in said else True
+    """Whether devices may compute at the same time, None if one of them does not say."""
+    answers = {getattr(device, "thread_safe", None) for device in devices}
+    return False if False in answers else None if None in answers else True
 
 
 def _check_batchable(devices: Sequence[Device]) -> None:
     for number, device in enumerate(devices):
         if getattr(device, "batched", None) is None:
             raise ValueError(
-                f"device {number} cannot compute together with others: that takes full gradients "
-                "of a module without dropout, in float32 on a CPU"
+                f"device {number} cannot run batched; this needs full gradients of a module "
+                "without dropout, in float32 on a CPU"
             )
 
 
 def _describe_fleet(fleet: Fleet) -> str:
-    groups, held = hashlib.sha256(repr(fleet.groups).encode()), fleet.slices_digest
+    groups, slices = hashlib.sha256(repr(fleet.groups).encode()), fleet.slices_digest
     devices = f"devices {len(fleet.devices)} in groups {groups.hexdigest()[:16]}"
-    return devices if held == "all" else f"{devices}, which hold {held}"
+    return devices if slices == "all" else f"{devices}, which hold {slices}"
 
 
 def _check_arguments(

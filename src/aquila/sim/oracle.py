@@ -16,7 +16,7 @@ Device = Shard | Oracle | Function
 
 @dataclass(frozen=True)
 class FunctionOracle:
-    """A loss given by a function; local training takes `local_steps` steps of descent."""
+    """A loss given as a function. Local training takes `local_steps` gradient steps."""
 
     function: Function
     samples: int = 1
@@ -27,7 +27,7 @@ class FunctionOracle:
         return self.function(theta)
 
     def train(self, theta: Vector, alpha: float) -> tuple[float, Vector]:
-        """Return the first loss and the way of local descent, divided by alpha."""
+        """Return the first loss and (theta - model after the local steps) / alpha."""
         first, gradient = self.function(theta)
         update = gradient
         for _ in range(self.local_steps - 1):
@@ -37,24 +37,24 @@ class FunctionOracle:
 
 @dataclass(frozen=True)
 class FixedShard:
-    """Data whose oracle is the same in every round."""
+    """Data with the same oracle in every round."""
 
     inner: Oracle
 
     def oracle(self, key: Key) -> Oracle:
-        """Return the oracle; there is nothing to draw."""
+        """Return the oracle; no minibatches are drawn."""
         return self.inner
 
 
 def as_shard(device: Device) -> Shard:
-    """Accept a shard, an oracle, or a plain function as a device."""
-    if hasattr(device, "oracle"):  # a tenth of what isinstance takes on a protocol
+    """Return the shard of a device given as a shard, an oracle or a plain function."""
+    if hasattr(device, "oracle"):  # ten times faster than isinstance with a protocol
         return cast(Shard, device)
     if all(hasattr(device, name) for name in ("samples", "gradient", "train")):
         return FixedShard(cast(Oracle, device))
     if callable(device):
         return FixedShard(FunctionOracle(device))
     raise TypeError(
-        f"a device is a function theta -> (loss, gradient), an oracle or a shard, "
+        "a device is a function theta -> (loss, gradient), an oracle or a shard, "
         f"not {type(device).__name__}"
     )

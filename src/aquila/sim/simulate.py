@@ -7,8 +7,7 @@ from pathlib import Path
 from aquila.core.fleet import Fleet
 from aquila.core.method import Method
 from aquila.core.vector import Vector
-from aquila.runtime.nan_guard import NanPolicy
-from aquila.sim.executor import ExecutorChoice
+from aquila.runtime.options import ExecutorChoice, NanPolicy, RunOptions
 from aquila.sim.link import Link
 from aquila.sim.loop import Evaluate, Simulation
 from aquila.sim.oracle import Device
@@ -61,22 +60,21 @@ def simulate(
     error, of which 0.5 is a good choice. States of the devices that could take more than
     `state_memory` bytes (default: half of the machine's memory) live on disk.
     """
-    simulation = Simulation(
-        method,
-        theta0,
-        devices,
-        seed=seed,
-        fleet=fleet,
-        link=link,
-        on_nan=on_nan,
-        workers=workers,
-        executor=executor,
+    link = link or Link()
+    options = RunOptions(
         participation=participation,
         downlink_error=downlink_error,
-        state_memory=state_memory,
-        state_folder=None if out is None else Path(out),
+        uplink_loss=link.uplink_loss,
+        downlink_loss=link.downlink_loss,
+        on_nan=on_nan,
+        executor=executor,
+        workers=workers,
+        state_memory=0.0 if state_memory is None else max(state_memory, 0.5) / 2**20,
+        fleet=fleet,
+        out=out,
         identity=identity,
     )
+    simulation = Simulation(method, theta0, devices, seed, options)
     if min(rounds, evaluate_every - 1, checkpoint_every) < 0:
         raise ValueError("rounds and checkpoint_every must be at least 0, evaluate_every 1")
     folder = None if out is None else RunFolder(Path(out))

@@ -6,6 +6,7 @@ from pathlib import Path
 from aquila.report.page.document import render
 from aquila.report.page.figures import ClassCounts, ReadClassCounts
 from aquila.report.page.runs import PageRun, PageRuns, read_runs
+from aquila.runtime.files import atomic_write
 
 __all__ = [
     "ClassCounts",
@@ -21,10 +22,8 @@ __all__ = [
 def write_page(
     found: PageRuns, path: Path, commands: Sequence[str], class_counts: ReadClassCounts
 ) -> Path:
-    """Write the report of the runs, all at once or not at all, and return its path."""
+    """Write the report of the runs atomically and return its path."""
     text = render(found, commands, class_counts)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(text, encoding="utf-8", newline="\n")
-    temporary.replace(path)
+    atomic_write(path, text.encode())
     return path

@@ -1,0 +1,253 @@
+"""The device's end of the protocol: answers orders and tracks which replies the server applied.
+
+The server acknowledges replies in its orders: `ack` and `answers` name the last reply of this
+device that it applied. The device continues from the state after that reply. If it does not have
+that state, it restarts from its initial state and says so in its reply. The server then subtracts
+what the device sent before. docs/consistency.md has the rules and the proof.
+"""
+
+import logging
+from dataclasses import dataclass, replace
+from typing import Any
+
+from aquila.core.fleet import DeviceId
+from aquila.core.method import Method, Shard, Turn
+from aquila.core.packet import NEVER, Dense, Packet, WireError
+from aquila.core.random import Key, Purpose
+from aquila.core.vector import Vector
+from aquila.core.wire import pack
+from aquila.runtime.messages import NO_ACK, Ack, Order, PendingTurn, ack_of
+from aquila.runtime.nan_guard import GuardedOracle, NonFiniteError
+from aquila.runtime.options import RunOptions
+from aquila.runtime.reference import UNNAMED, ReferenceModel
+from aquila.runtime.services import Services
+
+_LOG = logging.getLogger("aquila")
+
+
+@dataclass(frozen=True)
+class DeviceSnapshot:
+    """Everything that a device must save to continue after a restart.
+
+    Args:
+        state: State after the last acknowledged reply.
+        last_round: Round of the last order that the device followed.
+        last_ack: Acknowledgement that `state` belongs to.
+        pending: Turn that the next order acknowledges or not.
+        stale_turn: Turn that answered an order out of sequence.
+        reference: Model of the last turn, if the next model can be a difference.
+        stale_reference: Model of the stale turn, likewise.
+    """
+
+    state: Any
+    last_round: int
+    last_ack: Ack
+    pending: PendingTurn | None = None
+    stale_turn: PendingTurn | None = None
+    reference: ReferenceModel | None = None
+    stale_reference: ReferenceModel | None = None
+
+
+class DeviceSession:
+    """A device that answers orders and rolls back turns that the server did not apply.
+
+    A turn is pending until the next order. An order out of sequence is late, or comes from a server
+    that was restored to an older round. The device answers it by a stale turn, which changes
+    nothing else until an order acknowledges it.
+
+    Args:
+        method: The method; the session runs its device half.
+        device: Number of this device.
+        shard: The data of the device.
+        like: A vector with the length and dtype of the device's model.
+        seed: Seed of the run.
+        options: `on_nan` applies here.
+        initial_state: The method's initial state, if the caller has it. Devices can share it.
+        services: Functions that the caller replaces.
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        device: DeviceId,
+        shard: Shard,
+        like: Vector,
+        seed: int,
+        options: RunOptions = RunOptions(),
+        *,
+        initial_state: Any = None,
+        services: Services = Services(),
+    ) -> None:
+        self.half = method.device
+        self.device = device
+        self.shard = shard
+        self.dimension = like.numel()
+        self.state: Any = self.half.init(like) if initial_state is None else initial_state
+        self.last_round = NEVER
+        self.last_ack = NO_ACK
+        self.notes: dict[str, float] = {}
+        self.reference: ReferenceModel | None = None
+        self._stale_reference: ReferenceModel | None = None
+        self._pending: PendingTurn | None = None
+        self._stale_turn: PendingTurn | None = None
+        self._seed = seed
+        self._on_nan = options.on_nan
+        self._services = services
+
+    def handle(self, order: Order) -> bytes:
+        """Answer an order with a frame and keep the frame, so that a repeated order gets it again.
+
+        Raises WireError and changes nothing if the order is malformed. A session that is saved to
+        disk must be saved before the frame is sent.
+        """
+        reply = self.answer(order)
+        for pending in self._pending_turns():
+            if pending.reply is reply and pending.frame:
+                return pending.frame
+        return self.pack(reply, keep_frame=True)
+
+    def answer(self, order: Order) -> Packet:
+        """Answer an order with a reply, which `pack` turns into bytes."""
+        (control, frame), checksum = self._read(order), order.checksum
+        for earlier in self._pending_turns():
+            if earlier.reply.answers == checksum:
+                return earlier.reply  # a repeated order gets the same reply
+        model = self._services.resolve_model(frame, self._references())
+        if model is None:
+            return self._refuse(control.round, checksum)
+        ack, vector = Ack(control.ack, control.answers), Dense(model.theta)
+        packet = Packet(control.round, vector, control.scalars, ack.round, answers=ack.checksum)
+        state = self._state_for(ack)
+        if state is None:
+            self._warn_restart(packet.round, ack)
+        turn = self._run_turn(self.half.init(model.theta) if state is None else state, packet)
+        restarted = state is None and ack != NO_ACK
+        turn = replace(turn, reply=_answering(turn.reply, checksum, restarted))
+        if state is not None and (packet.round > self.last_round or ack != self.last_ack):
+            self.state, self.last_ack, self.last_round = state, ack, packet.round
+            self._pending, self._stale_turn = PendingTurn(self._store_turn(turn, state)), None
+            self.reference, self._stale_reference = _as_reference(model), None
+        else:
+            self._stale_turn, self._stale_reference = PendingTurn(turn), _as_reference(model)
+        self.notes = dict(turn.notes)
+        return turn.reply
+
+    def pack(self, reply: Packet, keep_frame: bool = False) -> bytes:
+        """Turn a reply into bytes, and remember how the server would acknowledge them."""
+        frame = pack(reply)
+        ack, kept_frame = ack_of(reply, frame), frame if keep_frame else b""
+        if self._stale_turn is not None and self._stale_turn.reply is reply:
+            self._stale_turn = PendingTurn(self._stale_turn.turn, ack, kept_frame)
+        elif self._pending is not None and self._pending.reply is reply:
+            self._pending = PendingTurn(self._pending.turn, ack, kept_frame)
+        return frame
+
+    def model_of(self, order: Order) -> ReferenceModel | None:
+        """Return the model of an order, None if it is a difference without its base."""
+        frame = self._services.unpack(order.model, self.dimension)
+        return self._services.resolve_model(frame, self._references())
+
+    def apply_ack(self, ack: Ack) -> None:
+        """Commit the last turn if the server acknowledged it, otherwise roll it back."""
+        state = self._state_for(ack)
+        if state is None:
+            raise WireError(f"device {self.device} has no state for the acknowledgement {ack}")
+        self.state, self.last_ack, self._pending, self._stale_turn = state, ack, None, None
+
+    def discard_turn(self, round_number: int) -> None:
+        """Drop the turn of a round that the server has not closed."""
+        if self._pending is not None and self.last_round == round_number:
+            self.last_round, self._pending = round_number - 1, None
+
+    def snapshot(self) -> DeviceSnapshot:
+        """Return everything that `restore` needs."""
+        return DeviceSnapshot(
+            self.state,
+            self.last_round,
+            self.last_ack,
+            self._pending,
+            self._stale_turn,
+            self.reference,
+            self._stale_reference,
+        )
+
+    def restore(self, saved: DeviceSnapshot) -> None:
+        """Continue from a snapshot."""
+        self.state = self._services.store_state(self.device, saved.state)
+        self.last_round, self.last_ack = saved.last_round, saved.last_ack
+        self._pending, self._stale_turn = saved.pending, saved.stale_turn
+        self.reference, self._stale_reference = saved.reference, saved.stale_reference
+
+    def _run_turn(self, state: Any, packet: Packet) -> Turn[Any]:
+        key = Key((self._seed, packet.round, self.device))
+        oracle = self.shard.oracle(key.child(Purpose.DATA))
+        guarded = GuardedOracle(oracle, self.device, packet.round)
+        try:
+            return self.half.step(state, packet, guarded, key.child(Purpose.DEVICE))
+        except NonFiniteError:
+            if self._on_nan == "stop":
+                raise
+            return Turn(state, Packet(packet.round, refused=True))
+
+    def _store_turn(self, turn: Turn[Any], before: Any) -> Turn[Any]:
+        store = self._services.store_state
+        state, fallback = store(self.device, turn.state, before), turn.fallback
+        if fallback is turn.state:
+            fallback = state
+        elif fallback is not None:
+            fallback = store(self.device, fallback, before, state)
+        return replace(turn, state=state, fallback=fallback)
+
+    def _pending_turns(self) -> list[PendingTurn]:
+        return [turn for turn in (self._pending, self._stale_turn) if turn is not None]
+
+    def _state_for(self, ack: Ack) -> Any:
+        """Return the state after the acknowledged reply, None if this device does not have it."""
+        for pending in self._pending_turns():
+            if pending.ack == ack:
+                return pending.turn.state
+        if ack != self.last_ack:
+            return None
+        fallback = None if self._pending is None else self._pending.turn.fallback
+        return self.state if fallback is None else fallback
+
+    def _references(self) -> list[ReferenceModel]:
+        return [model for model in (self.reference, self._stale_reference) if model is not None]
+
+    def _refuse(self, round_number: int, order: int) -> Packet:
+        """Refuse a difference without its base. The next order then brings a whole model."""
+        _LOG.warning(
+            "device %d refuses round %d: the order is a difference to a model that the device "
+            "does not hold", self.device, round_number,
+        )  # fmt: skip
+        self.notes = {}
+        return Packet(round_number, refused=True, answers=order)
+
+    def _warn_restart(self, round_number: int, ack: Ack) -> None:
+        reply = f"its reply to round {ack.round}, which the device does not have"
+        _LOG.warning(
+            "device %d answers round %d from its initial state: the server acknowledges %s",
+            self.device, round_number, "no reply" if ack == NO_ACK else reply,
+        )  # fmt: skip
+
+    def _read(self, order: Order) -> tuple[Packet, Packet]:
+        read = self._services.unpack
+        control, model = read(order.control, 0), read(order.model, self.dimension)
+        if control.round != model.round:
+            raise WireError(
+                f"the order holds a control frame of round {control.round} and a model of round "
+                f"{model.round}; both must be of the same round"
+            )
+        return control, model
+
+
+def _as_reference(model: ReferenceModel) -> ReferenceModel | None:
+    """Return the model if the server has named it, None if no difference will refer to it."""
+    return None if model.checksum == UNNAMED else model
+
+
+def _answering(reply: Packet, order: int, fresh: bool) -> Packet:
+    """Return a reply that names the order it answers."""
+    return Packet(
+        reply.round, reply.vector, reply.scalars, refused=reply.refused, answers=order, fresh=fresh
+    )

@@ -1,0 +1,265 @@
+"""The server's end of the protocol: opens rounds, receives replies and closes rounds."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from aquila.core.fleet import DeviceId, Fleet
+from aquila.core.method import Method
+from aquila.core.packet import Packet, WireError
+from aquila.core.random import Key, Purpose
+from aquila.core.vector import Vector
+from aquila.core.wire import pack, unpack
+from aquila.runtime.archive import Archive, reply_history
+from aquila.runtime.messages import NO_ACK, Ack, Order, ack_of
+from aquila.runtime.model_downlink import DownlinkCoder, References, pack_models
+from aquila.runtime.nan_guard import NonFiniteError
+from aquila.runtime.norm_limit import NormLimit
+from aquila.runtime.options import RunOptions
+from aquila.runtime.reference import ReferenceModel
+from aquila.runtime.services import Services
+
+
+@dataclass(frozen=True)
+class ServerSnapshot:
+    """Everything that a server must save between two rounds to continue after a restart.
+
+    Args:
+        state: State of the method's server half.
+        round: Number of the next round.
+        acks: Acknowledgement per device.
+        references: Model that the devices in step hold, per group of the fleet.
+    """
+
+    state: Any
+    round: int
+    acks: tuple[Ack, ...]
+    references: References = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ReceivedReply:
+    """A valid reply to the open round. `frame` is empty if the server has no archive."""
+
+    reply: Packet
+    ack: Ack
+    frame: bytes
+
+
+@dataclass(frozen=True)
+class OpenRound:
+    """A round between its orders and its update."""
+
+    state: Any
+    references: References
+    orders: dict[DeviceId, Order]
+    received: dict[DeviceId, ReceivedReply] = field(default_factory=dict)
+
+
+class ServerSession:
+    """A server that opens a round, receives replies one by one, and closes the round.
+
+    With `options.participation` below 1, each round sends that fraction of its orders, at least
+    one. The method treats the other devices as if their replies were lost.
+
+    Args:
+        method: The method; the session runs its server half.
+        theta: The initial model.
+        fleet: Which coordinates each device holds.
+        seed: Seed of the run.
+        options: `participation` and `downlink_error` apply here.
+        archive: Keeps applied replies. Without one, a server with memory refuses devices that
+            restart from their initial state.
+        limit: Limit on the norm of uploads.
+        services: Functions that the caller replaces.
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        theta: Vector,
+        fleet: Fleet,
+        seed: int,
+        options: RunOptions = RunOptions(),
+        *,
+        archive: Archive | None = None,
+        limit: NormLimit | None = None,
+        services: Services = Services(),
+    ) -> None:
+        participation, error = options.participation, options.downlink_error
+        if not 0 < participation <= 1:
+            raise ValueError(f"participation must be above 0 and at most 1, not {participation}")
+        if limit is not None:
+            limit.check(method.server)
+        self.half = method.server
+        self.fleet = fleet.with_participation(participation)
+        self.round = 0
+        self.acks = [NO_ACK] * len(fleet.devices)
+        self.state: Any = self.half.init(theta, self.fleet)
+        self.references: References = {}
+        self._open: OpenRound | None = None
+        self._seed = seed
+        self._participation = participation
+        self._downlink_coder = DownlinkCoder(error) if error != 0 else None
+        self._limit = limit
+        self._services = services
+        self._archive = archive if self.half.remembers else None
+        self._archive_may_be_ahead = True
+
+    @property
+    def theta(self) -> Vector:
+        """The current model."""
+        return self.half.model(self.state)
+
+    def open_round(self) -> dict[DeviceId, Order]:
+        """Return the orders of the round. Repeated calls return the same orders."""
+        if self._open is None:
+            key = Key((self._seed, self.round, Purpose.SERVER))
+            state, packets = self.half.orders(self.state, self.fleet, self.round, key)
+            packets = self._sample_participants(packets)
+            self._require_finite(packets)
+            models, references = self._pack_models(packets)
+            self._open = OpenRound(state, references, self._pack_orders(packets, models))
+        return self._open.orders
+
+    def receive(self, device: DeviceId, frame: bytes) -> None:
+        """Accept a reply to the open round; raise WireError and change nothing if it is invalid."""
+        if self._open is None or device not in self._open.orders:
+            raise WireError(f"device {device} has no order in round {self.round}")
+        if device in self._open.received:
+            raise WireError(f"device {device} has already replied in round {self.round}")
+        dimension = self.fleet.dimension_of(device)
+        reply = self._services.unpack(frame, dimension=dimension, device=self.theta.device)
+        if reply.round != self.round:
+            raise WireError(f"a reply to round {reply.round} arrived in round {self.round}")
+        if not self._answers_order(reply, self._open.orders[device]):
+            raise WireError(f"the reply answers another order than that of round {self.round}")
+        if not reply.refused:
+            self.half.check(reply)
+            if self._is_fresh_start(device, reply):
+                self._reply_history(device)
+        ack = ack_of(reply, frame)
+        if self._limit is not None:
+            reply = self._limit.apply(device, reply)
+        kept_frame = b"" if self._archive is None else frame
+        self._open.received[device] = ReceivedReply(reply, ack, kept_frame)
+
+    def close_round(self) -> dict[DeviceId, Packet]:
+        """Apply the received replies, advance to the next round, and return the replies."""
+        if self._open is None:
+            raise RuntimeError(f"round {self.round} has not been opened")
+        received = dict(sorted(self._open.received.items()))
+        applied = {d: r for d, r in received.items() if not r.reply.refused}
+        state = self._open.state
+        for device, entry in applied.items():
+            if self._is_fresh_start(device, entry.reply):
+                state = self._subtract_history(state, device)
+        state = self.half.update(state, self.fleet, {d: r.reply for d, r in applied.items()})
+        if not torch.isfinite(self.half.model(state)).all():
+            raise NonFiniteError(
+                f"the model is not finite after round {self.round}; try a smaller alpha"
+            )
+        self._archive_replies(applied)
+        for device, entry in applied.items():
+            self.acks[device] = entry.ack
+        self.state, self.round, self.references = state, self.round + 1, self._open.references
+        self._open = None
+        return {device: entry.reply for device, entry in received.items()}
+
+    def reference_for(self, device: DeviceId) -> ReferenceModel | None:
+        """Return the model that a device holds if it can follow the next difference, or None."""
+        return self.references.get(self.fleet.groups[device]) if self._is_in_step(device) else None
+
+    def snapshot(self) -> ServerSnapshot:
+        """Return everything that `restore` needs, as of the last closed round."""
+        return ServerSnapshot(self.state, self.round, tuple(self.acks), self.references)
+
+    def restore(self, saved: ServerSnapshot) -> None:
+        """Continue from a snapshot. Archived replies of later rounds no longer count."""
+        self.state, self.round, self.acks = saved.state, saved.round, list(saved.acks)
+        self.references = saved.references
+        self._open = None
+        self._archive_may_be_ahead = True
+
+    def _sample_participants(self, packets: dict[DeviceId, Packet]) -> dict[DeviceId, Packet]:
+        """Return the orders of a random sample of the devices."""
+        if self._participation == 1:
+            return packets
+        count = max(1, round(self._participation * len(packets)))
+        key = Key((self._seed, self.round, Purpose.PARTICIPATION))
+        return {device: packets[device] for device in key.sample(list(packets), count)}
+
+    def _require_finite(self, packets: dict[DeviceId, Packet]) -> None:
+        numbers = (value for packet in packets.values() for value in packet.scalars.values())
+        if not all(map(math.isfinite, numbers)):
+            raise NonFiniteError(
+                f"the norm of the last step before round {self.round} is not finite; "
+                "try a smaller alpha"
+            )
+
+    def _pack_models(
+        self, packets: dict[DeviceId, Packet]
+    ) -> tuple[dict[DeviceId, bytes], References]:
+        """Return the model frame per device, and the reference models after this round."""
+        if self._downlink_coder is None:
+            return pack_models(packets), {}
+        return self._downlink_coder.encode(packets, self.fleet, self.references, self._is_in_step)
+
+    def _pack_orders(
+        self, packets: dict[DeviceId, Packet], models: dict[DeviceId, bytes]
+    ) -> dict[DeviceId, Order]:
+        """Return the order per device. Devices with the same content share one order."""
+        shared: dict[tuple[int, Ack], Order] = {}
+        orders: dict[DeviceId, Order] = {}
+        for device, packet in packets.items():
+            ack = self.acks[device]
+            content = id(packet), ack
+            if content not in shared:
+                control = Packet(
+                    packet.round, None, packet.scalars, ack.round, answers=ack.checksum
+                )
+                shared[content] = Order(models[device], pack(control))
+            orders[device] = shared[content]
+        return orders
+
+    def _is_in_step(self, device: DeviceId) -> bool:
+        """Whether the server applied the device's reply to the last round.
+
+        Such a device computed at the reference model, so it holds it.
+        """
+        return self.acks[device].round == self.round - 1
+
+    def _answers_order(self, reply: Packet, order: Order) -> bool:
+        return reply.answers == order.checksum
+
+    def _is_fresh_start(self, device: DeviceId, reply: Packet) -> bool:
+        """Whether earlier replies of the device must be subtracted before this one is applied."""
+        return reply.fresh and self.half.remembers and self.acks[device] != NO_ACK
+
+    def _reply_history(self, device: DeviceId) -> list[bytes]:
+        """Return the device's replies since its last start; WireError if they are incomplete."""
+        if self._archive is None:
+            raise WireError(
+                f"device {device} restarts from its initial state, but without an archive the "
+                "server cannot subtract its earlier replies"
+            )
+        return reply_history(self._archive, device, self.acks[device], self.round)
+
+    def _subtract_history(self, state: Any, device: DeviceId) -> Any:
+        """Return the state without what the device has sent since its last start."""
+        dimension, torch_device = self.fleet.dimension_of(device), self.theta.device
+        replies = (unpack(frame, dimension, torch_device) for frame in self._reply_history(device))
+        return self.half.forget(state, self.fleet, device, replies)
+
+    def _archive_replies(self, applied: dict[DeviceId, ReceivedReply]) -> None:
+        """Archive the replies. The server may acknowledge them only afterwards."""
+        if self._archive is None:
+            return
+        if self._archive_may_be_ahead:
+            self._archive.rewind(self.round)
+        self._archive_may_be_ahead = True
+        for device, entry in applied.items():
+            self._archive.append(device, entry.frame)
+        self._archive_may_be_ahead = False

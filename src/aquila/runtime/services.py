@@ -1,0 +1,41 @@
+"""Functions that the owner of a session may replace, passed as one argument."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from aquila.core.fleet import DeviceId
+from aquila.core.packet import Packet
+from aquila.core.wire import unpack
+from aquila.runtime.reference import ResolveModel, resolve_model
+
+
+class StoreState(Protocol):
+    """Decides where the states of devices are stored."""
+
+    def __call__(self, device: DeviceId, state: Any, *in_use: Any) -> Any:
+        """Store a state and return an equal one that the session continues with.
+
+        `in_use` are the other states that the device still needs. They must not be overwritten.
+        """
+        ...
+
+
+def keep_in_memory(device: DeviceId, state: Any, *in_use: Any) -> Any:
+    """Return the state itself."""
+    return state
+
+
+@dataclass(frozen=True)
+class Services:
+    """Functions that sessions call. The defaults suit sessions on separate machines.
+
+    Args:
+        unpack: Reads a frame. The simulator reads frames that many devices share only once.
+        resolve_model: Returns the model that a model frame represents.
+        store_state: Stores a device's state after a turn.
+    """
+
+    unpack: Callable[..., Packet] = unpack
+    resolve_model: ResolveModel = resolve_model
+    store_state: StoreState = keep_in_memory

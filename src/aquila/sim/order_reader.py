@@ -1,0 +1,64 @@
+"""Cache of decoded orders: each frame is read once, although many devices get the same bytes."""
+
+import threading
+from collections.abc import Sequence
+
+import torch
+
+from aquila.core.packet import Packet
+from aquila.core.wire import unpack
+from aquila.runtime.messages import Order
+from aquila.runtime.reference import UNNAMED, ReferenceModel, base_of, resolve_model
+from aquila.runtime.traffic import Cost, cost_of
+
+
+class OrderReader:
+    """Reads the orders of one round for all devices in this process."""
+
+    def __init__(self, torch_device: torch.device) -> None:
+        self._torch_device = torch_device
+        self._frames: dict[int, tuple[bytes, Packet, Cost]] = {}
+        self._models: dict[tuple[int, bool], ReferenceModel | None] = {}
+        self._lock = threading.Lock()
+
+    def read(self, frame: bytes, dimension: int) -> Packet:
+        """Return the packet in a frame. The frame was packed in this process for `dimension`."""
+        return self._entry(frame)[1]
+
+    def cost(self, order: Order) -> Cost:
+        """Return the cost of both frames of an order."""
+        return self._entry(order.model)[2] + self._entry(order.control)[2]
+
+    def resolve_model(
+        self, model: Packet, references: Sequence[ReferenceModel]
+    ) -> ReferenceModel | None:
+        """Return the model that a frame represents. Devices with the same model share it."""
+        if model.answers == UNNAMED:
+            return resolve_model(model, references)
+        key = id(model), base_of(model, references) is not None
+        with self._lock:
+            if key not in self._models:
+                self._models[key] = self._shared(resolve_model(model, references))
+            return self._models[key]
+
+    def clear(self) -> None:
+        """Drop the orders of the round."""
+        self._frames.clear()
+        self._models.clear()
+
+    def _shared(self, model: ReferenceModel | None) -> ReferenceModel | None:
+        """Return an equal model that another frame gave, or this one if there is none."""
+        for other in self._models.values():
+            if (
+                model
+                and other
+                and (model.checksum, len(model.theta)) == (other.checksum, len(other.theta))
+            ):
+                return other
+        return model
+
+    def _entry(self, frame: bytes) -> tuple[bytes, Packet, Cost]:
+        if id(frame) not in self._frames:  # the entry holds the frame, so its id stays unique
+            packet = unpack(frame, device=self._torch_device, trusted=True)
+            self._frames[id(frame)] = frame, packet, cost_of(frame)
+        return self._frames[id(frame)]
