@@ -1,8 +1,7 @@
-"""What the site needs beyond `docs/`: documents of the repository's root as pages, and links.
+"""MkDocs hooks: pages from the repository's root, and links between pages.
 
-Documents are written to be read where they lie, so links between them are paths in the repository.
-Here these become links between pages. A link to a file that the site does not hold, such as a
-source, becomes the file's name.
+Links in the documents are paths in the repository, so they work on GitHub. The hooks turn them into
+links between pages. A link to a file that is not part of the site becomes the name of the file.
 """
 
 import posixpath
@@ -16,6 +15,7 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).parent.parent
 DOCS = "docs/"
 PAGES = {
+    "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
@@ -25,28 +25,28 @@ LINK = re.compile(r"\[([^\]]*)\]\(([^)#:\s]+)(#[^)\s]*)?\)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the documents of the root."""
+    """Add the pages from the root."""
     for document, page in PAGES.items():
         files.append(File.generated(config, page, abs_src_path=str(ROOT / document)))
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Aim links at pages; the first page and wide tables need no menus at their sides."""
+    """Rewrite links; hide the side menus of the front page and of pages with wide tables."""
     path = page.file.src_uri
     if page.is_homepage or path.startswith("table"):
         page.meta["hide"] = ["navigation", "toc"]
     folder = posixpath.dirname(DOCUMENTS.get(path, DOCS + path))
 
-    def aim(link: re.Match[str]) -> str:
+    def rewrite(link: re.Match[str]) -> str:
         text, anchor = link[1], link[3] or ""
         target = posixpath.normpath(posixpath.join(folder, link[2]))
         inside = PAGES.get(target, target.removeprefix(DOCS))
         if files.get_file_from_path(inside) is not None:
             return f"[{text}]({inside}{anchor})"
         if not (ROOT / target).exists():
-            return link[0]  # the build will complain
+            return link[0]  # the strict build reports it
         name = text.strip("`")
         return f"`{name}`" if name in target else f"{text} (`{target}`)"
 
-    return LINK.sub(aim, markdown)
+    return LINK.sub(rewrite, markdown)

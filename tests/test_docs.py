@@ -1,4 +1,4 @@
-"""Every block of the documents that can run runs, in order, as a reader would run it."""
+"""Code blocks of the documents run in order, and numbers in one page match those in others."""
 
 import re
 import shutil
@@ -15,7 +15,8 @@ from helpers import doc_commands
 from helpers.documents import DOCUMENTS, ROOT, code_blocks, document_name, documents_with_blocks
 from helpers.problems import ridge
 
-ROW = re.compile(r"\|.* x(\*\*)? \|$")
+DEMO_ROW = re.compile(r"\|.* x(\*\*)? \|$")
+README_ROW = re.compile(r"\|.* GiB \|")
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
@@ -32,7 +33,7 @@ def run_code_blocks(path: Path) -> dict[str, object]:
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
-    """What `make demo` leaves, in short."""
+    """A short version of what `make demo` writes."""
     folder = tmp_path_factory.mktemp("made") / "demo"
     words = ["compare", "--out", str(folder), "-m", "aquila", "-m", "laq", *doc_commands.SHORT_RUN]
     assert CliRunner().invoke(main, words).exit_code == 0
@@ -41,7 +42,7 @@ def demo(tmp_path_factory):
 
 @pytest.fixture
 def checkout(tmp_path, demo, monkeypatch):
-    """A folder like the repository's, to be written to."""
+    """A writable folder with the layout of the repository."""
     for folder in ("experiments", "results", "tests"):
         (tmp_path / folder).symlink_to(ROOT / folder)
     shutil.copytree(demo, tmp_path / "runs" / "demo")
@@ -50,16 +51,14 @@ def checkout(tmp_path, demo, monkeypatch):
 
 
 @pytest.mark.parametrize("path", documents_with_blocks("python", "sh"), ids=document_name)
-def test_blocks_run_and_print_what_is_said(path, checkout, capsys):
+def test_code_blocks_run_and_print_the_stated_output(path, checkout, capsys):
     run_code_blocks(path)
-    printed, said = (
-        capsys.readouterr().out,
-        "".join(text for _, text in code_blocks(path, "output")),
-    )
-    if said:
-        assert NUMBER.sub("#", printed) == NUMBER.sub("#", said)
-        ours, theirs = ([float(n) for n in NUMBER.findall(text)] for text in (printed, said))
-        assert ours == pytest.approx(theirs, rel=0.05)  # processors round in different ways
+    printed = capsys.readouterr().out
+    stated = "".join(text for _, text in code_blocks(path, "output"))
+    if stated:
+        assert NUMBER.sub("#", printed) == NUMBER.sub("#", stated)
+        ours, theirs = ([float(n) for n in NUMBER.findall(text)] for text in (printed, stated))
+        assert ours == pytest.approx(theirs, rel=0.05)  # processors round differently
 
 
 @pytest.mark.parametrize("uplink_loss", [0.0, 0.2])
@@ -76,31 +75,49 @@ def test_the_method_of_the_guide_keeps_the_contract(uplink_loss):
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=document_name)
-def test_links_lead_somewhere(path):
+def test_linked_files_exist(path):
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text()):
         if "://" not in target:
             assert (path.parent / target).exists(), f"{path.name} links to {target}"
 
 
-def test_the_readme_shows_rows_of_the_whole_demo():
-    shown, whole = (
-        {line.replace("*", "") for line in path.read_text().splitlines() if ROW.match(line)}
-        for path in (ROOT / "README.md", ROOT / "docs" / "choosing.md")
-    )
-    assert 4 < len(shown) < len(whole)
-    assert {re.findall(r"\w+", line)[0] for line in whole} == set(aquila.METHODS)
-    assert shown <= whole
+def test_the_demo_table_has_a_row_for_every_method():
+    text = (ROOT / "docs" / "choosing.md").read_text()
+    rows = [line for line in text.splitlines() if DEMO_ROW.match(line)]
+    assert {re.findall(r"\w+", line)[0] for line in rows} == set(aquila.METHODS)
 
 
-def test_numbers_that_help_to_choose_are_those_of_the_pages_they_come_from():
+def test_the_readme_table_repeats_table_2():
+    """Accuracy and uplink are those of CIFAR-10, IID; the last column divides the uplinks."""
+    section = (ROOT / "docs" / "table2.md").read_text().split("\n## CIFAR-10, IID: ")[1]
+    header, _, *lines = [line for line in section.partition("\n## ")[0].splitlines() if "|" in line]
+    names = cells(header)
+    table = {cells(line)[0]: dict(zip(names, cells(line), strict=True)) for line in lines}
+    readme = (ROOT / "README.md").read_text().splitlines()
+    rows = [cells(line) for line in readme if README_ROW.match(line)]
+    assert [row[0].split("`")[1] for row in rows] == ["fedavg", "qsgd", "aquila", "aquila_topk"]
+    dense = float(table["fedavg"]["GiB up"])
+    for name, accuracy, uplink, factor in rows:
+        printed = table[name.split("`")[1]]
+        assert printed["rounds"] == "200"
+        assert (accuracy, uplink) == (f"{printed['test acc.%']} %", f"{printed['GiB up']} GiB")
+        assert float(factor.strip("*")) == pytest.approx(dense / float(printed["GiB up"]), rel=0.02)
+
+
+def cells(line: str) -> list[str]:
+    """Return the cells of a row of a Markdown table."""
+    return [cell.strip() for cell in line.strip("| ").split(" |")]
+
+
+def test_numbers_of_recommendations_are_on_the_linked_pages():
     text = (ROOT / "docs" / "choosing.md").read_text().replace(",", "")
     advice, _, demo = text.partition("## All methods on the digits")
     checked = 0
     for line in re.split(r"\n(?=[|-] )|\n\n", advice):
         links = re.findall(r"\]\(([\w-]+\.md)", line)
         pages = [(ROOT / "docs" / page).read_text() for page in links]
-        said = NUMBER.findall(re.sub(r"`[^`]*`|\]\([^)]*\)", "", line))
+        stated = NUMBER.findall(re.sub(r"`[^`]*`|\]\([^)]*\)", "", line))
         known = set(NUMBER.findall(" ".join([demo, *pages]).replace(",", "")))
-        assert set(said) <= known, line
-        checked += len(said)
+        assert set(stated) <= known, line
+        checked += len(stated)
     assert checked > 15

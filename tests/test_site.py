@@ -1,4 +1,4 @@
-"""The site builds strictly, holds every page of its menu, and needs no network."""
+"""The site builds strictly, contains every page of its menu, and needs no network."""
 
 import os
 import re
@@ -25,7 +25,7 @@ FONT_LOADED = """() => [...document.fonts].some(
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site; `--strict` fails on every link, anchor or file that leads nowhere."""
+    """Build the site; `--strict` fails on broken links and anchors."""
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
@@ -33,31 +33,38 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_every_page_of_the_menu_is_there(site):
+def test_every_page_of_the_menu_exists(site):
     assert len(NAV) > 20
     for page in NAV:
         assert "<h1" in (site / page).with_suffix(".html").read_text()
 
 
 def test_every_document_is_in_the_menu():
-    pages = {path.name.lower() for path in DOCUMENTS} - {"readme.md"}
+    pages = {path.name.lower().replace("readme.md", "index.md") for path in DOCUMENTS}
     assert pages == set(NAV)
 
 
-def test_nothing_is_loaded_from_elsewhere(site):
+def test_the_readme_is_the_front_page(site):
+    html = (site / "index.html").read_text()
+    assert {"our-methods.html", "security.html"} <= set(re.findall(r'href="([^"]*)"', html))
+    assert re.search(r'<img[^>]*src="images/cifar10_iid_quality.png"', html)
+    assert not re.search(r'(href|src)="docs/', html)
+
+
+def test_pages_load_nothing_from_the_network(site):
     for page in site.rglob("*.html"):
         html = page.read_text()
         assert not re.search(r"<(script|img|iframe)[^>]*src=\"?(https?:)?//", html)
         assert not re.search(r"<link[^>]*href=\"?(https?:)?//", html)
 
 
-def test_links_to_files_outside_become_their_names(site):
+def test_links_to_source_files_become_file_names(site):
     assert "<code>src/aquila/methods/laq.py</code>" in (site / "methods.html").read_text()
     assert 'href="security.html"' in (site / "deployment.html").read_text()
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no chromium found")
-def test_search_works_on_files(site):
+def test_search_works_without_a_server(site):
     root = ["--no-sandbox"] if os.geteuid() == 0 else []
     command = [BROWSER, "--headless", "--disable-gpu", *root]
     command += ["--virtual-time-budget=20000", "--dump-dom"]
@@ -69,7 +76,7 @@ def test_search_works_on_files(site):
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no chromium found")
-def test_formulas_are_drawn_without_a_network(site):
+def test_formulas_render_without_a_network(site):
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     pages = [page for page in site.glob("*.html") if 'class="arithmatex"' in page.read_text()]
     assert pages
@@ -91,7 +98,7 @@ def test_formulas_are_drawn_without_a_network(site):
     assert complaints == []
 
 
-def test_dollars_in_code_are_no_formulas(site):
+def test_dollar_signs_in_code_are_not_formulas(site):
     pages = [page.read_text() for page in site.glob("*.html")]
     code = [text for page in pages for text in re.findall(r"<code.*?</code>", page, re.DOTALL)]
     assert sum("$" in text for text in code) > 1

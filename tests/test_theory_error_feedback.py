@@ -1,4 +1,4 @@
-"""Every inequality about error feedback in docs/beyond.md, in every round of real runs."""
+"""Check every inequality about AQUILA-TopK in docs/our-methods-proofs.md in real runs."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""Every inequality about AQUILA-Dither in docs/beyond.md, at every state that real runs visit.
+"""Check every inequality about AQUILA-Dither in docs/our-methods-proofs.md in real runs.
 
 On quadratic losses all averages over the lots are known exactly, so none is estimated.
 """

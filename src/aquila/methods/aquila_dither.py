@@ -11,7 +11,7 @@ disagree about is learned, and then neither told nor drawn for any more.
 Lots are noisy, and M devices average the noise. The server, which sees how much of it there is,
 tells devices the share that holds it at a multiple of what the gradients tell (`noise_control`);
 and a device whose loss rises doubles its share for a while.
-docs/beyond.md has the derivation, the measurements and what did not work.
+docs/our-methods.md explains the method and links to results and proofs.
 
 Drawing in proportion to size is that of Wangni et al. (2018, arXiv 1710.09854) and of QSGD
 (Alistarh et al. 2017, arXiv 1610.02132), the damped memory that of DIANA (Mishchenko et al. 2019,

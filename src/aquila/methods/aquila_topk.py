@@ -8,7 +8,7 @@ follow slowly, q_m <- q_m + η u. So a coordinate is silent until what it has to
 bytes: the skip rule works by coordinate, and noise is told only as far as it piles up. The memory
 makes the method exact where gradients are: without it, devices that disagree would tell so for
 ever.
-docs/beyond.md has the derivation, the measurements and what did not work.
+docs/our-methods.md explains the method and links to results and proofs.
 
 Error feedback is that of Seide et al. (Interspeech 2014) and Stich et al. (2018, arXiv 1809.07599),
 the damped memory that of DIANA (Mishchenko et al. 2019, arXiv 1901.09269).

@@ -1,4 +1,4 @@
-"""Constants of AQUILA-TopK, error feedback with a memory; docs/beyond.md has the derivations."""
+"""Constants of AQUILA-TopK, error feedback with a memory; proofs: docs/our-methods-proofs.md."""
 
 import math
 

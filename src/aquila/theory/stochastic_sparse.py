@@ -1,4 +1,4 @@
-"""Constants of AQUILA-Dither, unbiased uploads with a memory; derivations: docs/beyond.md."""
+"""Constants of AQUILA-Dither, unbiased uploads with memory; proofs: docs/our-methods-proofs.md."""
 
 import math
 
