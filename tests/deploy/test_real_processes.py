@@ -136,7 +136,7 @@ def test_registered_devices_get_in_and_nobody_else(tmp_path, processes):
 
     wait_for_output(registered, ACTIVATED)
     for refused in (unregistered, unencrypted):
-        with pytest.raises(FederationError, match="ended by itself"):
+        with pytest.raises(FederationError, match="exited unexpectedly"):
             wait_until(lambda: False, refused, SECONDS)
         text = refused.log.read_text()
         assert "Exit Code: 305" in text
@@ -144,7 +144,7 @@ def test_registered_devices_get_in_and_nobody_else(tmp_path, processes):
         assert refused.handle.returncode == 1
     assert "Starting insecure channel" in unencrypted.log.read_text()
     assert "[code: 2004]" in unregistered.log.read_text()
-    assert not registered.ended
+    assert not registered.exited
 
     control = f"https://127.0.0.1:{port}/v1/control/register-node"
     assert httpx.post(control, verify=tls_context(folder)).status_code == 403
