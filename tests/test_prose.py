@@ -15,14 +15,11 @@ NOT_YET = {
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "README.md",
-    "SECURITY.md",
     "docs/add-a-method.md",
     "docs/beyond.md",
     "docs/choosing.md",
-    "docs/deployment.md",
     "docs/experiments.md",
     "docs/faq.md",
-    "docs/flower.md",
     "docs/index.md",
     "docs/methods.md",
     "docs/performance.md",
@@ -36,11 +33,9 @@ NOT_YET = {
 LAYERS_NOT_YET = {
     "__init__.py",
     "cli",
-    "flower",
     "methods",
     "report",
     "sim",
-    "tasks",
     "theory",
 }
 

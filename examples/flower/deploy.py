@@ -1,4 +1,4 @@
-"""Run this app as a deployment on one machine: a SuperLink, and a SuperNode for every device.
+"""Run this app as a deployment on one machine: one SuperLink, and one SuperNode per device.
 
 python examples/flower/deploy.py method=laq rounds=5
 """
@@ -31,14 +31,14 @@ def main(settings: list[str]) -> None:
         print("stopped the SuperLink and the SuperNodes")
         records = read_records(Path(str(config["folder"])))
     if not records:
-        sys.exit("no round was closed; what is wrong is said above")
+        sys.exit("the run closed no round; the output above shows the error")
     print(summary(records))
 
 
 def read_setting(setting: str) -> tuple[str, object]:
     name, equals, value = setting.partition("=")
     if not equals:
-        sys.exit(f"{setting!r} is no setting; write for example rounds=5")
+        sys.exit(f"{setting!r} is not a setting; write NAME=VALUE, for example rounds=5")
     for number in (int, float):
         try:
             return name, number(value)
@@ -48,7 +48,7 @@ def read_setting(setting: str) -> tuple[str, object]:
 
 
 def summary(records: list[Record]) -> str:
-    """Return what the devices sent, and what they would have sent without compression."""
+    """Return the bytes that the devices sent, and the bytes without compression."""
     sent = sum(record.uplink_bytes for record in records)
     uploads, skips = (sum(getattr(r, kind) for r in records) for kind in ("uploads", "skips"))
     coordinates = sum(weights.numel() for weights in make_model().parameters())
@@ -57,8 +57,8 @@ def summary(records: list[Record]) -> str:
         f"{len(records)} rounds, {DEVICES} devices, {coordinates:,} coordinates, accuracy "
         f"{records[-1].metrics['accuracy']:.2f}\n"
         f"  devices sent   {sent:>9,} bytes: {uploads} uploads, {skips} skips\n"
-        f"  uncompressed   {dense:>9,} bytes: as in FedAvg, every device, every round, float32\n"
-        f"  that is {dense / sent:.1f} times less; what Flower puts around a frame is in neither"
+        f"  uncompressed   {dense:>9,} bytes: FedAvg sends float32 per device and round\n"
+        f"  ratio          {dense / sent:>9.1f}; neither number includes Flower's overhead"
     )
 
 
@@ -66,4 +66,4 @@ if __name__ == "__main__":
     try:
         main(sys.argv[1:])
     except (FederationError, KeyboardInterrupt) as error:
-        sys.exit(str(error) or "interrupted; all that was started has been stopped")
+        sys.exit(str(error) or "interrupted; all started processes were stopped")

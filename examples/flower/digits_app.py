@@ -1,4 +1,4 @@
-"""Handwritten digits on a few devices, by any method of AQUILA's catalogue."""
+"""Train on handwritten digits on three devices, with any AQUILA method."""
 
 import torch
 from flwr.app import Context
@@ -23,7 +23,7 @@ def make_method(context: Context) -> aquila.Method:
 
 
 def make_device(device: int, context: Context) -> object:
-    inputs, labels = DATA.train  # your own: what this device has measured
+    inputs, labels = DATA.train  # replace by the data of this device
     own = slice(device, None, DEVICES)
     return aquila.problem(make_model(), [(inputs[own], labels[own])]).devices[0]
 

@@ -255,7 +255,7 @@ def test_mistakes_get_one_clear_sentence(tmp_path):
         "run", "-m", "aquila:level_rule=best"
     )
     assert "not of the form parameter=value" in error_line("run", "-m", "laq:bits")
-    assert "do not share out" in error_line("run", "--devices", "7")
+    assert "cannot split 10 classes evenly" in error_line("run", "--devices", "7")
     assert "no method 'x'" in error_line("methods", "x")
     assert "no method 'x'" in error_line("compare", "-m", "x")
     assert "laq is given twice" in error_line("compare", "-m", "laq", "-m", "laq")

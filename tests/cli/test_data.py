@@ -59,7 +59,7 @@ def test_the_table_tells_what_is_here_and_what_is_right(tiny: None, named: Path)
 
 
 def test_verify(tiny: None, named: Path) -> None:
-    assert "is not here: run `aquila data fetch tiny`" in error_line("data", "verify", "tiny")
+    assert "was not found: run `aquila data fetch tiny`" in error_line("data", "verify", "tiny")
     (named / "tiny").mkdir(parents=True)
     (named / "tiny" / "file").write_bytes(CONTENT)
     assert output("data", "verify", "tiny") == f"Tiny in {named / 'tiny'} is as published\n"
@@ -85,7 +85,7 @@ def test_fetch_without_a_network_gives_one_sentence(
         raise ConnectionError("http://nowhere cannot be reached: no network")
 
     monkeypatch.setattr(data_store, "download", download)
-    assert "no network; or get the file elsewhere" in error_line("data", "fetch", "tiny")
+    assert "no network; or get the file in another way" in error_line("data", "fetch", "tiny")
 
 
 def test_split_draws_and_tells_the_sizes(tmp_path: Path, named: Path) -> None:
@@ -113,8 +113,8 @@ def test_mistakes_get_one_clear_sentence(named: Path) -> None:
     assert "did you mean 'digits'" in error_line("data", "split", "digit", "iid")
     assert "did you mean 'iid'" in error_line("data", "split", "digits", "idd")
     assert "is not of the form classes:COUNT" in error_line("data", "split", "digits", "classes")
-    assert "1437 samples cannot be shared out to 0 devices" in error_line(
+    assert "1437 samples cannot be split among 0 devices" in error_line(
         "data", "split", "digits", "iid", "--devices", "0"
     )
-    assert "CIFAR-10 is not here" in error_line("data", "split", "cifar10", "iid")
+    assert "CIFAR-10 was not found" in error_line("data", "split", "cifar10", "iid")
     assert "no data set 'x' to fetch" in error_line("data", "fetch", "x")

@@ -66,7 +66,7 @@ def test_insecure_must_be_typed_and_is_warned_of(tmp_path):
     ("arguments", "said"),
     [
         (["--devices", "0"], "devices must be from 1 to 10000, not 0"),
-        (["--devices", "2", "--host", "a b"], "'a b' is no host"),
+        (["--devices", "2", "--host", "a b"], "'a b' is not a valid host"),
         (["--devices", "2", "--port", "70000"], "port must be from 1 to 55533, not 70000"),
     ],
 )

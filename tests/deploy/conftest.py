@@ -1,7 +1,9 @@
-"""Some tests of aquila.deploy start real processes."""
+"""Marker for the tests of aquila.deploy that start real processes."""
 
 import pytest
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "deployment: starts SuperLink and SuperNodes, a minute")
+    config.addinivalue_line(
+        "markers", "deployment: starts a SuperLink and SuperNodes, about a minute"
+    )

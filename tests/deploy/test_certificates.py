@@ -1,4 +1,4 @@
-"""Certificates and keys, judged by those who will read them."""
+"""Certificates and keys, checked by the libraries that read them."""
 
 import datetime
 import socket
@@ -21,7 +21,7 @@ def authority():
 
 
 def handshake(tmp_path, certificate, trusted, name):
-    """Have a client that trusts an authority shake hands with a server under a name."""
+    """Run a TLS handshake of a client that trusts an authority with a server of this name."""
     (tmp_path / "crt").write_bytes(certificate.certificate)
     (tmp_path / "key").write_bytes(certificate.key)
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -47,40 +47,40 @@ def handshake(tmp_path, certificate, trusted, name):
 
 
 @pytest.mark.parametrize("name", ["127.0.0.1", "localhost", "fd00::7"])
-def test_the_server_is_believed_under_its_names(tmp_path, authority, name):
+def test_certificate_is_valid_for_its_hosts(tmp_path, authority, name):
     certificate = issue_server_certificate(authority, ("127.0.0.1", "localhost", "fd00::7"))
     handshake(tmp_path, certificate, authority, name)
 
 
-def test_it_is_not_believed_under_another_name(tmp_path, authority):
+def test_certificate_is_invalid_for_another_host(tmp_path, authority):
     certificate = issue_server_certificate(authority, ("fl.example.org",))
     with pytest.raises(ssl.SSLCertVerificationError, match="not valid for 'localhost'"):
         handshake(tmp_path, certificate, authority, "localhost")
 
 
-def test_it_is_not_believed_by_those_who_trust_another_authority(tmp_path, authority):
+def test_certificate_is_invalid_under_another_authority(tmp_path, authority):
     certificate = issue_server_certificate(authority, ("localhost",))
     with pytest.raises(ssl.SSLCertVerificationError):
         handshake(tmp_path, certificate, make_authority(), "localhost")
 
 
-def test_a_server_cannot_issue_certificates(tmp_path, authority):
+def test_server_certificate_cannot_issue_certificates(tmp_path, authority):
     false_authority = issue_server_certificate(authority, ("localhost",))
     certificate = issue_server_certificate(false_authority, ("fl.example.org",))
     with pytest.raises(ssl.SSLCertVerificationError):
         handshake(tmp_path, certificate, authority, "fl.example.org")
 
 
-def test_how_long_they_last(authority):
+def test_validity_periods(authority):
     today = datetime.datetime.now(datetime.UTC).date()
     server = issue_server_certificate(authority, ("localhost",))
     assert 390 < (server.expires_on - today).days < 400
     assert 3640 < (authority.expires_on - today).days < 3660
     began = x509.load_pem_x509_certificate(server.certificate).not_valid_before_utc
-    assert began.date() < today  # a device's clock may be late
+    assert began.date() < today  # a device's clock may be behind
 
 
-def test_keys_are_as_flower_reads_them():
+def test_keys_have_flowers_form():
     pair = make_key_pair()
     private = serialization.load_ssh_private_key(pair.private, None)
     public = serialization.load_ssh_public_key(pair.public)

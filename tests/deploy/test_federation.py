@@ -1,4 +1,4 @@
-"""The files of a federation: complete, owner-only, and never overwritten by accident."""
+"""The files of a federation: complete, private to the owner, never overwritten by accident."""
 
 import os
 import stat
@@ -30,7 +30,7 @@ def contents(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
-def test_every_machine_gets_what_it_needs(folder):
+def test_every_machine_gets_its_files(folder):
     assert {path.name for path in folder.iterdir()} == {
         "federation.json", "ca", "server", "device-0", "device-1",
     }  # fmt: skip
@@ -40,7 +40,7 @@ def test_every_machine_gets_what_it_needs(folder):
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
-def test_all_of_it_is_readable_by_its_owner_alone(tmp_path, umask):
+def test_only_the_owner_can_read_files(tmp_path, umask):
     before = os.umask(umask)
     try:
         create(tmp_path / "fed", Plan(1))
@@ -51,7 +51,7 @@ def test_all_of_it_is_readable_by_its_owner_alone(tmp_path, umask):
         assert stat.S_IMODE(path.stat().st_mode) == (0o700 if runs else 0o600), path
 
 
-def test_private_keys_stay_where_they_belong(folder):
+def test_each_private_key_is_in_one_file_only(folder):
     secret = {
         (folder / name).read_bytes()
         for name in ("ca/ca.key", "server/server.key", "device-0/device.key", "device-1/device.key")
@@ -61,7 +61,7 @@ def test_private_keys_stay_where_they_belong(folder):
     assert len(found) == 4
 
 
-def test_settings(folder):
+def test_settings_of_server_and_device(folder):
     server = (folder / "server" / "environment").read_text().splitlines()
     device = (folder / "device-1" / "environment").read_text().splitlines()
     assert {"AQUILA_LISTEN=0.0.0.0", "AQUILA_PORT=8443"} <= set(server)
@@ -75,21 +75,21 @@ def test_settings(folder):
     }
 
 
-def test_a_folder_with_an_odd_name(tmp_path):
+def test_folder_name_is_quoted_in_config(tmp_path):
     folder = tmp_path / 'my "fed"\\é'
     create(folder, Plan(1))
     config = tomllib.loads((folder / "server" / "flwr" / "config.toml").read_text())
     assert config["superlink"]["federation"]["root-certificates"].startswith(str(folder))
 
 
-def test_nothing_is_left_to_fill_in(folder):
+def test_all_placeholders_are_filled_in(folder):
     for name, content in contents(folder).items():
         assert b"@SECURITY@" not in content, name
         assert b"_OPTIONS@" not in content, name
         assert b"@HARDENING@" not in content, name
 
 
-def test_security_is_on(folder):
+def test_security_is_on_by_default(folder):
     server = (folder / "server" / "start.sh").read_text()
     assert "--enable-supernode-auth" in server
     assert "--host 127.0.0.1 " in server
@@ -100,7 +100,7 @@ def test_security_is_on(folder):
         assert {"NoNewPrivileges=yes", "ProtectSystem=strict", "User=aquila"} <= set(lines)
 
 
-def test_insecure_is_said_in_every_file(tmp_path):
+def test_insecure_is_stated_in_every_file(tmp_path):
     create(tmp_path / "fed", Plan(1, insecure=True))
     written = contents(tmp_path / "fed")
     assert not [name for name in written if name.endswith((".key", ".crt", ".pub"))]
@@ -109,15 +109,15 @@ def test_insecure_is_said_in_every_file(tmp_path):
 
 
 @pytest.mark.parametrize("insecure", [False, True])
-def test_scripts_are_sound_for_the_shell(tmp_path, insecure):
+def test_scripts_have_valid_shell_syntax(tmp_path, insecure):
     create(tmp_path / "fed", Plan(1, insecure=insecure))
     for script in (tmp_path / "fed").rglob("*.sh"):
         subprocess.run(["bash", "-n", script], check=True)
 
 
-def test_a_federation_is_not_overwritten_by_accident(folder):
+def test_federation_is_overwritten_only_on_request(folder):
     before = contents(folder)
-    with pytest.raises(ValueError, match="is not empty; --overwrite throws away"):
+    with pytest.raises(ValueError, match="is not empty; --overwrite deletes"):
         create(folder, Plan(1))
     assert contents(folder) == before
     create(folder, Plan(1), overwrite=True)
@@ -125,7 +125,7 @@ def test_a_federation_is_not_overwritten_by_accident(folder):
     assert contents(folder)["device-0/device.key"] != before["device-0/device.key"]
 
 
-def test_other_files_are_never_thrown_away(folder):
+def test_other_files_are_never_deleted(folder):
     (folder / "thesis.tex").write_text("three years of work")
     before = contents(folder)
     with pytest.raises(ValueError, match=r"holds thesis\.tex, which is not part of a federation"):
@@ -133,31 +133,31 @@ def test_other_files_are_never_thrown_away(folder):
     assert contents(folder) == before
 
 
-def test_a_new_certificate_leaves_devices_as_they_are(folder):
+def test_renew_changes_no_device_file(folder):
     before = contents(folder)
     renew(folder)
     changed = {name for name, content in contents(folder).items() if content != before[name]}
     assert changed == {"server/server.crt", "server/server.key"}
 
 
-def test_a_new_key_for_a_device(folder):
+def test_rekey_changes_one_key_pair(folder):
     before = contents(folder)
     assert not rekey_device(folder, 1)
     changed = {name for name, content in contents(folder).items() if content != before[name]}
     assert changed == {"device-1/device.key", "server/keys/device-1.pub"}
 
 
-def test_a_new_device(folder):
+def test_rekey_adds_the_next_device(folder):
     assert rekey_device(folder, 2)
     assert set(contents(folder / "device-2")) == DEVICE
     assert load_plan(folder).devices == 3
-    with pytest.raises(ValueError, match="device must be from 0 to 2, or 3 for a new one, not 5"):
+    with pytest.raises(ValueError, match="device must be from 0 to 2, or 3 to add a device, not 5"):
         rekey_device(folder, 5)
 
 
-def test_an_insecure_federation_has_nothing_to_renew(tmp_path):
+def test_insecure_federation_has_nothing_to_renew(tmp_path):
     create(tmp_path, Plan(1, insecure=True))
-    with pytest.raises(ValueError, match="insecure and has no certificate"):
+    with pytest.raises(ValueError, match="insecure; it has no certificate"):
         renew(tmp_path)
-    with pytest.raises(ValueError, match="insecure and its devices have no keys"):
+    with pytest.raises(ValueError, match="insecure; its devices have no keys"):
         rekey_device(tmp_path, 0)

@@ -1,4 +1,4 @@
-"""What a federation can be."""
+"""Valid and invalid plans of a federation."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from aquila.deploy.plan import MAX_DEVICES, PLAN_FILE, Plan, load_plan, plan_byt
 
 
 @pytest.mark.parametrize("host", ["fl.example.org", "server", "10.0.0.7", "fd00::7", "a-b.c3"])
-def test_hosts_that_are_fine(host):
+def test_valid_hosts(host):
     assert host in Plan(1, (host,)).certificate_hosts
 
 
@@ -15,24 +15,24 @@ def test_hosts_that_are_fine(host):
     ["", "two words", "a..b", "-a.org", "a-.org", "*.example.org", "10.0.0.999", "a/b", "x\n",
      "fe80::1%eth0", "ä.org", "a" * 64, "$(reboot)", "https://a.org", "a.org:8443"],
 )  # fmt: skip
-def test_what_is_no_host(host):
-    with pytest.raises(ValueError, match="is no host; give a name such as"):
+def test_invalid_host_is_refused(host):
+    with pytest.raises(ValueError, match="is not a valid host; give a name such as"):
         Plan(1, (host,))
 
 
 @pytest.mark.parametrize("devices", [-1, 0, MAX_DEVICES + 1])
-def test_number_of_devices(devices):
+def test_invalid_number_of_devices_is_refused(devices):
     with pytest.raises(ValueError, match=f"devices must be from 1 to 10000, not {devices}"):
         Plan(devices)
 
 
 @pytest.mark.parametrize("port", [0, 65535])
-def test_ports(port):
+def test_invalid_port_is_refused(port):
     with pytest.raises(ValueError, match=f"port must be from 1 to 55533, not {port}"):
         Plan(1, port=port)
 
 
-def test_no_two_parts_share_a_port():
+def test_all_ports_are_different():
     plan = Plan(MAX_DEVICES, port=55533)
     ports = [plan.port, plan.superlink_port, *map(plan.runtime_port, range(plan.devices))]
     assert len(set(ports)) == len(ports)
@@ -48,24 +48,24 @@ def test_no_two_parts_share_a_port():
         (("fd00::7",), "::", "[fd00::7]:8443"),
     ],
 )
-def test_where_the_server_is(hosts, listen, server):
+def test_addresses_of_the_server(hosts, listen, server):
     plan = Plan(1, hosts)
     assert (plan.listen, plan.server) == (listen, server)
 
 
-def test_a_plan_comes_back_from_its_file(tmp_path):
+def test_plan_survives_its_file(tmp_path):
     plan = Plan(3, ("fl.example.org",), 9443, insecure=True)
     (tmp_path / PLAN_FILE).write_bytes(plan_bytes(plan))
     assert load_plan(tmp_path) == plan
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"hosts": ["a"], "devices": 0}', '{"x": 1}'])
-def test_a_file_that_is_no_plan(tmp_path, content):
+def test_invalid_plan_file_is_refused(tmp_path, content):
     (tmp_path / PLAN_FILE).write_text(content)
     with pytest.raises(ValueError, match="does not describe a federation"):
         load_plan(tmp_path)
 
 
-def test_a_folder_without_a_federation(tmp_path):
-    with pytest.raises(ValueError, match="holds no federation; aquila deploy init makes one"):
+def test_folder_without_federation_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="holds no federation; create one with aquila deploy init"):
         load_plan(tmp_path)

@@ -1,4 +1,4 @@
-"""The proxy: devices' requests pass unchanged, nothing else does."""
+"""The proxy forwards devices' requests unchanged and refuses all others."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ from aquila.deploy.proxy import Proxy
 
 
 def ask(method="POST", path="/v1/fleet/pull-messages", content=b"abc", headers=None, answer=None):
-    """Ask a proxy before a SuperLink that answers as told; return the reply and what it saw."""
+    """Send a request to a proxy, and return the reply and the requests that the SuperLink saw."""
     seen = []
 
     def superlink(request: httpx.Request) -> httpx.Response:
@@ -32,7 +32,7 @@ def ask(method="POST", path="/v1/fleet/pull-messages", content=b"abc", headers=N
     return asyncio.run(talk()), seen
 
 
-def test_a_devices_request_passes_unchanged():
+def test_request_of_device_is_forwarded_unchanged():
     answer = httpx.Response(
         418, headers={"content-type": "application/x-protobuf", "flwr-x": "2"}, content=b"\0\1"
     )
@@ -54,20 +54,20 @@ def test_a_devices_request_passes_unchanged():
      "/v1/fleet/%2e%2e/control/start-run", "/v1/fleet/..%2fcontrol%2fstart-run",
      "/v1/fleet/pull-messages/", "//v1/fleet/pull-messages", "/v1/fleet/pull-messages%0a"],
 )  # fmt: skip
-def test_nothing_else_passes(path):
+def test_other_paths_are_refused(path):
     reply, seen = ask(path=path)
     assert reply.status_code == 403
     assert not seen
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "OPTIONS", "HEAD"])
-def test_devices_only_post(method):
+def test_other_http_methods_are_refused(method):
     reply, seen = ask(method=method)
     assert reply.status_code == 403
     assert not seen
 
 
-def test_a_request_has_a_limit(monkeypatch):
+def test_large_request_is_refused(monkeypatch):
     monkeypatch.setattr(proxy, "MAX_BODY_BYTES", 1000)
     assert ask(content=bytes(1000))[0].status_code == 200
     reply, seen = ask(content=bytes(1001))
@@ -75,6 +75,6 @@ def test_a_request_has_a_limit(monkeypatch):
     assert not seen
 
 
-def test_a_superlink_that_is_away_is_said_so_that_devices_try_again():
+def test_unreachable_superlink_gives_status_502():
     for error in (httpx.ConnectError("refused"), httpx.ReadTimeout("slow")):
         assert ask(answer=error)[0].status_code == 502

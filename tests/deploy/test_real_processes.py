@@ -1,6 +1,7 @@
-"""A federation made by `aquila deploy init`, started: who gets in, and who does not."""
+"""A running federation from `aquila deploy init`: who gets access, and who does not."""
 
 import os
+import secrets
 import socket
 import ssl
 import subprocess
@@ -17,6 +18,7 @@ import aquila
 from aquila.deploy.federation import create
 from aquila.deploy.plan import Plan
 from aquila.flower.loopback import (
+    FEDERATION_VARIABLE,
     FederationError,
     Process,
     leftover_processes,
@@ -32,7 +34,7 @@ ACTIVATED = "SuperNode ID:"
 
 
 def free_ports(count: int) -> int:
-    """Return the first of so many ports in a row that nobody uses now."""
+    """Return the first of `count` consecutive free ports."""
     for first in range(20000, 30000, count):
         try:
             for port in range(first, first + count):
@@ -46,18 +48,23 @@ def free_ports(count: int) -> int:
 
 @pytest.fixture
 def environment(tmp_path):
-    """What a person has who has installed AQUILA and Flower: their programs on the PATH."""
+    """The environment of an installation: AQUILA's and Flower's programs are on the PATH."""
     programs = tmp_path / "bin"
     programs.mkdir()
     (programs / "aquila").write_text(f'#!/bin/sh\nexec {sys.executable} -m aquila.cli "$@"\n')
     (programs / "aquila").chmod(0o700)
     path = [str(programs), str(Path(sys.executable).parent), os.environ["PATH"]]
     source = str(Path(aquila.__file__).parents[1])
-    return {**os.environ, "PATH": os.pathsep.join(path), "PYTHONPATH": source}
+    return {
+        **os.environ,
+        "PATH": os.pathsep.join(path),
+        "PYTHONPATH": source,
+        FEDERATION_VARIABLE: secrets.token_hex(8),
+    }
 
 
 class ProcessGroup:
-    """Processes that are stopped at the end, with all they have started."""
+    """Processes that are stopped at the end, including the processes they started."""
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         self.folder = folder
@@ -72,16 +79,13 @@ class ProcessGroup:
         return process
 
     def stop(self) -> list[int]:
-        """Stop everybody; return who is left."""
+        """Stop all processes; return those that are still running."""
         for process in reversed(self.started):
             process.stop()
-        homes = [str(path) for path in self.folder.rglob("state/flwr")]
-        end = time.monotonic() + 20
-        while (
-            left := [n for home in homes for n in leftover_processes(home)]
-        ) and time.monotonic() < end:
+        name, end = self.environment[FEDERATION_VARIABLE], time.monotonic() + 20
+        while (leftover := leftover_processes(name)) and time.monotonic() < end:
             time.sleep(0.1)
-        return left
+        return leftover
 
 
 @pytest.fixture
@@ -91,36 +95,32 @@ def processes(tmp_path, environment):
     assert not group.stop()
 
 
-def wait_for_output(process: Process, word: str) -> None:
-    """Wait until a process has said a word."""
-    wait_until(lambda: word in process.log.read_text(errors="replace"), process, SECONDS)
+def wait_for_output(process: Process, text: str) -> None:
+    """Wait until a process has printed a text."""
+    wait_until(lambda: text in process.log.read_text(errors="replace"), process, SECONDS)
 
 
 def tls_context(folder: Path) -> ssl.SSLContext:
-    """Return a client's trust in the authority of a federation, and in no other."""
+    """Return a TLS context that trusts only the authority of a federation."""
     return ssl.create_default_context(cafile=folder / "server" / "ca.crt")
 
 
 def serve(processes: ProcessGroup, folder: Path, port: int, tls: bool) -> None:
-    """Start the server of a federation, and wait until devices can come."""
+    """Start the server of a federation, and wait until it accepts devices."""
     server = processes.start("server", folder / "server" / "start.sh")
     address = f"http{'s' if tls else ''}://127.0.0.1:{port}/v1/fleet/pull-messages"
 
     def answers() -> bool:
         try:
-            return httpx.post(
-                address, verify=tls_context(folder) if tls else True
-            ).status_code not in (
-                403,
-                502,
-            )
+            reply = httpx.post(address, verify=tls_context(folder) if tls else True)
+            return reply.status_code not in (403, 502)
         except httpx.HTTPError:
             return False
 
     wait_until(answers, server, SECONDS)
 
 
-def test_registered_devices_get_in_and_nobody_else(tmp_path, processes):
+def test_only_registered_devices_get_access(tmp_path, processes):
     folder, port = tmp_path / "fed", free_ports(5)
     output("deploy", "init", str(folder), "--devices", "3", "--port", str(port))
     serve(processes, folder, port, tls=True)
@@ -136,7 +136,7 @@ def test_registered_devices_get_in_and_nobody_else(tmp_path, processes):
 
     wait_for_output(registered, ACTIVATED)
     for refused in (unregistered, unencrypted):
-        with pytest.raises(FederationError, match="ended by itself"):
+        with pytest.raises(FederationError, match="exited unexpectedly"):
             wait_until(lambda: False, refused, SECONDS)
         text = refused.log.read_text()
         assert "Exit Code: 305" in text
@@ -144,13 +144,13 @@ def test_registered_devices_get_in_and_nobody_else(tmp_path, processes):
         assert refused.handle.returncode == 1
     assert "Starting insecure channel" in unencrypted.log.read_text()
     assert "[code: 2004]" in unregistered.log.read_text()
-    assert not registered.ended
+    assert not registered.exited
 
     control = f"https://127.0.0.1:{port}/v1/control/register-node"
     assert httpx.post(control, verify=tls_context(folder)).status_code == 403
 
 
-def test_an_insecure_federation_starts_too(tmp_path, processes):
+def test_insecure_federation_starts(tmp_path, processes):
     folder, port = tmp_path / "fed", free_ports(3)
     create(folder, Plan(1, port=port, insecure=True))
     serve(processes, folder, port, tls=False)

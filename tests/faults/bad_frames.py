@@ -1,4 +1,4 @@
-"""Ways in which a device can lie: frames that are none, that claim too much, or are old."""
+"""Bad frames that a faulty or malicious device can send: invalid, forged or replayed."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,14 +6,14 @@ from pathlib import Path
 from flwr.app import Message
 
 from aquila.core.envelope import parse
-from aquila.flower.transport import PROBLEM, config_of, content_of, frame_of
+from aquila.flower.transport import ERROR_KEY, config_of, content_of, frame_of
 from helpers.frame_builder import CODED, DENSE, RawFrame, floats
 
 
-def _forge(frame: bytes, **claims: object) -> bytes:
-    """Return a frame with a sound checksum that answers the right order and lies elsewhere."""
-    honest = parse(frame)
-    return RawFrame(**{"round": honest.round, "answers": honest.answers, **claims}).bytes()
+def _forge(frame: bytes, **fields: object) -> bytes:
+    """Return a forged frame with a valid checksum that answers the right order."""
+    original = parse(frame)
+    return RawFrame(**{"round": original.round, "answers": original.answers, **fields}).bytes()
 
 
 def _dense(frame: bytes, values: list[float]) -> bytes:
@@ -37,12 +37,12 @@ EXPECTED_MESSAGES = {
     "other order": "answers another order than that of round",
     "replay": "reply to round 0 arrived in round",
 }
-"""What the server says of each."""
+"""The server's message for each bad frame."""
 
 
 def with_bad_frame(reply: Message, device: int, control_folder: Path) -> Message:
-    """Replace the frame of a reply as the next line of the file `bad-frame-0` says."""
-    if PROBLEM in config_of(reply.content):
+    """Replace the frame of a reply by the kind that the next line of `bad-frame-N` names."""
+    if ERROR_KEY in config_of(reply.content):
         return reply
     frame, first = frame_of(reply.content, "f"), control_folder / f"first-{device}"
     if not first.exists():

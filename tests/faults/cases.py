@@ -1,4 +1,4 @@
-"""What can go wrong with real processes. Each case says what the run must say about it."""
+"""Faults of real processes. Each case returns the log line that reports the fault."""
 
 import re
 from collections.abc import Callable
@@ -14,7 +14,7 @@ SECONDS = 420.0
 
 
 def node_killed(federation: FaultyFederation) -> str:
-    """A SuperNode is killed in its turn and started again, with the state on its disk."""
+    """A SuperNode is killed during a turn and restarted with the state on its disk."""
 
     def script() -> Script:
         yield federation.rounds_closed(1)
@@ -26,12 +26,12 @@ def node_killed(federation: FaultyFederation) -> str:
 
     printed = federation.run(script(), SECONDS, rounds=9, deadline=30)
     federation.check(9)
-    assert federation.records()[-1].lost == 0, "the device did not come back"
+    assert federation.records()[-1].lost == 0, "the device did not return"
     return line(printed, "round 1: device 1: no reply")
 
 
 def state_lost(federation: FaultyFederation) -> str:
-    """A SuperNode is stopped and started again on an empty disk."""
+    """A SuperNode is stopped and restarted without its state."""
 
     def script() -> Script:
         yield federation.rounds_closed(2)
@@ -48,7 +48,7 @@ def state_lost(federation: FaultyFederation) -> str:
 
 
 def app_killed(federation: FaultyFederation) -> str:
-    """The process that a device computes in is killed; Flower starts it again."""
+    """The process that computes for a device is killed; Flower starts it again."""
 
     def script() -> Script:
         yield federation.rounds_closed(1)
@@ -63,7 +63,7 @@ def app_killed(federation: FaultyFederation) -> str:
 
 
 def server_killed(federation: FaultyFederation) -> str:
-    """The SuperLink and its run are killed in a round; a new run goes on from the folder."""
+    """The SuperLink and its run are killed during a round; a new run resumes from the folder."""
 
     def script() -> Script:
         yield federation.rounds_closed(2)
@@ -80,33 +80,33 @@ def server_killed(federation: FaultyFederation) -> str:
     undisturbed = aquila.simulate(METHOD, theta0(), PROBLEM.devices, 5)
     assert torch.equal(federation.theta(), undisturbed.theta)
     assert [r.notes.get("attempts", 1) for r in federation.records()] == [1, 1, 2, 1, 1]
-    return line(printed, "round 2 was begun before")
+    return line(printed, "round 2 was interrupted")
 
 
 def replies_dropped(federation: FaultyFederation) -> str:
     """A fifth of the replies never arrive."""
     printed = federation.run(no_faults(), SECONDS, rounds=8, deadline=25, drop_every=5)
     federation.check(8)
-    dropped = printed.count("was dropped")
+    dropped = printed.count("dropped a reply in round")
     assert dropped >= 4
     assert sum(record.lost for record in federation.records()) >= dropped
-    return line(printed, "no reply of device", ": no reply: ")
+    return line(printed, "no reply from device", ": no reply: ")
 
 
 def bad_frames(federation: FaultyFederation) -> str:
-    """One device sends garbage, frames that lie, and old frames."""
+    """One device sends garbage, forged frames and replayed frames."""
     federation.set_fault("bad-frame", 1, "\n".join(["replay", *EXPECTED_MESSAGES]))
     rounds = len(EXPECTED_MESSAGES) + 2
     printed = federation.run(no_faults(), SECONDS, rounds=rounds)
     federation.check(rounds)
-    for said in EXPECTED_MESSAGES.values():
-        line(printed, said)
+    for message in EXPECTED_MESSAGES.values():
+        line(printed, message)
     assert [record.lost for record in federation.records()] == [0, *[1] * len(EXPECTED_MESSAGES), 0]
     return line(printed, EXPECTED_MESSAGES["huge"])
 
 
 def nan(federation: FaultyFederation) -> str:
-    """The gradient of one device is not a number in some rounds."""
+    """The gradient of one device is NaN in some rounds."""
 
     def script() -> Script:
         yield federation.rounds_closed(1)
@@ -121,7 +121,7 @@ def nan(federation: FaultyFederation) -> str:
 
 
 def slow(federation: FaultyFederation) -> str:
-    """One device is far slower than the others; its memory is reused, its late reply refused."""
+    """One device misses the deadline; its memory is reused, and its late reply is refused."""
 
     def script() -> Script:
         yield federation.rounds_closed(1)
@@ -134,7 +134,7 @@ def slow(federation: FaultyFederation) -> str:
     federation.check(7)
     assert federation.records()[2].lost == 1
     assert federation.records()[-1].lost == 0
-    return line(printed, "round 1: device 2: no reply", "no reply of device 2")
+    return line(printed, "round 1: device 2: no reply", "no reply from device 2")
 
 
 CASES: dict[str, Callable[[FaultyFederation], str]] = {
@@ -150,7 +150,7 @@ CASES: dict[str, Callable[[FaultyFederation], str]] = {
 
 
 def line(printed: str, *wanted: str) -> str:
-    """Return the first line that says what happened, in one of these ways, without its colours."""
+    """Return the first line that contains one of these texts, without colour codes."""
     found = [one for one in printed.splitlines() if any(word in one for word in wanted)]
     assert found, f"{wanted} is not in\n{printed}"
     return re.sub(r"^\x1b.*?:\s+", "", found[0])

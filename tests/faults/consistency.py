@@ -1,4 +1,4 @@
-"""The promise of docs/consistency.md, read from the files that a run left behind."""
+"""Checks the guarantee of docs/consistency.md on the files that a run left."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ ROUNDING = 1e-5
 
 
 def server_of(run: Path, method: Method, theta0: torch.Tensor, devices: int) -> ServerSession:
-    """Return the server as its checkpoint has it."""
+    """Return a server session restored from the checkpoint of a run."""
     fleet = aquila.Fleet.uniform(theta0.numel(), devices)
     server = ServerSession(method, theta0.clone(), fleet, seed=0)
     assert load_server(run / "server.state", server)
@@ -26,7 +26,7 @@ def server_of(run: Path, method: Method, theta0: torch.Tensor, devices: int) -> 
 def assert_consistent(
     run: Path, states: Path, method: Method, theta0: torch.Tensor, devices: int
 ) -> None:
-    """Compare the server's average with the memories in the devices' own files."""
+    """Assert that the server's q̄ is the mean of the memories in the devices' state files."""
     server = server_of(run, method, theta0, devices)
     name = json.loads((run / "run.json").read_text())["run"]
     memories = []
@@ -38,5 +38,5 @@ def assert_consistent(
     mean = torch.stack(memories).mean(0)
     largest = max(float(q.abs().max()) for q in memories)
     assert largest > 0
-    damped = getattr(server.state, "inner", server.state)  # AQUILA-Dither keeps more beside it
+    damped = getattr(server.state, "inner", server.state)  # AQUILA-Dither wraps this state
     torch.testing.assert_close(damped.q_bar, mean, rtol=0, atol=ROUNDING * largest)

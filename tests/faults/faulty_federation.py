@@ -1,7 +1,7 @@
-"""Where a fault happens: a federation on loopback, devices told what to do, a run that is watched.
+"""A federation on loopback whose devices and processes fail on demand.
 
-A script is a generator. It does something to the federation and yields what to wait for; while a
-run goes on it is asked again and again.
+A script is a generator. It injects faults and yields conditions to wait for. The run polls the
+conditions and resumes the script when one becomes true.
 """
 
 import json
@@ -32,7 +32,7 @@ Script = Generator[Condition, None, None]
 
 
 class FaultyFederation:
-    """A running federation and the folder that its devices look into."""
+    """A running federation, and the control folder that its devices read."""
 
     def __init__(self, running: Federation, folder: Path) -> None:
         self.running = running
@@ -41,7 +41,7 @@ class FaultyFederation:
         self.states = running.folder / "state" / "aquila" / "flower"
 
     def run(self, script: Script, seconds: float, **config: object) -> str:
-        """Run the app to its end beside a script; return what was printed."""
+        """Run the app and the script to their end, and return what the app printed."""
         waiting: list[Condition] = [lambda: True]
 
         def watch(_: str) -> None:
@@ -55,51 +55,51 @@ class FaultyFederation:
         return printed
 
     def rounds_closed(self, rounds: int) -> Condition:
-        """Until so many rounds are closed."""
+        """Return a condition: this many rounds are closed."""
         return lambda: len(self.records()) >= rounds
 
     def turn_started(self, device: int) -> Condition:
-        """Until a device is in the middle of a turn."""
+        """Return a condition: the device has started a turn."""
         (self.folder / f"working-{device}").unlink(missing_ok=True)
         return lambda: self._process(device) is not None
 
-    def set_fault(self, what: str, device: int, text: str = "") -> None:
-        """Tell a device to misbehave."""
-        (self.folder / f"{what}-{device}").write_text(text)
+    def set_fault(self, kind: str, device: int, text: str = "") -> None:
+        """Make a device fail in the given way."""
+        (self.folder / f"{kind}-{device}").write_text(text)
 
-    def clear_fault(self, what: str, device: int) -> None:
-        """Tell a device to behave again."""
-        (self.folder / f"{what}-{device}").unlink()
+    def clear_fault(self, kind: str, device: int) -> None:
+        """Make a device work normally again."""
+        (self.folder / f"{kind}-{device}").unlink()
 
     def kill_app(self, device: int) -> None:
-        """Kill the process that a device computes in."""
+        """Kill the process that computes for a device."""
         process = self._process(device)
         assert process is not None
         os.kill(process, signal.SIGKILL)
 
     def kill_node(self, device: int) -> None:
-        """Kill a SuperNode and all that belongs to it, as a power cut does."""
+        """Kill a SuperNode and all its processes, as a power cut does."""
         _kill_tree(self.running.node(device))
 
     def kill_server(self) -> None:
-        """Kill the SuperLink and all that belongs to it, the app's server too."""
+        """Kill the SuperLink and all its processes, including the ServerApp."""
         _kill_tree(self.running.superlink)
 
     def delete_state(self, device: int) -> None:
-        """Take the device's state away."""
+        """Delete the state of a device."""
         name = json.loads((self.run_folder / "run.json").read_text())["run"]
         (self.states / name / f"device-{device}.state").unlink()
 
     def records(self) -> list[Record]:
-        """Return the records of the rounds that are closed."""
+        """Return the records of the closed rounds."""
         return read_records(self.run_folder)
 
     def theta(self) -> torch.Tensor:
-        """Return the model of the checkpoint."""
+        """Return the model in the checkpoint."""
         return server_of(self.run_folder, METHOD, theta0(), DEVICES).theta
 
     def check(self, rounds: int) -> None:
-        """Assert that all rounds were closed and that no memory is counted twice or not at all."""
+        """Assert that all rounds are closed and that q̄ counts every memory exactly once."""
         assert len(self.records()) == rounds
         assert_consistent(self.run_folder, self.states, METHOD, theta0(), DEVICES)
 
@@ -110,12 +110,12 @@ class FaultyFederation:
 
 
 def no_faults() -> Script:
-    """A script in which nothing happens while the run goes on."""
+    """Return a script without faults."""
     yield from ()
 
 
 def _kill_tree(process: Process) -> None:
-    """Kill a process and its descendants, also those in sessions of their own."""
+    """Kill a process and its descendants, including those in other sessions."""
     parents = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
@@ -132,7 +132,7 @@ def _kill_tree(process: Process) -> None:
 
 @contextmanager
 def faulty_federation(folder: Path) -> Iterator[FaultyFederation]:
-    """Set up a federation; at the end nothing of it is left running."""
+    """Start a federation, and stop all its processes on exit."""
     (folder / "control").mkdir(parents=True)
     tests = Path(__file__).parents[1]
     source = Path(aquila.__file__).parents[1]

@@ -1,4 +1,4 @@
-"""A grid on whose way back some replies vanish."""
+"""A grid that drops some replies."""
 
 from collections.abc import Iterable
 from logging import getLogger
@@ -10,7 +10,7 @@ LOG = getLogger("flwr.faults")
 
 
 class LossyGrid:
-    """Flower's grid, but one in `every` replies to orders never arrives; 0: all do."""
+    """Flower's grid without every `every`-th reply to an order. 0 drops none."""
 
     def __init__(self, grid: Grid, every: int) -> None:
         self._grid = grid
@@ -21,13 +21,13 @@ class LossyGrid:
         return getattr(self._grid, name)
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
-        return [reply for reply in self._grid.pull_messages(message_ids) if not self._lost(reply)]
+        return [reply for reply in self._grid.pull_messages(message_ids) if not self._drops(reply)]
 
-    def _lost(self, reply: Message) -> bool:
+    def _drops(self, reply: Message) -> bool:
         if reply.metadata.message_type != "train.aquila" or reply.has_error() or not self._every:
             return False
         self._seen += 1
         if self._seen % self._every:
             return False
-        LOG.info("a reply in round %s was dropped", reply.metadata.group_id)
+        LOG.info("dropped a reply in round %s", reply.metadata.group_id)
         return True

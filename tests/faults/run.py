@@ -1,9 +1,9 @@
-"""Break a real federation on loopback in every way of cases.py, one after the other.
+"""Inject the faults of cases.py into a real federation on loopback, one case after the other.
 
 python tests/faults/run.py [--only NAME ...] [--output FOLDER]
-FAULTS_METHOD=aquila_dither python tests/faults/run.py  # a memory that moves by a part of an upload
+FAULTS_METHOD=aquila_dither python tests/faults/run.py  # with AQUILA-Dither
 
-Each case takes one to four minutes, starts its own SuperLink and SuperNodes, and stops them all.
+Each case takes one to four minutes. It starts its own SuperLink and SuperNodes and stops them.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from faults.faulty_federation import faulty_federation
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES), metavar="NAME")
-    parser.add_argument("--output", type=Path, help="keep logs and states in this new folder")
+    parser.add_argument("--output", type=Path, help="save logs and states in this new folder")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.output or Path(temporary)
@@ -31,16 +31,17 @@ def main() -> int:
 
 
 def run_case(name: str, folder: Path) -> bool:
-    """Run a case; print how it went and the one line that the run said about it."""
+    """Run a case, and print its result and the log line that reports the fault."""
     began = time.monotonic()
     try:
         with faulty_federation(folder) as federation:
-            said = CASES[name](federation)
+            reported = CASES[name](federation)
     except Exception:
         traceback.print_exc()
-        said = ""
-    print(f"{'ok' if said else 'FAILED':6} {name:16} {time.monotonic() - began:4.0f} s  {said}")
-    return bool(said)
+        reported = ""
+    seconds = time.monotonic() - began
+    print(f"{'ok' if reported else 'FAILED':6} {name:16} {seconds:4.0f} s  {reported}")
+    return bool(reported)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What is trained while things go wrong, and the files by which devices are told to misbehave."""
+"""The problem that is trained under faults, and devices that fail on demand."""
 
 import math
 import os
@@ -12,7 +12,7 @@ import aquila
 from helpers.problems import ridge
 
 DEVICES, DIMENSION = 3, 30
-LONGEST_HOLD = 120.0
+MAX_HOLD_SECONDS = 120.0
 PROBLEM = ridge(DEVICES, DIMENSION)
 OPTIONS = {"aquila": {"b_min": 2}, "aquila_dither": {}}
 NAME = os.environ.get("FAULTS_METHOD", "aquila")
@@ -26,20 +26,20 @@ def theta0() -> torch.Tensor:
 def faulty_device(
     device: int, control_folder: Path
 ) -> Callable[[torch.Tensor], tuple[float, torch.Tensor]]:
-    """Return a device's data; while `hold-0` is there, device 0 stays in the middle of its turn.
+    """Return a device that reads its faults from files in the control folder.
 
-    Whoever is in a turn says so by its process id in `working-0`. `nan-0` spoils its gradient.
+    While `hold-N` exists, device N waits in the middle of its turn. While `nan-N` exists, its
+    gradient is NaN. A device writes its process id to `working-N` when it starts a turn.
     """
 
     def answer(theta: torch.Tensor) -> tuple[float, torch.Tensor]:
         torch.set_num_threads(1)
         (control_folder / f"working-{device}").write_text(str(os.getpid()))
-        end = time.monotonic() + LONGEST_HOLD
+        end = time.monotonic() + MAX_HOLD_SECONDS
         while (control_folder / f"hold-{device}").exists() and time.monotonic() < end:
             time.sleep(0.05)
         loss, gradient = PROBLEM.devices[device](theta)
-        return loss, gradient * math.nan if (
-            control_folder / f"nan-{device}"
-        ).exists() else gradient
+        is_nan = (control_folder / f"nan-{device}").exists()
+        return loss, gradient * math.nan if is_nan else gradient
 
     return answer

@@ -1,4 +1,4 @@
-"""Tests of aquila.flower run where Flower is installed."""
+"""Fixtures for the tests of aquila.flower, which need Flower."""
 
 import logging
 import sys
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 with warnings.catch_warnings(), suppress(ModuleNotFoundError):
-    warnings.simplefilter("ignore")  # Flower uses what others have deprecated
+    warnings.simplefilter("ignore")  # Flower imports deprecated modules
     import flwr.serverapp  # noqa: F401
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -21,20 +21,22 @@ OFFLINE_SETTINGS = {
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "ray: starts Ray, some twenty seconds")
-    config.addinivalue_line("markers", "deployment: starts SuperLink and SuperNodes, a minute")
+    config.addinivalue_line("markers", "ray: starts Ray, about twenty seconds")
+    config.addinivalue_line(
+        "markers", "deployment: starts a SuperLink and SuperNodes, about a minute"
+    )
 
 
 @pytest.fixture(autouse=True)
 def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Call nobody outside, and keep states of devices out of the user's folder."""
+    """Call no other machine, and keep device states out of the user's folder."""
     for name, value in {**OFFLINE_SETTINGS, "XDG_STATE_HOME": str(tmp_path / "state")}.items():
         monkeypatch.setenv(name, value)
 
 
 @pytest.fixture
 def log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch):
-    """The lines that were logged; Flower's logger keeps them from others."""
+    """The logged lines; Flower's logger does not propagate them otherwise."""
     monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
     caplog.set_level(logging.INFO, "flwr")
     return caplog

@@ -1,4 +1,4 @@
-"""A grid whose nodes live in this process: Flower's own messages, no network and no Ray."""
+"""A grid whose nodes run in this process: Flower's own messages, no network, no Ray."""
 
 from collections.abc import Callable, Iterable
 from uuid import uuid4
@@ -12,9 +12,9 @@ RUN_ID = 1
 
 
 class Node:
-    """A node that answers by an app; `alter_reply` may change or swallow what it sends.
+    """A node that runs an app. `alter_reply` may change a reply, or drop it by returning None.
 
-    `settings` are the run's configuration.
+    `settings` is the run's configuration.
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class Node:
         self.config = config
         self.alter_reply = alter_reply
         self.settings = settings or {}
-        self.present = True
+        self.connected = True
 
     def answer(self, node: int, message: Message) -> Message | None:
         context = Context(RUN_ID, node, dict(self.config), RecordDict(), self.settings)
@@ -37,7 +37,7 @@ class Node:
 
 
 class LocalGrid(Grid):
-    """Delivers a message when its reply is pulled; nodes can be added and taken away."""
+    """Delivers a message when its reply is pulled. Nodes can be added and removed."""
 
     def __init__(self, nodes: dict[int, Node]) -> None:
         TaskIdentity.run_id = TaskIdentity.task_id = TaskIdentity.node_id = RUN_ID
@@ -60,7 +60,7 @@ class LocalGrid(Grid):
         raise NotImplementedError
 
     def get_node_ids(self) -> list[int]:
-        return [number for number, node in self.nodes.items() if node.present]
+        return [number for number, node in self.nodes.items() if node.connected]
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
         numbers = []
@@ -89,5 +89,5 @@ class LocalGrid(Grid):
 
 
 def local_grid(app: ClientApp, devices: int) -> LocalGrid:
-    """Return a grid of nodes with random-looking ids, one a device."""
+    """Return a grid with one node per device and node ids that look random."""
     return LocalGrid({7919 * (m + 3): Node(app, {"partition-id": m}) for m in range(devices)})

@@ -1,4 +1,4 @@
-"""Real processes on loopback, with faults, give the bits of a simulation with the same losses."""
+"""Real processes with faults give the same bits as a simulation with the same losses."""
 
 import pytest
 
@@ -13,7 +13,7 @@ ROUNDS, SECONDS = 2, 170
 
 
 def simulated():
-    """What the simulator does when only device 0 is heard in round 0."""
+    """The simulator's model when only the reply of device 0 arrives in round 0."""
     simulation = aquila.Simulation(METHOD, theta0(), PROBLEM.devices)
     simulation.link = type("Link", (), {
         "order_arrives": lambda self, key: True,
@@ -25,8 +25,8 @@ def simulated():
 
 
 @pytest.mark.deployment
-def test_several_faults_in_one_run(tmp_path):
-    """One device lies, one computes NaN, and the server is killed in a round and resumed."""
+def test_run_with_several_faults_equals_simulation(tmp_path):
+    """One device sends garbage, one computes NaN, and the server is killed and resumed."""
     with faulty_federation(tmp_path) as deployed:
         deployed.set_fault("bad-frame", 1, "garbage")
         deployed.set_fault("nan", 2)
@@ -44,7 +44,7 @@ def test_several_faults_in_one_run(tmp_path):
         assert "30 of 30 coordinates of the gradient are NaN" in printed, printed
         deployed.running.start_superlink()
         printed = deployed.run(no_faults(), SECONDS, rounds=ROUNDS)
-        assert "round 1 was begun before: its messages are sent again" in printed, printed
+        assert "round 1 was interrupted; its orders are sent again" in printed, printed
         deployed.check(ROUNDS)
         records = deployed.records()
         assert [record.lost for record in records] == [2, 0]

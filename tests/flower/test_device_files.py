@@ -1,4 +1,4 @@
-"""States of devices on disk: one file a run and device, nothing outside of their folder."""
+"""Device states on disk: one file per run and device, nothing outside their folder."""
 
 import os
 import time
@@ -31,22 +31,22 @@ def order():
     return server.open_round()[2]
 
 
-def test_a_new_process_gives_the_same_answer_to_the_same_order(tmp_path):
+def test_new_process_answers_same_order_with_same_frame(tmp_path):
     first = answer_from_disk(session(), order(), tmp_path, RUN)
     assert (tmp_path / RUN / "device-2.state").stat().st_mode & 0o077 == 0
     assert answer_from_disk(session(), order(), tmp_path, RUN) == first
 
 
-def test_a_damaged_state_is_left_behind(tmp_path, log):
+def test_damaged_state_restarts_device(tmp_path, log):
     answer_from_disk(session(), order(), tmp_path, RUN)
     (tmp_path / RUN / "device-2.state").write_bytes(b"AQST and nothing else")
     assert answer_from_disk(session(), order(), tmp_path, RUN)
-    assert "device 2 starts anew: " in log.text
+    assert "device 2 restarts from its initial state: " in log.text
 
 
 @pytest.mark.parametrize("run", ["", "../../etc", "0123456789ABCDEF", RUN + "/x", "a" * 17])
-def test_a_run_is_no_path(run, tmp_path):
-    with pytest.raises(WireError, match="is no name of a run"):
+def test_invalid_run_name_is_refused(run, tmp_path):
+    with pytest.raises(WireError, match="is not a valid run name"):
         answer_from_disk(session(), order(), tmp_path / "states", run)
     assert not (tmp_path / "states").exists()
 
@@ -63,7 +63,7 @@ def test_old_runs_are_deleted(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"b" * 16, RUN, "notes"}
 
 
-def test_data_are_made_once_a_process():
+def test_data_is_loaded_once_per_process():
     made = []
 
     def make_device(device, context):
@@ -75,7 +75,7 @@ def test_data_are_made_once_a_process():
     assert sorted(made) == [0, 1, 2]
 
 
-def test_two_runs_of_one_setting_share_nothing():
+def test_two_runs_with_same_settings_share_no_state():
     grid = local_grid(
         aquila.flower.client_app(METHOD, lambda d, c: lambda theta: (1.0, theta - 1)), 3
     )

@@ -1,4 +1,4 @@
-"""On Flower every method does, bit for bit, what it does in the simulator."""
+"""Every method gives the same bits on Flower as in the simulator."""
 
 import ast
 from functools import cache
@@ -46,7 +46,7 @@ def size(theta):
 
 @cache
 def undisturbed(name, dtype=torch.float32):
-    """A whole run with nothing special, which several tests look at, and its grid."""
+    """A run without faults, shared by several tests, and its grid."""
     return on_flower(aquila.create(name, alpha=ALPHA), theta0(dtype), evaluate=size)
 
 
@@ -81,7 +81,7 @@ def test_same_frames_as_the_simulator(name, monkeypatch):
 
 
 @every_method
-def test_a_run_goes_on_from_its_folder(name, tmp_path):
+def test_run_resumes_from_its_folder(name, tmp_path):
     method = aquila.create(name, alpha=ALPHA)
     uninterrupted, _ = undisturbed(name)
     folder = {"checkpoint_folder": tmp_path / "run", "evaluate": size}
@@ -93,8 +93,8 @@ def test_a_run_goes_on_from_its_folder(name, tmp_path):
 
 
 @every_method
-def test_a_device_may_forget_everything(name, tmp_path):
-    """A new disk in the middle of the run: what was sent before is not counted twice."""
+def test_run_converges_although_device_loses_its_state(name, tmp_path):
+    """A device gets a new disk during the run. Its earlier uploads are not counted twice."""
     method = aquila.create(name, alpha=ALPHA, **CONVERGENT_PARAMETERS.get(name, {}))
     grid = local_grid(aquila.flower.client_app(method, make_device), 3)
 
@@ -125,7 +125,7 @@ def test_large_frames_travel_as_arrays(monkeypatch):
     assert large.overheads[-1].uplink.objects > small.overheads[-1].uplink.objects
 
 
-def test_devices_of_several_widths():
+def test_devices_with_different_widths():
     method = aquila.create("aquila", alpha=ALPHA)
     fleet = aquila.Fleet(30, [0, 1, 1], [None, torch.arange(0, 30, 2)])
 
@@ -143,7 +143,7 @@ def test_devices_of_several_widths():
     assert got.records == wanted.records
 
 
-def test_a_share_of_the_devices():
+def test_partial_participation():
     method = aquila.create("qsgd", alpha=ALPHA)
     wanted = aquila.simulate(method, theta0(), PROBLEM.devices, ROUNDS, SEED, participation=0.6)
     got, _ = on_flower(method, theta0(), participation=0.6)
@@ -152,7 +152,7 @@ def test_a_share_of_the_devices():
 
 
 @every_method
-def test_differences_of_models(name, tmp_path):
+def test_models_sent_as_differences(name, tmp_path):
     method = aquila.create(name, alpha=ALPHA)
     wanted = aquila.simulate(method, theta0(), PROBLEM.devices, ROUNDS, SEED, downlink_error=0.5)
     got, _ = on_flower(method, theta0(), downlink_error=0.5)
@@ -165,7 +165,7 @@ def test_differences_of_models(name, tmp_path):
     assert resumed.records == wanted.records
 
 
-def test_a_device_without_the_model_sits_out_a_round(tmp_path):
+def test_device_without_reference_model_refuses_one_round(tmp_path):
     method = aquila.create("aquila", alpha=ALPHA)
     grid = local_grid(aquila.flower.client_app(method, make_device), 3)
 
@@ -196,6 +196,6 @@ def test_uploads_above_a_limit_count_as_lost():
     assert torch.equal(limited.theta, theta0())
 
 
-def test_a_limit_that_a_method_cannot_keep_is_refused_at_once():
+def test_limit_that_method_does_not_support_is_refused_immediately():
     with pytest.raises(ValueError, match="cannot be clipped"):
         on_flower(aquila.create("aquila", alpha=ALPHA), theta0(), limit=NormLimit(1.0, "clip"))

@@ -1,4 +1,4 @@
-"""The example that users copy gives the simulator's bits."""
+"""The example app gives the same bits as the simulator."""
 
 import importlib.util
 from pathlib import Path
@@ -31,7 +31,7 @@ def example(name: str = "digits_app") -> ModuleType:
 
 
 def simulated(app, monkeypatch):
-    """Run the example in the simulator; return its run and every device's frames."""
+    """Run the example in the simulator; return the run and the frames of every device."""
     frames: list[bytes] = []
     pack = DeviceSession.pack
 
@@ -54,7 +54,7 @@ def simulated(app, monkeypatch):
     return run, by_device, app.make_method(context), problem.theta0
 
 
-def test_the_example(tmp_path, monkeypatch):
+def test_example_equals_simulation(tmp_path, monkeypatch):
     app, folder = example(), tmp_path / "run"
     config = {**CONFIG, "folder": str(folder)}
     nodes = [Node(app.client, {"partition-id": d}, settings=config) for d in range(app.DEVICES)]
@@ -68,7 +68,7 @@ def test_the_example(tmp_path, monkeypatch):
     assert {device: archive.replies(device) for device in frames} == frames
 
 
-def test_the_demonstration_says_what_was_sent(monkeypatch):
+def test_demonstration_prints_sent_bytes(monkeypatch):
     monkeypatch.syspath_prepend(str(APP))
     deploy = example("deploy")
     wanted, *_ = simulated(example(), monkeypatch)
@@ -80,5 +80,5 @@ def test_the_demonstration_says_what_was_sent(monkeypatch):
     assert deploy.read_setting("rounds=5") == ("rounds", 5)
     assert deploy.read_setting("alpha=0.5") == ("alpha", 0.5)
     assert deploy.read_setting("method=laq") == ("method", "laq")
-    with pytest.raises(SystemExit, match="'rounds' is no setting"):
+    with pytest.raises(SystemExit, match="'rounds' is not a setting"):
         deploy.read_setting("rounds")

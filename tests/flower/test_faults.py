@@ -1,4 +1,4 @@
-"""What devices and links may do to a round: it is said in one line, and the run goes on."""
+"""Faults of devices and links: each is logged in one line, and the run continues."""
 
 import math
 
@@ -34,9 +34,9 @@ def run(grid, rounds=6, **options):
 
 
 def without_device_0(rounds=6):
-    """What the simulator does when replies of device 0 never arrive."""
+    """The simulator's model when the replies of device 0 never arrive."""
     simulation = aquila.Simulation(METHOD, torch.zeros(30), PROBLEM.devices)
-    simulation.link = type("Deaf", (), {
+    simulation.link = type("LossyLink", (), {
         "order_arrives": lambda self, key: True,
         "reply_arrives": lambda self, key: key.path[2] != 0,
     })()  # fmt: skip
@@ -45,8 +45,8 @@ def without_device_0(rounds=6):
     return simulation.theta
 
 
-def in_turns(change):
-    """Apply a change to the answers to orders, not to hellos."""
+def to_orders(change):
+    """Apply a change to replies to orders, not to replies to queries."""
     return lambda reply: change(reply) if reply.metadata.message_type == "train.aquila" else reply
 
 
@@ -55,26 +55,26 @@ def with_frame(reply, frame):
     return reply
 
 
-UNSOUND = {
+INVALID_REPLIES = {
     "garbage": (lambda reply: with_frame(reply, b"garbage" * 10), "not a frame"),
     "cut short": (lambda r: with_frame(r, frame_of(r.content, "f")[:-1]), "damaged"),
     "oversize": (lambda reply: with_frame(reply, bytes(10**6)), "frame of 1000000 bytes"),
     "empty": (lambda reply: with_frame(reply, b""), "cut short"),
-    "no record": (lambda r: Message(RecordDict(), reply_to=r), "without the config record"),
+    "no record": (lambda r: Message(RecordDict(), reply_to=r), "has no config record"),
     "other type": (
         lambda r: Message(RecordDict({"a": ConfigRecord({"f": "text"})}), reply_to=r),
-        "without the bytes 'f'",
+        "has no 'f' of type bytes",
     ),
     "error": (
         lambda reply: Message(Error(5, "Node\nUnavailable"), reply_to=reply),
         "no reply: Node Unavailable",
     ),
-    "nothing": (lambda reply: None, "no reply of device 0 within 0.3 s"),
+    "nothing": (lambda reply: None, "no reply from device 0 within 0.3 s"),
 }
 
 
 def redirected(change):
-    """A reply made from another reply must still answer the order."""
+    """Make a replaced reply still answer the order."""
 
     def changed(reply):
         made = change(reply)
@@ -83,23 +83,23 @@ def redirected(change):
             made.metadata.__dict__["_reply_to_message_id"] = number
         return made
 
-    return in_turns(changed)
+    return to_orders(changed)
 
 
-@pytest.mark.parametrize("kind", UNSOUND)
-def test_an_unsound_reply_counts_as_lost(kind, log):
-    change, said = UNSOUND[kind]
+@pytest.mark.parametrize("kind", INVALID_REPLIES)
+def test_invalid_reply_counts_as_lost(kind, log):
+    change, expected = INVALID_REPLIES[kind]
     grid = grid_of()
     grid.nodes[FIRST].alter_reply = redirected(change)
     result = run(grid)
     assert torch.equal(result.theta, without_device_0())
     assert [record.lost for record in result.records] == [1] * 6
-    lines = [r.getMessage() for r in log.records if said in r.getMessage()]
+    lines = [r.getMessage() for r in log.records if expected in r.getMessage()]
     assert len(lines) == 6
     assert all("\n" not in line for line in lines)
 
 
-def test_a_replayed_reply_is_refused(log):
+def test_replayed_reply_is_refused(log):
     earlier: list[bytes] = []
 
     def replay(reply):
@@ -107,7 +107,7 @@ def test_a_replayed_reply_is_refused(log):
         return with_frame(reply, earlier[0])
 
     grid = grid_of()
-    grid.nodes[FIRST].alter_reply = in_turns(replay)
+    grid.nodes[FIRST].alter_reply = to_orders(replay)
     result = run(grid)
     assert [record.lost for record in result.records] == [0, 1, 1, 1, 1, 1]
     assert "reply to round 0 arrived in round 1" in log.text
@@ -132,64 +132,64 @@ def failing_on_0(device, context):
 
 def absent_on_0(device, context):
     if device == 0:
-        raise FileNotFoundError("the data of this device are not there")
+        raise FileNotFoundError("the data of this device is missing")
     return PROBLEM.devices[device]
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "expected"),
     [
         (nan_on_0, "device 0: device 0, round 1: 30 of 30 coordinates of the gradient are NaN"),
         (wrong_shape_on_0, "device 0: device 0, round 1: the gradient is (5,)"),
         (failing_on_0, "device 0: KeyError: 'no\\nsuch file'"),
-        (absent_on_0, "device 0: the data of this device are not there"),
+        (absent_on_0, "device 0: the data of this device is missing"),
     ],
 )
-def test_a_mistake_of_the_user_is_one_line_on_the_server(make, said, log):
+def test_user_error_is_one_line_in_server_log(make, expected, log):
     result = run(grid_of(make))
     assert torch.equal(result.theta, without_device_0())
     lines = [r.getMessage() for r in log.records if r.filename == "rounds.py"]
     assert len(lines) == 6
-    assert lines[1].startswith(f"round 1: {said}")
+    assert lines[1].startswith(f"round 1: {expected}")
     assert any(r.exc_info for r in log.records) == (make in (failing_on_0, absent_on_0))
 
 
-def test_a_run_in_which_every_device_fails_ends():
+def test_run_stops_if_every_device_fails():
     with pytest.raises(RuntimeError, match=r"every device failed in round 0: device 0, round 0:"):
         run(grid_of(lambda device, context: lambda theta: (math.nan, theta)))
 
 
-def test_the_model_moves_though_nobody_replies():
+def test_model_changes_without_replies():
     models = []
     grid = grid_of()
 
-    def mute(record):
+    def drop_replies(record):
         models.append(record.metrics["first"])
         for node in grid.nodes.values():
-            node.alter_reply = in_turns(lambda reply: None)
+            node.alter_reply = to_orders(lambda reply: None)
 
-    result = run(grid, 3, evaluate=lambda theta: {"first": float(theta[0])}, on_record=mute)
+    result = run(grid, 3, evaluate=lambda theta: {"first": float(theta[0])}, on_record=drop_replies)
     assert [record.lost for record in result.records] == [0, 3, 3]
     assert len(set(models)) == 3
 
 
-def test_a_late_device_takes_part_when_it_comes():
+def test_late_device_takes_part_once_connected():
     grid = grid_of()
-    grid.nodes[LAST].present = False
+    grid.nodes[LAST].connected = False
 
-    def come(record):
-        grid.nodes[LAST].present = record.round >= 1
+    def connect(record):
+        grid.nodes[LAST].connected = record.round >= 1
 
-    result = run(grid, 5, min_devices=2, on_record=come)
+    result = run(grid, 5, min_devices=2, on_record=connect)
     assert [record.lost for record in result.records] == [1, 1, 0, 0, 0]
 
 
-def test_a_device_that_goes_and_comes_back_as_another_node():
+def test_device_returns_as_another_node():
     grid = grid_of()
 
     def change(record):
         if record.round == 1:
-            grid.nodes[LAST].present = False
+            grid.nodes[LAST].connected = False
         if record.round == 3:
             grid.nodes[99] = Node(grid.nodes[LAST].app, {"partition-id": 2})
 
@@ -197,19 +197,21 @@ def test_a_device_that_goes_and_comes_back_as_another_node():
     assert [record.lost for record in result.records] == [0, 0, 1, 1, 0, 0]
 
 
-def test_a_run_whose_devices_are_all_gone_says_so():
+def test_run_without_devices_times_out():
     grid = grid_of()
 
-    def leave(record):
+    def disconnect(record):
         for node in grid.nodes.values():
-            node.present = False
+            node.connected = False
 
-    with pytest.raises(TimeoutError, match=r"0 of 1 devices came within 0.5 s; not there: 0, 1, 2"):
-        run(grid, on_record=leave, wait_seconds=0.5)
+    with pytest.raises(
+        TimeoutError, match=r"0 of 1 devices connected within 0.5 s; missing: 0, 1, 2"
+    ):
+        run(grid, on_record=disconnect, wait_seconds=0.5)
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "expected"),
     [
         ({"devices": 0}, "0 devices"),
         ({"rounds": -1}, "rounds must be at least 0, not -1"),
@@ -219,37 +221,37 @@ def test_a_run_whose_devices_are_all_gone_says_so():
         ({"fleet": aquila.Fleet.uniform(30, 4)}, "a fleet of 4 devices"),
     ],
 )
-def test_absurd_options_are_named(options, said):
+def test_invalid_option_is_named(options, expected):
     settings = {"devices": 3, "rounds": 1, **options}
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=expected):
         aquila.flower.strategy(METHOD, torch.zeros(30), **settings)
 
 
-def test_what_is_no_method_and_no_model_is_named():
-    with pytest.raises(TypeError, match="a method is made by aquila"):
+def test_invalid_method_and_model_are_named():
+    with pytest.raises(TypeError, match="method must be the result of aquila"):
         aquila.flower.strategy("aquila", torch.zeros(3), devices=1, rounds=1)
     with pytest.raises(ValueError, match="flat float32 or float64 vector"):
         aquila.flower.strategy(METHOD, torch.zeros(3, 3), devices=1, rounds=1)
 
 
-def test_a_folder_of_another_run_is_refused(tmp_path):
+def test_folder_of_different_run_is_refused(tmp_path):
     run(grid_of(), 2, checkpoint_folder=tmp_path)
-    with pytest.raises(ValueError, match=r"holds another run .* seed 5 \(there: seed 0\)"):
+    with pytest.raises(ValueError, match=r"holds a different run .* seed 5 \(saved: seed 0\)"):
         run(grid_of(), 3, checkpoint_folder=tmp_path, seed=5)
 
 
-def test_a_run_with_other_slices_is_refused(tmp_path):
+def test_run_with_different_slices_is_refused(tmp_path):
     def start(coordinates):
         fleet = aquila.Fleet(30, [0, 1, 1], [None, coordinates])
         run(grid_of(), 0, checkpoint_folder=tmp_path, fleet=fleet)
 
     start(torch.arange(10))
     start(torch.arange(10))
-    with pytest.raises(ValueError, match=r"holds another run .* slices all, 10 x .* \(there"):
+    with pytest.raises(ValueError, match=r"holds a different run .* slices all, 10 x .* \(saved"):
         start(torch.arange(10, 20))
 
 
-def test_a_damaged_checkpoint_is_refused(tmp_path):
+def test_damaged_checkpoint_is_refused(tmp_path):
     run(grid_of(), 2, checkpoint_folder=tmp_path)
     path = tmp_path / "server.state"
     path.write_bytes(path.read_bytes()[:-3])

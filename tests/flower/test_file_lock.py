@@ -1,4 +1,4 @@
-"""Two processes of one device or server: the second waits, and says so; death frees the lock."""
+"""Two processes of one device or server: the second waits; a killed process frees the lock."""
 
 import subprocess
 import sys
@@ -32,12 +32,12 @@ with open(sys.argv[1], "ab") as file:
 """
 
 
-def test_the_second_one_waits_and_says_so(tmp_path, log):
+def test_second_process_waits_and_logs_it(tmp_path, log):
     lock, order = tmp_path / "lock", []
     with file_lock(lock, "the state of device 2", 1):
         second = threading.Thread(target=lock_second, args=(lock, order))
         second.start()
-        while "another process is at the state of device 2; waiting for it" not in log.text:
+        while "another process is using the state of device 2; waiting for it" not in log.text:
             assert second.is_alive()
         order.append("first")
     second.join(20)
@@ -49,9 +49,11 @@ def lock_second(lock, order):
         order.append("second")
 
 
-def test_waiting_ends(tmp_path):
+def test_waiting_times_out(tmp_path):
     lock = tmp_path / "lock"
-    message = r"another process is still at the run after 0.1 s; end the one that holds .*lock"
+    message = (
+        r"another process is still using the run after 0.1 s; stop the process that holds .*lock"
+    )
     with (
         file_lock(lock, "the run", 1),
         pytest.raises(TimeoutError, match=message),
@@ -60,7 +62,7 @@ def test_waiting_ends(tmp_path):
         pass
 
 
-def test_a_process_that_is_killed_holds_nobody_up(tmp_path, log):
+def test_killed_process_releases_lock(tmp_path, log):
     lock = tmp_path / "lock"
     command = [sys.executable, "-c", HOLDER, str(lock)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
@@ -75,14 +77,14 @@ def test_a_process_that_is_killed_holds_nobody_up(tmp_path, log):
             assert log.text == ""
 
 
-def test_two_processes_of_one_device(tmp_path, monkeypatch):
+def test_second_process_of_device_waits(tmp_path, monkeypatch):
     monkeypatch.setattr(aquila.flower.device_files, "LOCK_WAIT_SECONDS", 0.1)
     server = ServerSession(METHOD, torch.zeros(4), Fleet.uniform(4, 3), seed=0)
     order = server.open_round()[2]
     second = DeviceSession(METHOD, 2, as_shard(lambda t: (1.0, t - 1)), torch.zeros(4), seed=0)
 
     def meanwhile(theta):
-        with pytest.raises(TimeoutError, match="still at the state of device 2"):
+        with pytest.raises(TimeoutError, match="still using the state of device 2"):
             answer_from_disk(second, order, tmp_path, RUN)
         return 1.0, theta - 1
 
@@ -91,14 +93,14 @@ def test_two_processes_of_one_device(tmp_path, monkeypatch):
     assert answer_from_disk(second, order, tmp_path, RUN) == frame
 
 
-def test_two_servers_in_one_folder(tmp_path, monkeypatch):
+def test_second_server_in_folder_waits(tmp_path, monkeypatch):
     monkeypatch.setattr(aquila.flower.server, "LOCK_WAIT_SECONDS", 0.1)
     app = aquila.flower.client_app(METHOD, lambda device, context: lambda t: (1.0, t - 1))
     options = {"devices": 3, "rounds": 2, "checkpoint_folder": tmp_path}
     second = aquila.flower.strategy(METHOD, torch.zeros(4), **options)
 
     def meanwhile(record):
-        with pytest.raises(TimeoutError, match="still at the run in"):
+        with pytest.raises(TimeoutError, match="still using the run in"):
             second.start(local_grid(app, 3))
 
     first = aquila.flower.strategy(METHOD, torch.zeros(4), on_record=meanwhile, **options)

@@ -1,4 +1,4 @@
-"""Flower is loaded by aquila.flower alone, and named where it is missing."""
+"""Only aquila.flower imports Flower, and its error names a missing Flower."""
 
 import subprocess
 import sys
@@ -17,12 +17,12 @@ def python(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
 
 
-def test_aquila_does_not_load_flower():
+def test_aquila_does_not_import_flower():
     done = python("import sys, aquila; aquila.simulate; print('flwr' in sys.modules)")
     assert done.stdout.strip() == "False"
 
 
-def test_a_missing_flower_is_one_sentence():
+def test_missing_flower_gives_one_sentence():
     done = python(BLOCKED + "import aquila.flower")
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == (

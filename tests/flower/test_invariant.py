@@ -1,4 +1,4 @@
-"""Whatever happens to messages and files, q̄ stays the mean of what the devices remember."""
+"""q̄ stays the mean of the devices' memories under faults of messages and files."""
 
 import math
 
@@ -21,7 +21,7 @@ FIRST = 23757  # node id of device 0
 
 
 class LocalRun:
-    """A run on nodes of this process whose files can be looked at and taken away."""
+    """A run on nodes of this process, whose files a test can read and delete."""
 
     def __init__(self, folder):
         self.run_folder, self.states = folder / "run", folder / "state" / "aquila" / "flower"
@@ -46,7 +46,7 @@ class LocalRun:
         assert_consistent(self.run_folder, self.states, METHOD, theta0(), DEVICES)
 
     def alter_replies(self, change):
-        """Alter what device 0 answers to orders."""
+        """Alter the replies of device 0 to orders."""
 
         def altered(reply: Message) -> Message | None:
             return change(reply) if reply.metadata.message_type == "train.aquila" else reply
@@ -69,7 +69,7 @@ def losses(result):
 
 
 @pytest.mark.parametrize("kind", EXPECTED_MESSAGES)
-def test_a_device_that_lies(kind, local_run, tmp_path, log):
+def test_forged_frames_are_refused(kind, local_run, tmp_path, log):
     (tmp_path / "bad-frame-0").write_text("\n".join(["replay", kind, kind]))
     local_run.alter_replies(lambda reply: with_bad_frame(reply, 0, tmp_path))
     assert losses(local_run.run(5)) == [0, 1, 1, 0, 0]
@@ -78,22 +78,22 @@ def test_a_device_that_lies(kind, local_run, tmp_path, log):
     assert [line.split(":")[0] for line in lines] == ["round 1", "round 2"]
 
 
-def test_a_fifth_of_the_replies_is_dropped(local_run, log):
+def test_lost_replies(local_run, log):
     lost = losses(local_run.run(30, grid=LossyGrid(local_run.grid, 5)))
     assert sum(lost) == 18
-    assert log.text.count("no reply of device") == sum(lost)
+    assert log.text.count("no reply from device") == sum(lost)
     local_run.check()
 
 
-def test_gradients_that_are_no_numbers(local_run):
-    def spoil(record):
+def test_nan_gradients(local_run):
+    def inject_nan(record):
         local_run.bad_gradients = record.round in (0, 1, 4)
 
-    assert losses(local_run.run(6, spoil)) == [0, 1, 1, 0, 0, 1]
+    assert losses(local_run.run(6, inject_nan)) == [0, 1, 1, 0, 0, 1]
     local_run.check()
 
 
-def test_a_slow_device_whose_memory_is_reused(local_run):
+def test_late_replies(local_run):
     late: list[Message] = []
 
     def delay(reply):
@@ -105,7 +105,7 @@ def test_a_slow_device_whose_memory_is_reused(local_run):
     local_run.check()
 
 
-def test_a_state_that_is_lost_for_good(local_run, log):
+def test_lost_device_state(local_run, log):
     def lose(record):
         if record.round in (2, 4):
             local_run.state.unlink()
@@ -116,20 +116,20 @@ def test_a_state_that_is_lost_for_good(local_run, log):
     local_run.check()
 
 
-def test_an_old_state_from_a_backup(local_run):
+def test_old_device_state_restored_from_backup(local_run):
     kept = []
 
-    def put_back(record):
+    def restore(record):
         kept.append(local_run.state.read_bytes())
         if record.round == 4:
             local_run.state.write_bytes(kept[1])
 
-    assert losses(local_run.run(7, put_back)) == [0] * 7
+    assert losses(local_run.run(7, restore)) == [0] * 7
     local_run.check()
 
 
 class CrashingGrid(LocalGrid):
-    """A grid whose server dies when all replies of a round are there."""
+    """A grid that fails when the replies of one round have arrived, as if the server died."""
 
     def __init__(self, nodes, crash_round):
         super().__init__(nodes)
@@ -138,11 +138,11 @@ class CrashingGrid(LocalGrid):
     def pull_messages(self, message_ids):
         replies = super().pull_messages(message_ids)
         if any(reply.metadata.group_id == self.crash_round for reply in replies):
-            raise ConnectionError("the server is gone")
+            raise ConnectionError("the server died")
         return replies
 
 
-def test_a_server_that_dies_in_a_round_and_goes_on(local_run, log):
+def test_server_killed_twice_in_a_round_and_resumed(local_run, log):
     for _ in range(2):
         with pytest.raises(ConnectionError):
             local_run.run(6, grid=CrashingGrid(local_run.grid.nodes, 3))
@@ -152,10 +152,10 @@ def test_a_server_that_dies_in_a_round_and_goes_on(local_run, log):
     assert torch.equal(result.theta, undisturbed.theta)
     assert [record.notes.get("attempts", 1) for record in result.records] == [1, 1, 1, 3, 1, 1]
     assert [r.uplink for r in result.records] == [r.uplink for r in undisturbed.records]
-    assert log.text.count("round 3 was begun before: its messages are sent again") == 2
+    assert log.text.count("round 3 was interrupted; its orders are sent again") == 2
 
 
-def test_the_check_finds_a_memory_that_is_counted_twice(local_run, monkeypatch):
+def test_check_detects_memory_counted_twice(local_run, monkeypatch):
     monkeypatch.setattr(ServerSession, "_is_fresh_start", lambda self, device, reply: False)
 
     def lose(record):

@@ -1,4 +1,4 @@
-"""Where the keys of devices are known, a number goes with its key."""
+"""With known keys, a node needs the key of the device number that it claims."""
 
 import pytest
 
@@ -20,7 +20,7 @@ APP = aquila.flower.client_app(METHOD, lambda device, context: None)
 
 
 class KeyedGrid(LocalGrid):
-    """A grid that knows the keys of its nodes."""
+    """A grid that reports the keys of its nodes."""
 
     def __init__(self, nodes, keys):
         super().__init__(nodes)
@@ -37,14 +37,14 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_keys_are_read_as_flower_reads_them(folder):
+def test_keys_have_flowers_form(folder):
     keys = read_keys(folder, 3)
     for device in range(3):
         public = load_ssh_public_key((folder / f"device-{device}.pub").read_bytes())
         assert keys[device] == public_key_to_bytes(public)
 
 
-def test_only_the_owner_of_a_key_is_its_device(folder, log):
+def test_node_with_different_key_is_refused(folder, log):
     keys = read_keys(folder, 3)
     owner = {5: keys[0], 6: keys[2], 7: keys[1], 8: b""}
     grid = KeyedGrid(
@@ -54,12 +54,12 @@ def test_only_the_owner_of_a_key_is_its_device(folder, log):
     for _ in range(2):
         assert registry.update(grid) == {2: 6, 1: 7}
     assert [record.getMessage() for record in log.records] == [
-        "node 5 says it is device 1, but its key is not that device's",
-        "node 8 says it is device 0, but its key is not that device's",
+        "node 5 claims to be device 1, but has a different key",
+        "node 8 claims to be device 0, but has a different key",
     ]
 
 
-def test_without_keys_anybody_may_take_a_free_number():
+def test_without_keys_any_node_gets_a_free_number():
     grid = KeyedGrid({5: Node(APP, {"partition-id": 1})}, {5: b""})
     assert DeviceRegistry(3, {"method": repr(METHOD)}).update(grid) == {1: 5}
 
@@ -68,19 +68,19 @@ def strategy(folder):
     return aquila.flower.strategy(METHOD, torch.zeros(3), devices=3, rounds=1, keys_folder=folder)
 
 
-def test_a_run_reads_the_keys(folder):
+def test_strategy_reads_keys(folder):
     assert strategy(folder).keys == read_keys(folder, 3)
 
 
 @pytest.mark.parametrize("content", [None, b"", b"ssh-rsa garbage", b"\xff\xfe"])
-def test_a_missing_or_broken_key_is_named(folder, content):
+def test_missing_or_invalid_key_is_named(folder, content):
     path = folder / "device-2.pub"
     path.unlink() if content is None else path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"device-2.pub is not there or is no public key"):
+    with pytest.raises(ValueError, match=r"device-2.pub does not exist or is not a public key"):
         strategy(folder)
 
 
-def test_a_key_for_two_devices_is_refused(folder):
+def test_same_key_for_two_devices_is_refused(folder):
     (folder / "device-1.pub").write_bytes((folder / "device-2.pub").read_bytes())
     with pytest.raises(ValueError, match="has the same key for two devices"):
         strategy(folder)

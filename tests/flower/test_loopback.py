@@ -1,4 +1,4 @@
-"""Processes of a deployment: started with bounded patience, stopped whatever happens."""
+"""Processes of a deployment: started within a time limit, and always stopped."""
 
 import os
 import signal
@@ -23,32 +23,32 @@ from aquila.flower.loopback import (
 
 
 def has_ended(name: str) -> bool:
-    """Whether nothing of that name is running, a moment after it was killed."""
+    """Whether no process of that name runs any more, after a short wait."""
     end = time.monotonic() + 10
     while leftover_processes(name) and time.monotonic() < end:
         time.sleep(0.05)
     return not leftover_processes(name)
 
 
-def test_a_process_that_ends_by_itself_is_quoted(tmp_path):
+def test_log_of_exited_process_is_quoted(tmp_path):
     process = start_process(
         "part", [sys.executable, "-c", "print('out of disk')"], tmp_path, os.environ
     )
-    with pytest.raises(FederationError, match="part ended by itself:\nout of disk"):
+    with pytest.raises(FederationError, match="part exited unexpectedly:\nout of disk"):
         wait_until(lambda: False, process, 60)
 
 
-def test_a_process_that_takes_too_long_is_stopped(tmp_path):
+def test_slow_process_is_stopped(tmp_path):
     env = {**os.environ, FEDERATION_VARIABLE: tmp_path.name}
     process = start_process("part", ["sh", "-c", "sleep 600 & sleep 600"], tmp_path, env)
     with pytest.raises(FederationError, match="part was not ready after 1 s"):
         wait_until(lambda: False, process, 1)
     process.stop()
-    assert process.ended
+    assert process.exited
     assert has_ended(tmp_path.name)
 
 
-def test_leftover_processes_are_found_by_their_name(tmp_path):
+def test_leftover_processes_are_found_by_name(tmp_path):
     env = {**os.environ, FEDERATION_VARIABLE: tmp_path.name}
     process = start_process("part", ["sleep", "600"], tmp_path, env)
     try:
@@ -74,7 +74,7 @@ with federation(0, Path(sys.argv[1])) as running:
 """
 
 
-def test_nothing_is_left_running_when_the_program_is_asked_to_end(tmp_path):
+def test_sigterm_stops_all_processes(tmp_path):
     source = str(Path(aquila.__file__).parents[1])
     command = [sys.executable, "-W", "ignore", "-c", HOLDER, str(tmp_path)]
     env = {**os.environ, "PYTHONPATH": source}
@@ -84,13 +84,13 @@ def test_nothing_is_left_running_when_the_program_is_asked_to_end(tmp_path):
         assert leftover_processes(name)
         holder.send_signal(signal.SIGTERM)
         time.sleep(0.5)
-        holder.send_signal(signal.SIGTERM)  # who is impatient does not stop the stopping
+        holder.send_signal(signal.SIGTERM)  # a second signal must not interrupt the clean-up
         assert holder.wait(40) == 128 + signal.SIGTERM
     assert has_ended(name)
 
 
 @pytest.mark.deployment
-def test_nothing_is_left_running_when_the_user_interrupts(tmp_path):
+def test_keyboard_interrupt_stops_all_processes(tmp_path):
     names: list[str] = []
 
     def interrupted():
@@ -105,7 +105,7 @@ def test_nothing_is_left_running_when_the_user_interrupts(tmp_path):
     assert not leftover_processes(names[0])
 
 
-def test_signals_are_answered_as_before_afterwards(tmp_path, monkeypatch):
+def test_signal_handlers_are_restored(tmp_path, monkeypatch):
     monkeypatch.setattr(Federation, "start_superlink", lambda self: None)
     before = [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)]
 

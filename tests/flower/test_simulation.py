@@ -1,4 +1,4 @@
-"""Flower's own simulation, with Ray on loopback, gives the simulator's bits."""
+"""Flower's own simulation, with Ray on loopback, gives the same bits as the simulator."""
 
 import pytest
 
@@ -25,11 +25,11 @@ def create(name):
 
 
 @pytest.mark.ray
-@pytest.mark.filterwarnings("ignore")  # of Ray and Flower themselves
-def test_four_methods_in_one_simulation(tmp_path):
+@pytest.mark.filterwarnings("ignore")  # Ray and Flower warn about their own code
+def test_four_methods_equal_the_simulator(tmp_path):
     from flwr.simulation import run_simulation
 
-    chosen = tmp_path / "method"  # devices are in other processes
+    chosen = tmp_path / "method"  # devices run in other processes
     client = aquila.flower.client_app(
         lambda context: create(chosen.read_text()),
         lambda device, context: problem().devices[device],

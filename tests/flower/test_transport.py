@@ -1,4 +1,4 @@
-"""Frames survive Flower's messages, of any size, and unsound ones are refused."""
+"""Frames of any size pass through Flower's messages unchanged; invalid ones are refused."""
 
 import pytest
 
@@ -19,7 +19,7 @@ from aquila.flower.transport import (
 
 
 @pytest.mark.parametrize("size", [0, 1, MAX_INLINE_BYTES, MAX_INLINE_BYTES + 1, 6_000_000])
-def test_a_frame_arrives_as_it_was_sent(size):
+def test_frame_arrives_unchanged(size):
     frame = bytes(range(251)) * (size // 251) + bytes(size % 251)
     content = content_of({"seed": 7}, {"f": frame, "c": b"control"})
     assert frame_of(content, "f", size) == frame
@@ -33,7 +33,7 @@ def objects(part) -> list[bytes]:
     return [part.deflate(), *below]
 
 
-def test_a_small_message_is_three_objects():
+def test_small_message_has_three_objects():
     LocalGrid({})
     message = Message(content_of({}, {"f": bytes(1000)}), 1, "train")
     overhead = overhead_of(message)
@@ -42,7 +42,7 @@ def test_a_small_message_is_three_objects():
     assert len(message.content["a"]["f"]) == 1000
 
 
-def test_a_large_message_is_six_objects():
+def test_large_message_has_six_objects():
     LocalGrid({})
     message = Message(content_of({}, {"f": bytes(10**6)}), 1, "train")
     overhead = overhead_of(message)
@@ -52,32 +52,32 @@ def test_a_large_message_is_six_objects():
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "expected"),
     [
-        (RecordDict(), "without the config record"),
-        (RecordDict({"a": ArrayRecord()}), "without the config record"),
-        (RecordDict({"a": ConfigRecord()}), "without the bytes 'f'"),
-        (RecordDict({"a": ConfigRecord({"f": 3})}), "without the bytes 'f'"),
-        (content_of({}, {"f": bytes(11)}), "frame of 11 bytes where at most 10 can be"),
-        (content_of({}, {"f": bytes(MAX_INLINE_BYTES + 1)}), "where at most 10 can be"),
+        (RecordDict(), "has no config record"),
+        (RecordDict({"a": ArrayRecord()}), "has no config record"),
+        (RecordDict({"a": ConfigRecord()}), "has no 'f' of type bytes"),
+        (RecordDict({"a": ConfigRecord({"f": 3})}), "has no 'f' of type bytes"),
+        (content_of({}, {"f": bytes(11)}), "frame of 11 bytes; at most 10 are allowed"),
+        (content_of({}, {"f": bytes(MAX_INLINE_BYTES + 1)}), "at most 10 are allowed"),
     ],
 )
-def test_unsound_contents_are_refused(content, said):
-    with pytest.raises(WireError, match=said):
+def test_invalid_content_is_refused(content, expected):
+    with pytest.raises(WireError, match=expected):
         frame_of(content, "f", 10)
 
 
-def test_what_an_array_claims_of_itself_does_not_matter():
+def test_shape_and_type_of_array_are_ignored():
     array = Array("float64", (10**9, 10**9), "aquila.frame", b"four")
     content = RecordDict({"a": ConfigRecord(), "f": ArrayRecord({"f": array})})
     assert frame_of(content, "f", 4) == b"four"
 
 
-def test_every_frame_fits_its_bound():
+def test_frame_size_bound_is_large_enough():
     assert max_frame_bytes(0) > 25 + 255 * 42 + 4
     assert max_frame_bytes(1000) - max_frame_bytes(0) >= 1000 * (8 + 8 + 4)
 
 
-def test_texts_of_others_become_one_bounded_line():
+def test_untrusted_text_becomes_one_bounded_line():
     assert one_line("a\n\tb\x1b[31m c") == "a b?[31m c"
     assert len(one_line("x" * 10_000)) == 400

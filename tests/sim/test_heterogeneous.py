@@ -121,7 +121,7 @@ def test_coordinates_of_no_device_of_the_round_stay_as_they_were():
 
 def test_a_module_that_is_no_part_of_the_first_is_refused():
     x, y = torch.randn(4, 5), torch.zeros(4).long()
-    with pytest.raises(ValueError, match="no part of one of"):
+    with pytest.raises(ValueError, match="is not a prefix of"):
         aquila.problem(nn.Linear(5, 3), [(x, y)], narrower=[nn.Linear(6, 3)], groups=[1])
     with pytest.raises(ValueError, match="groups must be from 0 to 0"):
         aquila.problem(nn.Linear(5, 3), [(x, y)], groups=[1])

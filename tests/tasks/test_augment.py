@@ -1,4 +1,4 @@
-"""Random crops and flips: `augment` of the images."""
+"""Random crops and flips of images."""
 
 import itertools
 
@@ -9,7 +9,7 @@ from aquila.tasks.images import CIFAR10_NORMALIZATION, augment
 
 
 def shifted(image: torch.Tensor, down: int, right: int, mirror: bool, fill: float) -> torch.Tensor:
-    """Crop the padded image the slow way."""
+    """Crop the padded image with plain slices."""
     height, width = image.shape[1:]
     padded = torch.full((image.shape[0], height + 8, width + 8), fill)
     padded[:, 4 : 4 + height, 4 : 4 + width] = image
@@ -17,7 +17,7 @@ def shifted(image: torch.Tensor, down: int, right: int, mirror: bool, fill: floa
     return crop.flip(2) if mirror else crop
 
 
-def test_augment_gives_each_image_one_of_its_crops_and_uses_all_of_them() -> None:
+def test_augment_draws_every_crop_and_nothing_else() -> None:
     images = torch.arange(2 * 5 * 6.0).reshape(1, 2, 5, 6).repeat(1500, 1, 1, 1)
     moves = list(itertools.product(range(-4, 5), range(-4, 5), [False, True]))
     crops = {shifted(images[0], *move, fill=-1.0).numpy().tobytes() for move in moves}
@@ -25,7 +25,7 @@ def test_augment_gives_each_image_one_of_its_crops_and_uses_all_of_them() -> Non
     assert {image.contiguous().numpy().tobytes() for image in moved} == crops
 
 
-def test_augment_keeps_each_image_apart_and_fills_each_channel() -> None:
+def test_augment_does_not_mix_images_and_fills_each_channel() -> None:
     images = torch.arange(1.0, 9.0).view(8, 1, 1, 1).repeat(1, 3, 16, 16)
     moved = augment(images, Key((1,)), fill=(-1.0, -2.0, -3.0))
     for number, image in enumerate(moved):
@@ -34,7 +34,7 @@ def test_augment_keeps_each_image_apart_and_fills_each_channel() -> None:
     assert (moved < 0).any()
 
 
-def test_augment_follows_the_key_and_leaves_its_input_alone() -> None:
+def test_augment_depends_on_key_and_keeps_its_input() -> None:
     images = torch.randn(20, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     before = images.clone()
     a, b, c = (augment(images, Key((seed,))) for seed in (0, 0, 1))

@@ -8,12 +8,12 @@ from aquila.tasks.cnn import cnn
 
 @pytest.mark.parametrize(("channels", "size"), [(1, 28), (3, 32), (1, 30)])
 @pytest.mark.parametrize("width", [1.0, 0.5])
-def test_takes_images_of_common_sizes(channels: int, size: int, width: float) -> None:
+def test_accepts_common_image_sizes(channels: int, size: int, width: float) -> None:
     module = cnn(channels=channels, size=size, classes=7, width=width)
     assert module(torch.randn(2, channels, size, size)).shape == (2, 7)
 
 
-def test_equals_its_layers_one_by_one() -> None:
+def test_equals_its_layers_in_sequence() -> None:
     torch.manual_seed(0)
     module = cnn(size=8, filters=4, hidden=6, width=0.5)
     one, two = (part for part in module.modules() if isinstance(part, nn.Conv2d))

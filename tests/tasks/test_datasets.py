@@ -14,7 +14,7 @@ from helpers.dataset_files import (
 )
 
 
-def test_load_knows_every_set(tmp_path: Path) -> None:
+def test_load_dataset_knows_every_data_set(tmp_path: Path) -> None:
     write_cifar10(tmp_path)
     write_cifar100(tmp_path)
     write_fashion_mnist(tmp_path / "fashion-mnist", packed=True)
@@ -25,23 +25,23 @@ def test_load_knows_every_set(tmp_path: Path) -> None:
     assert not torch.equal(
         load_dataset("digits", seed=0).test[0], load_dataset("digits", seed=1).test[0]
     )
-    with pytest.raises(ValueError, match="tokens do not fill 100 rows of 64"):
+    with pytest.raises(ValueError, match="tokens are too few for 100 rows of 64 tokens"):
         load_dataset("wikitext2", tmp_path)
     assert set(DATASETS) >= {"digits", *data_store.SOURCES}
 
 
-def test_unknown_sets_are_told_what_exists() -> None:
+def test_unknown_name_lists_known_names() -> None:
     with pytest.raises(ValueError, match=r"'cifar'; did you mean 'cifar10'\? Known: digits"):
         load_dataset("cifar")
 
 
-@pytest.mark.parametrize(("name", "each"), [("cifar100", 500), ("fashion_mnist", 6000)])
-def test_real_sets_have_mean_zero_and_deviation_one(name: str, each: int) -> None:
-    place = real_data(name)
-    assert data_store.verify(name, place) == []
-    data = load_dataset(name, place)
+@pytest.mark.parametrize(("name", "per_class"), [("cifar100", 500), ("fashion_mnist", 6000)])
+def test_real_images_have_zero_mean_and_unit_deviation(name: str, per_class: int) -> None:
+    folder = real_data(name)
+    assert data_store.verify(name, folder) == []
+    data = load_dataset(name, folder)
     x, y = data.train
-    assert torch.bincount(y).tolist() == [each] * data.classes
+    assert torch.bincount(y).tolist() == [per_class] * data.classes
     channels = x.shape[1]
     torch.testing.assert_close(x.mean((0, 2, 3)), torch.zeros(channels), atol=1e-3, rtol=0)
     torch.testing.assert_close(x.std((0, 2, 3)), torch.ones(channels), atol=1e-3, rtol=0)

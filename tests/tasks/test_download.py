@@ -1,4 +1,4 @@
-"""Downloads, from a web server on this machine."""
+"""Downloads from a web server on this machine."""
 
 import hashlib
 import threading
@@ -17,15 +17,15 @@ CHECKSUM = "sha256:" + hashlib.sha256(CONTENT).hexdigest()
 
 
 class Host(HTTPServer):
-    """A web server on this machine that can break off, and can be deaf to ranges."""
+    """A web server that can cut connections and ignore range requests."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Answer)
         self.content = CONTENT
         self.cuts: list[int] = []
-        self.knows_ranges = True
-        self.always_begins = False
-        self.asked: list[str] = []
+        self.supports_ranges = True
+        self.ignores_offset = False
+        self.requested_ranges: list[str] = []
         self.agents: set[str] = set()
 
     @property
@@ -37,16 +37,16 @@ class Answer(BaseHTTPRequestHandler):
     server: Host
 
     def do_GET(self) -> None:
-        wanted = self.headers.get("Range", "")
-        self.server.asked.append(wanted)
+        requested = self.headers.get("Range", "")
+        self.server.requested_ranges.append(requested)
         self.server.agents.add(self.headers["User-Agent"])
         if self.path != "/file":
             self.send_error(404)
             return
         content, start = self.server.content, 0
-        if wanted and self.server.knows_ranges:
-            if not self.server.always_begins:
-                start = int(wanted.removeprefix("bytes=").removesuffix("-"))
+        if requested and self.server.supports_ranges:
+            if not self.server.ignores_offset:
+                start = int(requested.removeprefix("bytes=").removesuffix("-"))
             if start >= len(content):
                 self.send_error(416)
                 return
@@ -76,80 +76,82 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
 
 @pytest.fixture
 def tiny(host: Host, monkeypatch: pytest.MonkeyPatch) -> Source:
-    """A data set of one file that the host has."""
+    """A data set with one file, which the host serves."""
     item = Download(host.address, "tiny/file", CHECKSUM)
     source = Source("tiny", "Tiny", ("tiny",), {"file": CHECKSUM}, (item,))
     monkeypatch.setitem(SOURCES, "tiny", source)
     return source
 
 
-def left(folder: Path) -> list[str]:
+def files_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.rglob("*") if path.is_file())
 
 
-def test_a_file_arrives_whole(host: Host, tmp_path: Path) -> None:
+def test_file_is_downloaded(host: Host, tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
     target = tmp_path / "new" / "name"
     download(host.address, target, CHECKSUM, lambda done, total: seen.append((done, total)))
     assert target.read_bytes() == CONTENT
-    assert left(tmp_path) == ["name"]
+    assert files_in(tmp_path) == ["name"]
     assert seen[-1] == (len(CONTENT), len(CONTENT))
-    assert host.asked == [""]
+    assert host.requested_ranges == [""]
     assert not any("Python" in agent for agent in host.agents)
 
 
-def test_a_cut_connection_goes_on_where_it_broke(host: Host, tmp_path: Path) -> None:
+def test_cut_connection_is_continued(host: Host, tmp_path: Path) -> None:
     host.cuts = [1000, 4000]
     download(host.address, tmp_path / "name", CHECKSUM)
     assert (tmp_path / "name").read_bytes() == CONTENT
-    assert host.asked == ["", "bytes=1000-", "bytes=4000-"]
+    assert host.requested_ranges == ["", "bytes=1000-", "bytes=4000-"]
 
 
-def test_a_later_call_goes_on_too(host: Host, tmp_path: Path) -> None:
+def test_later_call_continues_download(host: Host, tmp_path: Path) -> None:
     host.cuts = [700] * MAX_ATTEMPTS
-    with pytest.raises(ConnectionError, match="the same command goes on"):
+    with pytest.raises(
+        ConnectionError, match="broke 5 times; run the same command again to continue"
+    ):
         download(host.address, tmp_path / "name", CHECKSUM)
-    assert left(tmp_path) == ["name.part"]
+    assert files_in(tmp_path) == ["name.part"]
     download(host.address, tmp_path / "name", CHECKSUM)
-    assert left(tmp_path) == ["name"]
-    assert host.asked[-1] == "bytes=700-"
+    assert files_in(tmp_path) == ["name"]
+    assert host.requested_ranges[-1] == "bytes=700-"
 
 
-@pytest.mark.parametrize("fault", [{"knows_ranges": False}, {"always_begins": True}])
-def test_a_server_that_cannot_go_on_begins_anew(
+@pytest.mark.parametrize("fault", [{"supports_ranges": False}, {"ignores_offset": True}])
+def test_server_without_ranges_sends_whole_file(
     host: Host, tmp_path: Path, fault: dict[str, bool]
 ) -> None:
     host.cuts = [1000]
     vars(host).update(fault)
     download(host.address, tmp_path / "name", CHECKSUM)
     assert (tmp_path / "name").read_bytes() == CONTENT
-    assert len(host.asked) == 2
+    assert len(host.requested_ranges) == 2
 
 
-def test_a_part_that_is_complete_needs_no_more_bytes(host: Host, tmp_path: Path) -> None:
+def test_complete_partial_file_is_accepted(host: Host, tmp_path: Path) -> None:
     (tmp_path / "name.part").write_bytes(CONTENT)
     download(host.address, tmp_path / "name", CHECKSUM)
-    assert left(tmp_path) == ["name"]
+    assert files_in(tmp_path) == ["name"]
 
 
 @pytest.mark.parametrize("part", [b"", b"something else" * 9, CONTENT + b"more"])
-def test_a_wrong_checksum_leaves_nothing_behind(host: Host, tmp_path: Path, part: bytes) -> None:
+def test_file_with_wrong_checksum_is_deleted(host: Host, tmp_path: Path, part: bytes) -> None:
     if part:
         (tmp_path / "name.part").write_bytes(part)
     else:
         host.content = b"something else"
     with pytest.raises(ValueError, match="wrong checksum"):
         download(host.address, tmp_path / "name", CHECKSUM)
-    assert left(tmp_path) == []
+    assert files_in(tmp_path) == []
 
 
-def test_a_missing_page_is_told(host: Host, tmp_path: Path) -> None:
+def test_missing_page_is_reported(host: Host, tmp_path: Path) -> None:
     with pytest.raises(ConnectionError, match="/other answered 404 Not Found"):
         download(host.address.replace("/file", "/other"), tmp_path / "name", CHECKSUM)
-    assert left(tmp_path) == []
+    assert files_in(tmp_path) == []
 
 
-def test_without_a_network_there_is_one_clear_sentence(
+def test_unreachable_host_gives_one_sentence(
     tiny: Source, host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with HTTPServer(("127.0.0.1", 0), Answer) as closed:
@@ -160,26 +162,28 @@ def test_without_a_network_there_is_one_clear_sentence(
         data_store.fetch("tiny", tmp_path)
     sentence = str(error.value)
     assert sentence.startswith(f"http://127.0.0.1:{port}/file cannot be reached: ")
-    assert sentence.endswith(f"; or get the file elsewhere as {tmp_path / 'tiny' / 'file'}")
+    assert sentence.endswith(
+        f"; or get the file in another way and save it as {tmp_path / 'tiny' / 'file'}"
+    )
     assert "\n" not in sentence
 
 
-def test_fetch_puts_the_files_where_find_looks(tiny: Source, host: Host, tmp_path: Path) -> None:
+def test_find_returns_fetched_files(tiny: Source, host: Host, tmp_path: Path) -> None:
     seen: list[tuple[str, int, int]] = []
-    copy = data_store.fetch("tiny", tmp_path, lambda *news: seen.append(news))
+    copy = data_store.fetch("tiny", tmp_path, lambda *update: seen.append(update))
     assert copy == data_store.find("tiny", tmp_path)
     assert data_store.verify("tiny", tmp_path) == []
     assert seen[-1] == ("file", len(CONTENT), len(CONTENT))
 
 
-def test_fetch_keeps_good_files_and_replaces_bad_ones(
+def test_fetch_keeps_valid_files_and_replaces_others(
     tiny: Source, host: Host, tmp_path: Path
 ) -> None:
     data_store.fetch("tiny", tmp_path)
     data_store.fetch("tiny", tmp_path)
-    assert len(host.asked) == 1
+    assert len(host.requested_ranges) == 1
     (tmp_path / "tiny" / "file").write_bytes(b"bad")
     assert data_store.verify("tiny", tmp_path) == ["file"]
     data_store.fetch("tiny", tmp_path)
-    assert len(host.asked) == 2
+    assert len(host.requested_ranges) == 2
     assert (tmp_path / "tiny" / "file").read_bytes() == CONTENT

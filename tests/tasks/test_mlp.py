@@ -4,7 +4,7 @@ from torch import nn
 from aquila.tasks.mlp import mlp
 
 
-def test_scaler_acts_between_the_layers_in_training_only() -> None:
+def test_scaler_divides_hidden_layer_in_training_only() -> None:
     torch.manual_seed(0)
     module = mlp(inputs=6, hidden=5, classes=3, width=0.5)
     first, second = (part for part in module.modules() if isinstance(part, nn.Linear))
@@ -13,7 +13,7 @@ def test_scaler_acts_between_the_layers_in_training_only() -> None:
     torch.testing.assert_close(module.eval()(x), second(first(x).relu()))
 
 
-def test_only_the_hidden_layer_is_cut() -> None:
+def test_width_cuts_only_the_hidden_layer() -> None:
     shapes = [tuple(p.shape) for p in mlp(inputs=7, hidden=5, classes=3, width=0.5).parameters()]
     assert shapes == [(3, 7), (3,), (3, 3), (3,)]
 

@@ -50,13 +50,13 @@ def small_model(name: str, width: float = 1.0) -> nn.Module:
 
 
 @pytest.mark.parametrize(("name", "width", "count"), COUNTS)
-def test_has_the_parameters_of_the_paper_to_the_unit(name: str, width: float, count: int) -> None:
+def test_number_of_parameters(name: str, width: float, count: int) -> None:
     with torch.device("meta"):
         module = build_model(name, width)
     assert sum(p.numel() for p in module.parameters()) == count
 
 
-def test_every_model_is_tried_here() -> None:
+def test_all_models_are_covered() -> None:
     assert set(SMALL) == set(OUTPUTS) == set(MODELS)
 
 
@@ -70,12 +70,12 @@ def test_shapes_and_gradients(name: str, width: float) -> None:
     for path, parameter in module.named_parameters():
         assert parameter.grad is not None, path
         assert parameter.grad.isfinite().all(), path
-        # a bias before batch norm, or of a key, moves nothing; a weight always does
+        # a bias before batch norm, or of an attention key, has no gradient; a weight always has
         assert path.endswith("bias") or parameter.grad.abs().max() > 0, path
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_the_seed_decides_the_first_values_and_the_draws_in_training(name: str) -> None:
+def test_seed_determines_initial_values_and_training_draws(name: str) -> None:
     outputs = []
     for seed in (3, 3, 4):
         torch.manual_seed(seed)
@@ -86,14 +86,14 @@ def test_the_seed_decides_the_first_values_and_the_draws_in_training(name: str) 
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_no_model_keeps_statistics_unless_asked(name: str) -> None:
+def test_models_have_no_running_statistics_by_default(name: str) -> None:
     module = small_model(name, 0.25)
     assert not list(module.buffers())
     FlatModule(module, nn.functional.cross_entropy)
 
 
 @pytest.mark.parametrize("name", ["resnet18", "mobilenetv2", "cnn"])
-def test_running_statistics_can_be_switched_on(name: str) -> None:
+def test_running_statistics_can_be_enabled(name: str) -> None:
     module = build_model(name, 0.1, norm="running")
     norms = [part for part in module.modules() if isinstance(part, nn.BatchNorm2d)]
     assert norms
@@ -110,7 +110,7 @@ def test_running_statistics_can_be_switched_on(name: str) -> None:
         (lambda: build_model("resnet18", norm="none"), ["norm", "static, running"]),
     ],
 )
-def test_a_wrong_name_or_option_is_told_what_exists(
+def test_invalid_name_or_option_lists_valid_ones(
     call: Callable[[], nn.Module], words: list[str]
 ) -> None:
     with pytest.raises(ValueError, match=r"width|norm|no model|no parameter") as error:

@@ -7,8 +7,8 @@ from aquila.tasks.resnet import Block, resnet18
 from aquila.tasks.widths import Scaler
 
 
-def by_hand(block: Block, x: torch.Tensor, stride: int, r: float) -> torch.Tensor:
-    """The block in plain functions, with batch statistics and activations divided by r."""
+def reference(block: Block, x: torch.Tensor, stride: int, r: float) -> torch.Tensor:
+    """Compute the block with plain functions: batch statistics, activations divided by r."""
     own = dict(block.named_parameters())
 
     def active(y: torch.Tensor, norm: str) -> torch.Tensor:
@@ -31,14 +31,14 @@ def test_block_equals_plain_functions(outputs: int, stride: int) -> None:
     for name, parameter in block.named_parameters():
         if "norm" in name:
             nn.init.normal_(parameter)
-    # so small that the epsilon of batch norm shows whether the scaler is there
+    # so small that the epsilon of batch norm reveals a missing scaler
     x = torch.randn(4, 3, 6, 6) * 1e-3
-    torch.testing.assert_close(block.train()(x), by_hand(block, x, stride, width))
-    torch.testing.assert_close(block.eval()(x), by_hand(block, x, stride, 1.0))
+    torch.testing.assert_close(block.train()(x), reference(block, x, stride, width))
+    torch.testing.assert_close(block.eval()(x), reference(block, x, stride, 1.0))
     assert not torch.allclose(block.train()(x), block.eval()(x))
 
 
-def test_every_batch_norm_comes_after_a_scaler() -> None:
+def test_every_batch_norm_follows_a_scaler() -> None:
     with torch.device("meta"):
         module = resnet18(width=0.25)
     pairs = [
@@ -52,7 +52,7 @@ def test_every_batch_norm_comes_after_a_scaler() -> None:
     assert {pair[0].width for pair in pairs} == {0.25}
 
 
-def test_stages_halve_the_image_three_times_and_classes_start_unbiased() -> None:
+def test_stages_halve_image_three_times_and_classifier_bias_starts_at_zero() -> None:
     module = resnet18(width=0.05, classes=4)
     x = torch.randn(2, 3, 32, 32)
     *body, _, _, classifier = module.children()

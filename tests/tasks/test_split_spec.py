@@ -1,4 +1,4 @@
-"""Partitions by name, and in files."""
+"""Partitions by name and in files."""
 
 import json
 
@@ -36,20 +36,20 @@ def numbers(parts):
 
 
 @pytest.mark.parametrize("spec", SPECS)
-def test_every_split_follows_the_key(spec):
+def test_every_split_depends_on_key(spec):
     a, b, c = (numbers(split(spec, dataset(), 10, Key((seed,)))) for seed in (0, 0, 1))
     assert a == b
     assert a != c
 
 
 @pytest.mark.parametrize("size", [-1, 0, 1001])
-def test_impossible_numbers_of_devices_are_refused(size):
+def test_invalid_number_of_devices_is_refused(size):
     for spec in SPECS:
-        with pytest.raises(ValueError, match=rf"{size} devices|from {size} \(one a device\)"):
+        with pytest.raises(ValueError, match=rf"{size} devices|from {size} \(one per device\)"):
             split(spec, dataset(), size, Key((0,)))
 
 
-def test_split_is_the_rule_it_names():
+def test_split_applies_the_named_rule():
     key = Key((3,))
     for spec, parts in (
         ("iid", iid(1000, 10, key)),
@@ -82,17 +82,17 @@ KNOWN = "Known: iid, classes:COUNT, dirichlet:ALPHA, unequal:SPREAD, blocks:COUN
         ("dirichlet:inf", "alpha must be > 0"),
         ("unequal:-1", "spread must be from 0 to 100, not -1.0"),
         ("unequal:nan", "spread must be from 0 to 100, not nan"),
-        ("blocks:3", "blocks must be from 10 (one a device) to 1000 (one a sample), not 3"),
-        ("blocks:2000", "to 1000 (one a sample), not 2000"),
+        ("blocks:3", "blocks must be from 10 (one per device) to 1000 (one per sample), not 3"),
+        ("blocks:2000", "to 1000 (one per sample), not 2000"),
     ],
 )
-def test_wrong_specs_are_told_what_is_allowed(spec, problem):
+def test_invalid_spec_lists_valid_forms(spec, problem):
     with pytest.raises(ValueError, match=r"split|must be") as error:
         split(spec, dataset(), 10, Key((0,)))
     assert problem in str(error.value)
 
 
-def test_texts_are_shared_out_but_not_by_class():
+def test_texts_can_be_split_but_not_by_class():
     text = dataset(torch.arange(1200).reshape(300, 4))
     for spec in ("iid", "unequal:1", "blocks:20"):
         assert all_samples(split(spec, text, 10, Key((0,)))) == list(range(300))
@@ -102,7 +102,7 @@ def test_texts_are_shared_out_but_not_by_class():
 
 
 @pytest.mark.parametrize("spec", SPECS)
-def test_a_partition_comes_back_from_its_file(spec, tmp_path):
+def test_partition_survives_its_file(spec, tmp_path):
     parts = split(spec, dataset(), 10, Key((0,)))
     save_partition(tmp_path / "split.json", parts)
     assert numbers(load_partition(tmp_path / "split.json")) == numbers(parts)
@@ -118,14 +118,14 @@ def test_a_partition_comes_back_from_its_file(spec, tmp_path):
         '{"device_of_sample":3}', '{"device_of_sample":["a"]}', '{"device_of_sample":[0,"a"]}',
     ],
 )  # fmt: skip
-def test_other_files_are_not_taken_for_partitions(text, tmp_path):
+def test_other_files_are_refused(text, tmp_path):
     (tmp_path / "split.json").write_text(text, encoding="latin1")
     with pytest.raises(ValueError, match="does not hold a partition"):
         load_partition(tmp_path / "split.json")
 
 
 @pytest.mark.parametrize("parts", [[[0, 1], [1, 2]], [[0], [2]]])
-def test_only_whole_partitions_are_saved(parts, tmp_path):
+def test_only_complete_partitions_are_saved(parts, tmp_path):
     with pytest.raises(ValueError, match="every sample exactly once"):
         save_partition(tmp_path / "split.json", [torch.tensor(part) for part in parts])
     assert not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""Static batch norm: `with_batch_norm_statistics` of the models."""
+"""Static batch norm: statistics that are computed before a test."""
 
 import copy
 
@@ -21,10 +21,10 @@ def pooled(x: torch.Tensor) -> torch.Tensor:
     return nn.functional.max_pool2d(x.relu(), 2)
 
 
-def slow_statistics(
+def reference_statistics(
     first: nn.Conv2d, norm: nn.BatchNorm2d, second: nn.Conv2d, batches: list[torch.Tensor]
 ) -> list[torch.Tensor]:
-    """Means and variances after two convolutions, averaged over batches."""
+    """Return means and variances after two convolutions, averaged over batches."""
     axes = (0, 2, 3)
     rows = []
     for batch in batches:
@@ -45,18 +45,18 @@ def small_cnn() -> tuple[nn.Module, list[torch.Tensor]]:
 
 
 @torch.no_grad()
-def test_statistics_equal_a_slow_reference() -> None:
+def test_statistics_equal_reference() -> None:
     module, batches = small_cnn()
     convs = [part for part in module.modules() if isinstance(part, nn.Conv2d)]
     norms = [part for part in module.modules() if isinstance(part, nn.BatchNorm2d)]
-    expected = slow_statistics(convs[0], norms[0], convs[1], batches)
+    expected = reference_statistics(convs[0], norms[0], convs[1], batches)
 
     tested = with_batch_norm_statistics(module, iter(batches))
 
     kept = [part for part in tested.modules() if isinstance(part, nn.BatchNorm2d)]
     got = [kept[0].running_mean, kept[0].running_var, kept[1].running_mean, kept[1].running_var]
-    for mine, slow in zip(got, expected, strict=True):
-        torch.testing.assert_close(mine, slow)
+    for actual, wanted in zip(got, expected, strict=True):
+        torch.testing.assert_close(actual, wanted)
     one = pooled(normalized(convs[0](batches[0]), norms[0], expected[0], expected[1]))
     two = pooled(normalized(convs[1](one), norms[1], expected[2], expected[3]))
     linears = [part for part in module.modules() if isinstance(part, nn.Linear)]
@@ -65,7 +65,7 @@ def test_statistics_equal_a_slow_reference() -> None:
 
 
 @torch.no_grad()
-def test_with_statistics_a_sample_is_judged_by_itself() -> None:
+def test_with_statistics_output_does_not_depend_on_batch() -> None:
     module, batches = small_cnn()
     tested = with_batch_norm_statistics(module, batches)
     assert not tested.training
@@ -73,7 +73,7 @@ def test_with_statistics_a_sample_is_judged_by_itself() -> None:
     assert not torch.allclose(module.eval()(batches[1])[:1], module(batches[1][:1]))
 
 
-def test_with_statistics_leaves_the_given_model_alone() -> None:
+def test_with_statistics_does_not_change_the_given_model() -> None:
     module, batches = small_cnn()
     before = copy.deepcopy(module.state_dict())
     tested = with_batch_norm_statistics(module, batches)
@@ -85,7 +85,7 @@ def test_with_statistics_leaves_the_given_model_alone() -> None:
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
 
 
-def test_statistics_need_a_batch_only_where_there_is_batch_norm() -> None:
+def test_statistics_need_a_batch_only_with_batch_norm() -> None:
     module, _ = small_cnn()
     with pytest.raises(ValueError, match="at least one batch"):
         with_batch_norm_statistics(module, [])

@@ -23,8 +23,8 @@ def text(rows: int, seed: int = 0) -> torch.Tensor:
     return torch.randint(0, VOCABULARY, (rows, 16), generator=generator)
 
 
-def read_by(module: nn.Module, tokens: torch.Tensor) -> torch.Tensor:
-    """Return the tokens that get as far as the embedding."""
+def embedded_tokens(module: nn.Module, tokens: torch.Tensor) -> torch.Tensor:
+    """Return the tokens that reach the embedding."""
     seen: list[torch.Tensor] = []
     embedding = module.get_submodule("tokens")
     handle = embedding.register_forward_hook(lambda _, inputs, out: seen.append(inputs[0]))
@@ -33,7 +33,7 @@ def read_by(module: nn.Module, tokens: torch.Tensor) -> torch.Tensor:
     return seen[0]
 
 
-def test_layer_equals_the_one_of_torch() -> None:
+def test_encoder_layer_equals_torch() -> None:
     torch.manual_seed(0)
     mine = EncoderLayer(SIZES, dropout=0.0, scaler=Scaler(1.0))
     for parameter in mine.parameters():
@@ -56,7 +56,7 @@ def test_layer_equals_the_one_of_torch() -> None:
     torch.testing.assert_close(mine(x), theirs(x))
 
 
-def test_attention_divides_each_map_by_the_width_in_training() -> None:
+def test_attention_divides_projections_by_width_in_training() -> None:
     torch.manual_seed(0)
     width = 0.5
     attention = Attention(SIZES, Scaler(width))
@@ -79,53 +79,53 @@ def test_narrow_model_divides_in_training_only() -> None:
     assert not torch.allclose(trained, tested)
 
 
-def test_hides_the_right_share_behind_one_more_token() -> None:
+def test_training_masks_the_given_fraction() -> None:
     module, tokens = model(), text(500)
-    read = read_by(module.train(), tokens)
-    hidden = read == VOCABULARY
-    assert torch.equal(read[~hidden], tokens[~hidden])
-    assert abs(hidden.float().mean() - 0.15) < 4 * (0.15 * 0.85 / tokens.numel()) ** 0.5
-    assert not torch.equal(read, read_by(module, tokens))
+    embedded = embedded_tokens(module.train(), tokens)
+    masked = embedded == VOCABULARY
+    assert torch.equal(embedded[~masked], tokens[~masked])
+    assert abs(masked.float().mean() - 0.15) < 4 * (0.15 * 0.85 / tokens.numel()) ** 0.5
+    assert not torch.equal(embedded, embedded_tokens(module, tokens))
 
 
-def test_a_test_hides_the_same_tokens_every_time_and_draws_nothing() -> None:
+def test_eval_mask_is_fixed_and_uses_no_global_random_numbers() -> None:
     module, tokens = model().eval(), text(500)
     state = torch.get_rng_state()
-    read = read_by(module, tokens)
-    assert torch.equal(read, read_by(module, tokens))
+    embedded = embedded_tokens(module, tokens)
+    assert torch.equal(embedded, embedded_tokens(module, tokens))
     assert torch.equal(state, torch.get_rng_state())
-    hidden = read == VOCABULARY
-    assert abs(hidden.float().mean() - 0.15) < 4 * (0.15 * 0.85 / tokens.numel()) ** 0.5
-    assert not torch.equal(hidden, read_by(module, text(500, seed=1)) == VOCABULARY)
+    masked = embedded == VOCABULARY
+    assert abs(masked.float().mean() - 0.15) < 4 * (0.15 * 0.85 / tokens.numel()) ** 0.5
+    assert not torch.equal(masked, embedded_tokens(module, text(500, seed=1)) == VOCABULARY)
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_nothing_or_everything_can_be_hidden(training: bool) -> None:
+def test_mask_rate_zero_and_one(training: bool) -> None:
     tokens = text(2)
-    assert torch.equal(read_by(model(mask_rate=0).train(training), tokens), tokens)
+    assert torch.equal(embedded_tokens(model(mask_rate=0).train(training), tokens), tokens)
     blind = model(mask_rate=1, dropout=0).train(training)
     torch.testing.assert_close(blind(tokens), blind(text(2, seed=1)))
 
 
-def test_positions_matter_and_have_an_end() -> None:
+def test_positions_matter_and_are_limited() -> None:
     module = model(mask_rate=0).eval()
     logits = module(torch.full((1, 4), 7))
     assert not torch.allclose(logits[0, 0], logits[0, 1])
-    with pytest.raises(ValueError, match="17 tokens are more than the 16"):
+    with pytest.raises(ValueError, match="at most 16 tokens per sequence, not 17"):
         module(torch.zeros(1, 17, dtype=torch.long))
 
 
-def test_loss_goes_over_all_tokens() -> None:
+def test_loss_covers_all_tokens() -> None:
     logits, tokens = torch.randn(2, 3, VOCABULARY), text(2)[:, :3]
     single = [
-        -logits[row, place].log_softmax(-1)[tokens[row, place]]
+        -logits[row, position].log_softmax(-1)[tokens[row, position]]
         for row in range(2)
-        for place in range(3)
+        for position in range(3)
     ]
     torch.testing.assert_close(token_loss(logits, tokens), torch.stack(single).mean())
 
 
-def test_is_a_federated_problem_that_learns() -> None:
+def test_transformer_learns_as_federated_problem() -> None:
     tokens = text(8)
     made = problem(model(dropout=0), [(tokens, tokens)], (tokens, tokens), loss=token_loss)
     assert made.evaluate is not None
@@ -139,7 +139,7 @@ def test_is_a_federated_problem_that_learns() -> None:
     assert end["test_accuracy"] > 0.8 > start["test_accuracy"]
 
 
-def test_first_values_are_those_of_heterofl() -> None:
+def test_initial_values_follow_heterofl() -> None:
     own = dict(model().named_parameters())
     assert all(own[name].abs().max() == 0 for name in own if name.endswith(("0.bias", "4.bias")))
     for name in ("feed_forward.0", "feed_forward.4"):

@@ -1,4 +1,4 @@
-"""Files of a real federation, certificates, keys and scripts, and the proxy to its server.
+"""The files of a real federation (certificates, keys, scripts, units), and its server's proxy.
 
-Flower itself is not loaded here, and the command line loads this only when it needs it.
+This package does not import Flower. The command line imports it only for `aquila deploy`.
 """

@@ -1,4 +1,4 @@
-"""Certificates of the server, and keys by which devices prove who they are."""
+"""Certificates for the server, and keys that authenticate devices."""
 
 import datetime
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ CLOCK_SKEW = datetime.timedelta(days=1)
 
 @dataclass(frozen=True)
 class Certificate:
-    """A certificate and its private key, both PEM, and the last day it is valid."""
+    """A certificate and its private key, both in PEM, and its last valid day."""
 
     certificate: bytes
     key: bytes
@@ -25,51 +25,52 @@ class Certificate:
 
 @dataclass(frozen=True)
 class KeyPair:
-    """A device's key in the form Flower reads: OpenSSH, on the curve P-384."""
+    """The key pair of a device in the OpenSSH form that Flower reads, on the curve P-384."""
 
     private: bytes
     public: bytes
 
 
 def make_authority() -> Certificate:
-    """Return the root of a federation: whoever has its key can pretend to be the server."""
+    """Return a new certificate authority. The holder of its key can impersonate the server."""
     key = _new_key()
-    name = _name("AQUILA federation")
+    name = _common_name("AQUILA federation")
     builder = (
         _builder(name, name, key, AUTHORITY_DAYS)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(key_cert_sign=True, crl_sign=True), critical=True)
+        .add_extension(_key_usage(key_cert_sign=True, crl_sign=True), critical=True)
     )
     return _sign(builder, key, key)
 
 
 def issue_server_certificate(authority: Certificate, hosts: tuple[str, ...]) -> Certificate:
-    """Return a certificate for a server that is reached by these names and addresses."""
+    """Return a server certificate that is valid for these host names and addresses."""
     root = x509.load_pem_x509_certificate(authority.certificate)
     root_key = serialization.load_pem_private_key(authority.key, password=None)
     if not isinstance(root_key, ec.EllipticCurvePrivateKey):
-        raise ValueError("the authority's key is not one that this release makes")
+        raise ValueError("the authority's key must be an elliptic-curve key")
     key = _new_key()
-    known = x509.AuthorityKeyIdentifier.from_issuer_public_key(root_key.public_key())
+    names = [_alternative_name(host) for host in hosts]
+    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(root_key.public_key())
     builder = (
-        _builder(_name("AQUILA server"), root.subject, key, SERVER_DAYS)
+        _builder(_common_name("AQUILA server"), root.subject, key, SERVER_DAYS)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(digital_signature=True), critical=True)
+        .add_extension(_key_usage(digital_signature=True), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False)
-        .add_extension(known, critical=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(issuer, critical=False)
     )
     return _sign(builder, key, root_key)
 
 
 def read_certificate(certificate: bytes, key: bytes) -> Certificate:
-    """Return a certificate that was saved."""
+    """Return a certificate from the contents of its saved files."""
     expires_on = x509.load_pem_x509_certificate(certificate).not_valid_after_utc.date()
     return Certificate(certificate, key, expires_on)
 
 
 def make_key_pair() -> KeyPair:
-    """Return a key by which a device proves who it is."""
+    """Return a new key pair for a device."""
     key = _new_key()
     private = key.private_bytes(
         serialization.Encoding.PEM,
@@ -86,11 +87,11 @@ def _new_key() -> ec.EllipticCurvePrivateKey:
     return ec.generate_private_key(ec.SECP384R1())
 
 
-def _name(text: str) -> x509.Name:
+def _common_name(text: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
 
 
-def _host(host: str) -> x509.GeneralName:
+def _alternative_name(host: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ip_address(host))
     except ValueError:
@@ -114,7 +115,7 @@ def _builder(
     )
 
 
-def _usage(**allowed: bool) -> x509.KeyUsage:
+def _key_usage(**allowed: bool) -> x509.KeyUsage:
     names = (
         "digital_signature", "content_commitment", "key_encipherment", "data_encipherment",
         "key_agreement", "key_cert_sign", "crl_sign", "encipher_only", "decipher_only",
@@ -127,10 +128,10 @@ def _sign(
     key: ec.EllipticCurvePrivateKey,
     signer: ec.EllipticCurvePrivateKey,
 ) -> Certificate:
-    made = builder.sign(signer, hashes.SHA384())
+    certificate = builder.sign(signer, hashes.SHA384())
     private = key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
         serialization.NoEncryption(),
     )
-    return read_certificate(made.public_bytes(serialization.Encoding.PEM), private)
+    return read_certificate(certificate.public_bytes(serialization.Encoding.PEM), private)

@@ -1,9 +1,9 @@
-"""The folder of a federation: what the server and every device need, readable by its owner alone.
+"""The folder of a federation. Only its owner can read the files.
 
-federation.json     what it is
-ca/                 the authority's certificate and key
-server/             for the server's machine
-device-0/, ...      for the machine of each device
+federation.json     the plan: devices, hosts, port, security
+ca/                 certificate and key of the certificate authority
+server/             files for the server's machine
+device-0/, ...      files for the machine of each device
 """
 
 import os
@@ -26,7 +26,11 @@ _FEDERATION_FILES = re.compile(rf"ca|server|device-\d+|{re.escape(PLAN_FILE)}")
 
 
 def create(folder: Path, plan: Plan, overwrite: bool = False) -> Certificate | None:
-    """Write a federation; return the server's certificate, None if it is insecure."""
+    """Write all files of a federation.
+
+    Returns:
+        The server's certificate, or None for an insecure federation.
+    """
     folder = folder.absolute()
     _clear(folder, overwrite)
     _make_folder(folder)
@@ -40,24 +44,28 @@ def create(folder: Path, plan: Plan, overwrite: bool = False) -> Certificate | N
 
 
 def renew(folder: Path) -> Certificate:
-    """Give the server a new certificate and key from the same authority; devices notice nothing."""
+    """Issue a new server certificate and key. The devices' files stay valid."""
     plan = load_plan(folder)
     if plan.insecure:
-        raise ValueError(f"the federation in {folder} is insecure and has no certificate to renew")
+        raise ValueError(f"the federation in {folder} is insecure; it has no certificate to renew")
     authority = folder / "ca" / "ca.crt", folder / "ca" / "ca.key"
     return _issue(folder, read_certificate(*(path.read_bytes() for path in authority)), plan)
 
 
 def rekey_device(folder: Path, device: int) -> bool:
-    """Give a device a new key, or add the next device; return whether it is a new one."""
+    """Create a new key for a device, or add the next device.
+
+    Returns:
+        Whether a device was added.
+    """
     plan = load_plan(folder)
     if not 0 <= device <= plan.devices:
         raise ValueError(
-            f"device must be from 0 to {plan.devices - 1}, or {plan.devices} for a new one, "
+            f"device must be from 0 to {plan.devices - 1}, or {plan.devices} to add a device, "
             f"not {device}"
         )
     if plan.insecure:
-        raise ValueError(f"the federation in {folder} is insecure and its devices have no keys")
+        raise ValueError(f"the federation in {folder} is insecure; its devices have no keys")
     added = device == plan.devices
     if added:
         _write_device(folder, plan, device)
@@ -68,13 +76,13 @@ def rekey_device(folder: Path, device: int) -> bool:
 
 
 def _clear(folder: Path, overwrite: bool) -> None:
-    """Make sure that a federation may go into a folder."""
-    inside = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
-    if inside and not overwrite:
-        raise ValueError(f"{folder} is not empty; --overwrite throws away the federation in it")
-    if foreign := [name for name in inside if not _FEDERATION_FILES.fullmatch(name)]:
+    """Delete an earlier federation if `overwrite` is set. Refuse to delete any other file."""
+    names = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+    if names and not overwrite:
+        raise ValueError(f"{folder} is not empty; --overwrite deletes the federation in it")
+    if foreign := [name for name in names if not _FEDERATION_FILES.fullmatch(name)]:
         raise ValueError(f"{folder} holds {foreign[0]}, which is not part of a federation")
-    for name in inside:
+    for name in names:
         path = folder / name
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
@@ -130,15 +138,15 @@ def _write_key(federation: Path, device: int) -> None:
     _write(federation / "server" / "keys" / f"device-{device}.pub", pair.public)
 
 
-def _make_folder(folder: Path, *inner: str) -> None:
+def _make_folder(folder: Path, *subfolders: str) -> None:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.chmod(0o700)
-    for name in inner:
+    for name in subfolders:
         _make_folder(folder / name)
 
 
 def _write(path: Path, content: bytes, mode: int = 0o600) -> None:
-    """Write a file that was never readable by others, not even while it was written."""
+    """Write a file that other users cannot read at any time, not even during the write."""
     path.unlink(missing_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     with os.fdopen(descriptor, "wb") as file:

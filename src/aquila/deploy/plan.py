@@ -1,4 +1,4 @@
-"""What a federation is to be: who takes part, where the server is, and how it is secured."""
+"""The plan of a federation: number of devices, the server's hosts and port, security."""
 
 import json
 import re
@@ -7,18 +7,18 @@ from ipaddress import ip_address
 from pathlib import Path
 
 LOOPBACK = ("127.0.0.1", "localhost")
-"""Hosts that are in every certificate: the server's parts reach each other by them."""
+"""Hosts in every certificate. The SuperLink and the proxy connect through them."""
 
 ANY_ADDRESS = "0.0.0.0"  # nosec B104
 MAX_DEVICES = 10_000
 PLAN_FILE = "federation.json"
-_LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
-_NAME = re.compile(rf"(?=.{{1,253}}$)({_LABEL}\.)*(?=[a-z]){_LABEL}")
+_LABEL_PATTERN = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+_HOST_NAME = re.compile(rf"(?=.{{1,253}}$)({_LABEL_PATTERN}\.)*(?=[a-z]){_LABEL_PATTERN}")
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A federation; devices reach the server at the first of its hosts."""
+    """The plan of a federation. Devices connect to the first host."""
 
     devices: int
     hosts: tuple[str, ...] = LOOPBACK
@@ -32,41 +32,42 @@ class Plan:
         if not 1 <= self.port <= last:
             raise ValueError(f"port must be from 1 to {last}, not {self.port}")
         for host in self.hosts:
-            if not _is_address(host) and not _NAME.fullmatch(host):
+            if not _is_address(host) and not _HOST_NAME.fullmatch(host):
                 raise ValueError(
-                    f"{host!r} is no host; give a name such as fl.example.org or an IP address"
+                    f"{host!r} is not a valid host; give a name such as fl.example.org or an IP "
+                    "address"
                 )
 
     @property
     def certificate_hosts(self) -> tuple[str, ...]:
-        """All hosts that the server's certificate is for."""
+        """All hosts that the server's certificate is valid for."""
         return tuple(dict.fromkeys((*self.hosts, *LOOPBACK)))
 
     @property
     def server(self) -> str:
-        """Where devices reach the server, host and port."""
+        """The host and port that devices connect to."""
         host = self.hosts[0]
         return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
 
     @property
     def listen(self) -> str:
-        """The address that the server listens on: all, unless it is for this machine alone."""
+        """The address that the server listens on: loopback if all hosts are, else every address."""
         if all(map(_is_loopback, self.hosts)):
             return "127.0.0.1" if self.hosts[0] != "::1" else "::1"
         return "::" if any(":" in host for host in self.hosts) else ANY_ADDRESS
 
     @property
     def superlink_port(self) -> int:
-        """The SuperLink's port on loopback."""
+        """The port of the SuperLink on loopback."""
         return self.port + 1
 
     def runtime_port(self, device: int) -> int:
-        """Port on loopback of a device's SuperNode; all devices may be on one machine."""
+        """Return the loopback port of a device's SuperNode, unique on a shared machine."""
         return self.port + 2 + device
 
 
 def plan_bytes(plan: Plan) -> bytes:
-    """Return the plan as a file holds it."""
+    """Return the plan as the content of its file."""
     return (json.dumps(asdict(plan), indent=2) + "\n").encode()
 
 
@@ -76,7 +77,9 @@ def load_plan(folder: Path) -> Plan:
         saved = json.loads((folder / PLAN_FILE).read_text())
         return Plan(**{**saved, "hosts": tuple(saved["hosts"])})
     except FileNotFoundError:
-        raise ValueError(f"{folder} holds no federation; aquila deploy init makes one") from None
+        raise ValueError(
+            f"{folder} holds no federation; create one with aquila deploy init"
+        ) from None
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{folder / PLAN_FILE} does not describe a federation: {error}") from None
 

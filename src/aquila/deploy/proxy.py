@@ -1,9 +1,9 @@
-"""The proxy: the one port of a server that the network sees. Only devices' requests pass it.
+"""The proxy between the network and the SuperLink. It forwards only the requests of devices.
 
-Flower's SuperLink answers devices and administrators on one port, and asks administrators for no
-proof of who they are. Whoever reaches that port can register a key of their own, or start a run:
-code of their choice on the server and on every device. So the SuperLink listens on loopback, where
-administrators are, and the proxy hands on to it what devices ask.
+Flower's SuperLink serves devices and administrators on one port, and does not authenticate
+administrators. Anyone who reaches that port can register a key or start a run, and so execute code
+on the server and on every device. The SuperLink therefore listens on loopback, where
+administrators work, and the proxy forwards devices' requests to it.
 """
 
 import re
@@ -16,13 +16,13 @@ import httpx
 import uvicorn
 
 ALLOWED_PATHS = re.compile(r"/v1/fleet/[a-z-]+")
-"""Paths of the requests that a SuperNode makes; nothing that could lead out of them."""
+"""Paths that a SuperNode requests. No path with dots or further slashes matches."""
 
 MAX_BODY_BYTES = 2**26
-"""Bytes of the largest request: a large frame comes in parts of a few megabytes."""
+"""Size of the largest request. Flower sends a large frame in parts of a few megabytes."""
 
 TIMEOUT_SECONDS = 60.0
-_KEEPALIVE_SECONDS = 2.0  # less than the SuperLink keeps a connection that is not used
+_KEEPALIVE_SECONDS = 2.0  # shorter than the SuperLink keeps an idle connection open
 
 HOP_BY_HOP_HEADERS = {
     b"accept-encoding", b"connection", b"content-encoding", b"content-length", b"date", b"expect",
@@ -37,7 +37,7 @@ Headers = list[tuple[bytes, bytes]]
 
 
 class Proxy:
-    """An ASGI application that hands devices' requests on to a SuperLink."""
+    """An ASGI application that forwards devices' requests to a SuperLink."""
 
     def __init__(self, superlink: httpx.AsyncClient) -> None:
         self._superlink = superlink
@@ -53,22 +53,30 @@ class Proxy:
     async def _answer(self, scope: Event, receive: Receive) -> tuple[int, Headers, bytes]:
         if scope["method"] != "POST" or not ALLOWED_PATHS.fullmatch(scope["path"]):
             return _text_response(
-                403, "this port is for devices; administer the server on its own machine"
+                403, "this port accepts only devices; run administration on the server's machine"
             )
         body = await _read_body(receive)
         if body is None:
-            return _text_response(413, f"a request has at most {MAX_BODY_BYTES} bytes")
+            return _text_response(413, f"the request is larger than {MAX_BODY_BYTES} bytes")
         try:
             reply = await self._superlink.post(
                 scope["path"], content=body, headers=_end_to_end_headers(scope["headers"])
             )
         except httpx.HTTPError:
-            return _text_response(502, "the SuperLink does not answer")  # a SuperNode tries again
+            return _text_response(502, "the SuperLink does not answer")  # SuperNodes retry
         return reply.status_code, _end_to_end_headers(reply.headers.raw), reply.content
 
 
 def serve(host: str, port: int, superlink: str, tls: tuple[Path, Path, Path] | None) -> None:
-    """Serve until stopped; `tls` are the files of the authority, the certificate and its key."""
+    """Run the proxy until it is stopped.
+
+    Args:
+        host: Address to listen on.
+        port: Port to listen on.
+        superlink: Address and port of the SuperLink.
+        tls: Files of the authority's certificate, the server's certificate and the server's key.
+            None turns encryption off.
+    """
     scheme = "http" if tls is None else "https"
     client = httpx.AsyncClient(
         base_url=f"{scheme}://{superlink}",
@@ -100,7 +108,7 @@ def _end_to_end_headers(headers: Headers) -> Headers:
 
 
 async def _read_body(receive: Receive) -> bytes | None:
-    """Return the body of a request, None if it is too large or broke off."""
+    """Return the body of a request, or None if it is too large or incomplete."""
     body = bytearray()
     while True:
         event = await receive()

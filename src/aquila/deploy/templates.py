@@ -1,4 +1,4 @@
-"""What the files of a federation say: settings, scripts and units."""
+"""The contents of a federation's files: settings, scripts and systemd units."""
 
 import json
 from collections.abc import Mapping
@@ -15,16 +15,16 @@ OFFLINE_SETTINGS = {
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
 }
-"""Settings under which Flower installs nothing and calls nobody else."""
+"""Settings that stop Flower and Ray from installing packages and from calling other machines."""
 
-SECURE = "Connections are encrypted, and every device proves who it is by its key."
+SECURE = "Secure: connections are encrypted, and every device authenticates with its key."
 INSECURE = (
-    "INSECURE: nothing is encrypted and nobody proves who they are. For tests on one machine only."
+    "INSECURE: connections are neither encrypted nor authenticated. For tests on one machine only."
 )
 
 
 def flower_config(plan: Plan, ca: Path) -> bytes:
-    """Return Flower's config.toml, by which an administrator on the server's machine reaches it."""
+    """Return Flower's config.toml, with which administrators on the server reach the SuperLink."""
     quoted = json.dumps(str(ca), ensure_ascii=False)
     trust = "insecure = true" if plan.insecure else f"root-certificates = {quoted}"
     return (
@@ -35,13 +35,13 @@ def flower_config(plan: Plan, ca: Path) -> bytes:
 
 
 def environment_file(plan: Plan, settings: Mapping[str, str | int]) -> bytes:
-    """Return the settings of a server or a device, as a shell reads them."""
+    """Return the settings of a server or device as a file of shell variables."""
     lines = [f"{name}={value}" for name, value in {**settings, **OFFLINE_SETTINGS}.items()]
     return "\n".join([f"# {_security(plan)}", *lines, ""]).encode()
 
 
 def fill_template(name: str, plan: Plan) -> bytes:
-    """Return a script or unit of `resources`, filled in."""
+    """Return a script or unit from `resources` with all placeholders filled in."""
     resources = files("aquila.deploy") / "resources"
     tls = "--ssl-ca-certfile ca.crt --ssl-certfile server.crt --ssl-keyfile server.key"
     values = {

@@ -1,4 +1,4 @@
-"""AQUILA and its peers on Flower: any method of the catalogue, in a simulation or a deployment.
+"""Run any AQUILA method on Flower, in a simulation or in a deployment.
 
 app = aquila.flower.client_app(method, make_device)                       # on every device
 aquila.flower.strategy(method, theta0, devices=3, rounds=20).start(grid)  # on the server

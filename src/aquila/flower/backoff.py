@@ -1,4 +1,4 @@
-"""Looking again and again, for a bounded time."""
+"""Polling with growing pauses, until a deadline."""
 
 import time
 from collections.abc import Iterator
@@ -7,9 +7,10 @@ FIRST_PAUSE, MAX_PAUSE, PAUSE_GROWTH = 0.01, 0.5, 1.3
 
 
 def backoff(seconds: float) -> Iterator[None]:
-    """Yield at once, after pauses that grow, and a last time when so many seconds have passed.
+    """Yield immediately, then after growing pauses, and a last time after `seconds`.
 
-    A simulated device answers within milliseconds, a deployed one within seconds.
+    Short first pauses suit simulated devices, which answer within milliseconds. Deployed devices
+    take seconds.
     """
     end, pause = time.monotonic() + seconds, FIRST_PAUSE
     yield

@@ -1,4 +1,4 @@
-"""The device's end: a ClientApp that answers orders with frames."""
+"""The device side: a ClientApp that answers orders with frames."""
 
 import traceback
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ from aquila.core.packet import WireError
 from aquila.core.vector import Vector
 from aquila.core.wire import unpack
 from aquila.flower.device_files import answer_from_disk, default_state_folder
-from aquila.flower.transport import PROBLEM, Value, config_value, content_of, frame_of, one_line
+from aquila.flower.transport import ERROR_KEY, Value, config_value, content_of, frame_of, one_line
 from aquila.runtime.device_session import DeviceSession
 from aquila.runtime.messages import Order
 from aquila.sim.oracle import Device, as_shard
@@ -25,7 +25,7 @@ ACTION = "aquila"
 NUMBER_KEYS = ("partition-id", "device")
 
 MakeDevice = Callable[[DeviceId, Context], Device]
-"""(number of the device, Flower's context) -> its data: a shard, an oracle or a function"""
+"""(device number, Flower's context) -> the device's data: a shard, an oracle or a function"""
 
 MakeMethod = Callable[[Context], Method]
 
@@ -40,12 +40,16 @@ def client_app(
     state_folder: Path | str | None = None,
     threads: int = 1,
 ) -> ClientApp:
-    """Return the ClientApp of a device that trains by the method.
+    """Return the ClientApp that runs on every device.
 
-    `method` may be a function of Flower's context, to read its parameters from the run's
-    configuration. `make_device` is called when the first order comes, once in a process. Between
-    messages the device's state lives in `state_folder` (default: below the user's state folder).
-    On one thread a device computes the same bits everywhere; more `threads` may be faster.
+    Args:
+        method: The method, or a function that creates it from Flower's context. A function can
+            read parameters from the run's configuration.
+        make_device: Returns the data of a device. It is called once per process, when the first
+            order arrives.
+        state_folder: Where the device stores its state between messages. Default:
+            `$XDG_STATE_HOME/aquila/flower`, or `~/.local/state/aquila/flower`.
+        threads: Threads that a device computes on. Only 1 guarantees the same bits everywhere.
     """
     folder = default_state_folder() if state_folder is None else Path(state_folder)
     handlers = DeviceHandlers(method, make_device, folder.absolute(), threads)
@@ -56,20 +60,20 @@ def client_app(
 
 
 def device_number(context: Context) -> DeviceId:
-    """Return the number of the device that a node was started as."""
+    """Return the device number that a node was started with."""
     for name in NUMBER_KEYS:
         number = context.node_config.get(name)
         if type(number) is int and number >= 0:
             return number
     raise ValueError(
-        "this node has no device number; start its SuperNode with --node-config 'partition-id=0', "
-        "the numbers of devices being 0, 1, 2, ..."
+        "this node has no device number; start its SuperNode with --node-config 'partition-id=N', "
+        "where N is 0, 1, 2, ..."
     )
 
 
 @dataclass(frozen=True)
 class DeviceHandlers:
-    """What a device does with the messages of the server."""
+    """The handlers for messages from the server."""
 
     method: Method | MakeMethod
     make_device: MakeDevice
@@ -77,17 +81,17 @@ class DeviceHandlers:
     threads: int
 
     def hello(self, message: Message, context: Context) -> Message:
-        """Say which device this is."""
+        """Reply with the device number of this node."""
         return _reply(message, lambda: self._introduce(message.content, context))
 
     def turn(self, message: Message, context: Context) -> Message:
-        """Answer an order; what goes wrong is said in one sentence."""
+        """Answer an order with a frame, or with an error message of one line."""
         return _reply(message, lambda: self._answer(message.content, context))
 
     def _introduce(self, content: RecordDict, context: Context) -> RecordDict:
-        asked, own = config_value(content, "method", str), repr(self._method(context))
-        if asked != own:
-            raise WireError(f"the server runs {asked}, this device {own}")
+        required, own = config_value(content, "method", str), repr(self._method(context))
+        if required != own:
+            raise WireError(f"the server runs {required}, but this device runs {own}")
         return content_of({"device": device_number(context)}, {})
 
     def _answer(self, content: RecordDict, context: Context) -> RecordDict:
@@ -107,7 +111,7 @@ class DeviceHandlers:
     def _method(self, context: Context) -> Method:
         method = self.method if isinstance(self.method, Method) else self.method(context)
         if not isinstance(method, Method):
-            raise TypeError(f"a method is made by aquila.create(...), not {method!r}")
+            raise TypeError(f"method must be the result of aquila.create(...), not {method!r}")
         return method
 
     def _shard(self, run: str, device: DeviceId, context: Context) -> Shard:
@@ -124,22 +128,22 @@ def _reply(message: Message, answer: Callable[[], RecordDict]) -> Message:
     except Exception as error:
         expected = isinstance(error, ArithmeticError | OSError | TypeError | ValueError)
         LOG.error("%s", error, exc_info=not (expected and _raised_here(error)))
-        problem = error if expected else f"{type(error).__name__}: {error}"
-        content = content_of({PROBLEM: one_line(problem)}, {})
+        text = error if expected else f"{type(error).__name__}: {error}"
+        content = content_of({ERROR_KEY: one_line(text)}, {})
     return Message(content, reply_to=message)
 
 
 def _raised_here(error: Exception) -> bool:
-    """Whether AQUILA raised it; of other code the device's own log tells where it failed."""
+    """Whether AQUILA raised the error; other errors are logged with their traceback."""
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
     return str(frame.f_globals.get("__name__")).startswith("aquila.")
 
 
 def _template_of(order: Order) -> Vector:
-    """Return a vector of the model's length and type; it may be the model or a difference."""
+    """Return a vector of the model's length and type: the model or a difference of models."""
     vector = unpack(order.model).vector
     if vector is None:
-        raise WireError("order without a model")
+        raise WireError("the order has no model")
     return vector.decode()
 
 

@@ -1,6 +1,6 @@
-"""What a device keeps on its disk between messages, since each may start a new process.
+"""The state file of a device. Flower may start a new process for every message.
 
-One file for each run and device. Its server gives a run a random name, which says nothing.
+Each run and device has its own file. The server gives every run a random name.
 """
 
 import os
@@ -18,43 +18,43 @@ from aquila.runtime.messages import Order
 from aquila.runtime.persist import SavedStateError, load_device, save_device
 
 RETENTION_SECONDS = 30 * 24 * 3600
-"""How long the states of a run that nobody continues are kept."""
+"""How long the states of an abandoned run are kept."""
 
 LOCK_WAIT_SECONDS = 600.0
-"""How long a process waits for another one of the same device."""
+"""How long a process waits for another process of the same device."""
 
 RUN_NAME_PATTERN = re.compile(r"[0-9a-f]{16}")
 LOG = getLogger("flwr.aquila")
 
 
 def default_state_folder() -> Path:
-    """Return the folder for states of devices of this user."""
+    """Return the folder for the device states of this user."""
     base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(base) / "aquila" / "flower"
 
 
 def answer_from_disk(session: DeviceSession, order: Order, folder: Path, run: str) -> bytes:
-    """Answer an order from the state on disk; the new state is there before the answer is sent."""
+    """Answer an order from the state on disk, and save the new state before returning."""
     path = _state_file(folder, run, session.device)
-    work = f"the state of device {session.device}"
-    with file_lock(path.with_suffix(".lock"), work, LOCK_WAIT_SECONDS):
+    resource = f"the state of device {session.device}"
+    with file_lock(path.with_suffix(".lock"), resource, LOCK_WAIT_SECONDS):
         try:
             load_device(path, session)
         except SavedStateError as error:
-            LOG.warning("device %d starts anew: %s", session.device, error)
+            LOG.warning("device %d restarts from its initial state: %s", session.device, error)
         frame = session.handle(order)
         save_device(path, session)
     return frame
 
 
 def _state_file(folder: Path, run: str, device: DeviceId) -> Path:
-    if not RUN_NAME_PATTERN.fullmatch(run):  # it becomes the name of a folder
-        raise WireError(f"{run[:32]!r} is no name of a run")
-    own = folder / run
-    if not own.exists():
-        own.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if not RUN_NAME_PATTERN.fullmatch(run):  # a name from the network becomes a folder name
+        raise WireError(f"{run[:32]!r} is not a valid run name; it must have 16 hexadecimal digits")
+    run_folder = folder / run
+    if not run_folder.exists():
+        run_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         _delete_old_runs(folder)
-    return own / f"device-{device}.state"
+    return run_folder / f"device-{device}.state"
 
 
 def _delete_old_runs(folder: Path) -> None:

@@ -1,7 +1,7 @@
-"""One process at a time on a file that several may come to write.
+"""A lock that lets one process at a time use a file.
 
-A SuperNode or SuperLink that was killed may leave its last process behind, beside those of the
-one that was started in its place.
+A killed SuperNode or SuperLink may leave its last process running next to the processes of its
+replacement.
 """
 
 import os
@@ -21,24 +21,30 @@ LOG = getLogger("flwr.aquila")
 
 
 @contextmanager
-def file_lock(path: Path, work: str, seconds: float) -> Iterator[None]:
-    """Hold a lock that ends with this process; wait so long for another one that has it.
+def file_lock(path: Path, resource: str, seconds: float) -> Iterator[None]:
+    """Hold a lock, which the system releases when this process ends.
 
-    `work` says what is being done. TimeoutError if the other process does not end.
+    Args:
+        path: The lock file.
+        resource: What the lock protects, for log and error messages.
+        seconds: How long to wait for another process that holds the lock.
+
+    Raises:
+        TimeoutError: The other process did not release the lock in time.
     """
     with open(path, "ab", opener=_private) as file:
         if not _try_lock(file):
-            LOG.warning("another process is at %s; waiting for it", work)
+            LOG.warning("another process is using %s; waiting for it", resource)
             if not any(_try_lock(file) for _ in backoff(seconds)):
                 raise TimeoutError(
-                    f"another process is still at {work} after {seconds:g} s; end the one that "
-                    f"holds {path}"
+                    f"another process is still using {resource} after {seconds:g} s; stop the "
+                    f"process that holds {path}"
                 )
         yield
 
 
 def _try_lock(file: IO[bytes]) -> bool:
-    """Take the lock if it is free; where the system has none, it always is."""
+    """Take the lock if it is free. On Windows it always counts as free."""
     if sys.platform == "win32":
         return True
     try:

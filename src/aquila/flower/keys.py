@@ -1,4 +1,4 @@
-"""Which key is whose: the public keys of devices, in files as `aquila deploy init` makes them."""
+"""The public keys of the devices, read from the files that `aquila deploy init` writes."""
 
 from pathlib import Path
 
@@ -13,10 +13,12 @@ from aquila.core.fleet import DeviceId
 
 
 def read_keys(folder: Path, devices: int) -> dict[DeviceId, bytes]:
-    """Return the key of every device, from `device-0.pub` and so on, in Flower's own form."""
+    """Return the key of every device from `device-N.pub`, in the PEM form that Flower uses."""
     keys = {device: _read(folder / f"device-{device}.pub") for device in range(devices)}
     if len(set(keys.values())) < devices:
-        raise ValueError(f"{folder} has the same key for two devices; each must have its own")
+        raise ValueError(
+            f"{folder} has the same key for two devices; every device needs its own key"
+        )
     return keys
 
 
@@ -25,8 +27,8 @@ def _read(path: Path) -> bytes:
         key = load_ssh_public_key(path.read_bytes())
     except (OSError, ValueError, UnsupportedAlgorithm):
         raise ValueError(
-            f"{path} is not there or is no public key; keys_folder must hold the device-N.pub of "
-            "every device"
+            f"{path} does not exist or is not a public key; keys_folder must hold a device-N.pub "
+            "for every device"
         ) from None
     pem: bytes = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     return pem

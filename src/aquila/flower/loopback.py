@@ -1,6 +1,6 @@
-"""A whole Flower deployment on this machine: one SuperLink and some SuperNodes, on loopback only.
+"""A complete Flower deployment on this machine: one SuperLink and several SuperNodes on loopback.
 
-It serves tests and demonstrations. Connections are not encrypted and nobody is authenticated.
+It is for tests and demonstrations. Connections are neither encrypted nor authenticated.
 """
 
 import os
@@ -23,7 +23,7 @@ START_SECONDS = 60.0
 STOP_SECONDS = 10.0
 QUOTED_LINES = 15
 FEDERATION_VARIABLE = "AQUILA_FEDERATION"
-"""Environment variable that tells the processes of one deployment from all others."""
+"""Environment variable whose random value marks the processes of one deployment."""
 
 OFFLINE_SETTINGS = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -32,32 +32,32 @@ OFFLINE_SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
 }
-"""Settings under which Flower installs nothing and calls nobody outside of this machine."""
+"""Settings that stop Flower and Ray from installing packages and from calling other machines."""
 
 
 class FederationError(RuntimeError):
-    """A process of the deployment that did not start, ended by itself, or took too long."""
+    """A process of the deployment did not start, exited unexpectedly, or took too long."""
 
 
 @dataclass
 class Process:
-    """A process with a group of its own, whose output goes to a file."""
+    """A process in a separate process group, whose output goes to a log file."""
 
     name: str
     handle: "subprocess.Popen[bytes]"
     log: Path
 
     @property
-    def ended(self) -> bool:
-        """Whether it runs no more."""
+    def exited(self) -> bool:
+        """Whether the process has exited."""
         return self.handle.poll() is not None
 
     def signal(self, number: int) -> None:
-        """Send a signal to the process and all it has started."""
-        _signal(os.killpg, self.handle.pid, number)
+        """Send a signal to the process group."""
+        _send_signal(os.killpg, self.handle.pid, number)
 
     def stop(self) -> None:
-        """End the process and all it has started, by force if it takes too long."""
+        """Terminate the process group; kill it after `STOP_SECONDS`."""
         self.signal(signal.SIGTERM)
         try:
             with suppress(subprocess.TimeoutExpired):
@@ -67,13 +67,13 @@ class Process:
             self.handle.wait()
 
     def last_lines(self) -> str:
-        """Return the end of its log."""
+        """Return the last lines of the log."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-QUOTED_LINES:])
 
 
 @dataclass
 class Federation:
-    """A running deployment; files of its processes are in `folder`."""
+    """A running deployment, whose processes keep their files in `folder`."""
 
     folder: Path
     port: int
@@ -82,7 +82,7 @@ class Federation:
 
     @property
     def superlink(self) -> Process:
-        """The server of Flower."""
+        """The process of Flower's server."""
         return self.processes["superlink"]
 
     def node(self, device: int) -> Process:
@@ -90,7 +90,7 @@ class Federation:
         return self.processes[f"supernode-{device}"]
 
     def start_superlink(self) -> None:
-        """Start, or start again, the SuperLink; it knows the nodes that it knew before."""
+        """Start or restart the SuperLink. Its database keeps the known nodes."""
         command = (
             f"flower-superlink --insecure --host {HOST} --port {self.port} "
             "--disable-runtime-dependency-installation --database"
@@ -99,7 +99,7 @@ class Federation:
         self._start("superlink", [*command.split(), database], self.port)
 
     def start_node(self, device: int) -> None:
-        """Start, or start again, the SuperNode of a device and wait until it is up."""
+        """Start or restart the SuperNode of a device, and wait until it listens."""
         port = free_port()
         command = (
             f"flower-supernode --insecure --superlink {HOST}:{self.port} --host {HOST} "
@@ -119,9 +119,13 @@ class Federation:
         seconds: float,
         on_output: Callable[[str], None] | None = None,
     ) -> str:
-        """Run a Flower app to its end, within so many seconds; return what it printed.
+        """Run a Flower app to its end, and return what it printed.
 
-        `on_output`, if given, is called with every piece of that as it comes.
+        Args:
+            app: Folder of the Flower app.
+            config: Values that override the app's run configuration.
+            seconds: Time limit. FederationError if the app takes longer.
+            on_output: Called with every new piece of output, if given.
         """
         pairs = " ".join(f"{name}={_toml(value)}" for name, value in config.items())
         command = ["flwr", "run", str(app), CONNECTION, "--stream"]
@@ -132,12 +136,12 @@ class Federation:
 
         def output_is_complete() -> bool:
             nonlocal printed
-            ended = run.ended  # asked first, so that nothing is missed
+            exited = run.exited  # read before the log, so that no output is missed
             text = run.log.read_text(errors="replace")
             if on_output is not None:
                 on_output(text[len(printed) :])
             printed = text
-            return ended
+            return exited
 
         try:
             wait_until(output_is_complete, run, seconds)
@@ -146,26 +150,25 @@ class Federation:
         return printed
 
     def stop(self) -> None:
-        """Stop every process, the nodes first."""
+        """Stop all processes, the SuperNodes first."""
         processes = list(reversed(self.processes.values()))
         for process in processes:
             process.signal(signal.SIGTERM)
         for process in processes:
             process.stop()
         end = time.monotonic() + STOP_SECONDS
-        while (
-            left := leftover_processes(self.environment[FEDERATION_VARIABLE])
-        ) and time.monotonic() < end:
-            for number in left:
-                _signal(os.kill, number, signal.SIGKILL)
+        name = self.environment[FEDERATION_VARIABLE]
+        while (leftover := leftover_processes(name)) and time.monotonic() < end:
+            for process_id in leftover:
+                _send_signal(os.kill, process_id, signal.SIGKILL)
             time.sleep(0.1)
 
 
 @contextmanager
 def federation(devices: int, folder: Path) -> Iterator[Federation]:
-    """Start a SuperLink and a SuperNode a device; stop all of them at the end, whatever happens.
+    """Start a SuperLink and one SuperNode per device, and stop all of them on exit.
 
-    SIGTERM, SIGHUP and Ctrl-C end it like any exception, if this is the main thread.
+    In the main thread, SIGTERM, SIGHUP and Ctrl-C also stop them.
     """
     folder = folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
@@ -178,13 +181,13 @@ def federation(devices: int, folder: Path) -> Iterator[Federation]:
                 running.start_node(device)
             yield running
         finally:
-            with _handle_signals(signal.SIG_IGN):  # nobody interrupts the stopping
+            with _handle_signals(signal.SIG_IGN):  # a second Ctrl-C must not leave processes
                 running.stop()
 
 
 @contextmanager
 def _handle_signals(handler: Any) -> Iterator[None]:
-    """Answer the signals that ask a program to end in this way, where they can be answered."""
+    """Use the handler for termination signals. Only the main thread can set handlers."""
     signals = [signal.SIGTERM, signal.SIGHUP, signal.SIGINT]
     if threading.current_thread() is not threading.main_thread():
         signals = []
@@ -197,7 +200,7 @@ def _handle_signals(handler: Any) -> Iterator[None]:
 
 
 def _exit_on_signal(number: int, _: object) -> None:
-    """End the program by an exception, so that all it has started is stopped."""
+    """Raise an exception, so that the processes are stopped before the program exits."""
     if number == signal.SIGINT:
         raise KeyboardInterrupt
     raise SystemExit(128 + number)
@@ -206,7 +209,7 @@ def _exit_on_signal(number: int, _: object) -> None:
 def start_process(
     name: str, command: Sequence[str], folder: Path, env: Mapping[str, str]
 ) -> Process:
-    """Start a command that writes to NAME.log in the folder, after what is there already."""
+    """Start a command whose output is appended to NAME.log in the folder."""
     path = folder / f"{name}.log"
     with path.open("ab") as log:
         handle = subprocess.Popen(
@@ -217,11 +220,11 @@ def start_process(
 
 
 def wait_until(condition: Callable[[], bool], process: Process, seconds: float) -> None:
-    """Wait for a condition; FederationError if the process ends before, or time runs out."""
+    """Wait for a condition. FederationError if the process exits first, or after `seconds`."""
     end = time.monotonic() + seconds
     while not condition():
-        if process.ended and not condition():
-            raise FederationError(f"{process.name} ended by itself:\n{process.last_lines()}")
+        if process.exited and not condition():
+            raise FederationError(f"{process.name} exited unexpectedly:\n{process.last_lines()}")
         if time.monotonic() >= end:
             raise FederationError(
                 f"{process.name} was not ready after {seconds:g} s:\n{process.last_lines()}"
@@ -230,9 +233,9 @@ def wait_until(condition: Callable[[], bool], process: Process, seconds: float) 
 
 
 def leftover_processes(name: str) -> list[int]:
-    """Return the processes of a deployment, known by its random name in their environment.
+    """Return the ids of all processes that have the deployment's name in their environment.
 
-    Flower starts some of them in sessions of their own, where no signal to a group finds them.
+    Flower starts some processes in new sessions, which signals to a process group do not reach.
     """
     marker = f"\0{FEDERATION_VARIABLE}={name}\0".encode()
     found = []
@@ -244,14 +247,14 @@ def leftover_processes(name: str) -> list[int]:
 
 
 def free_port() -> int:
-    """Return a port of the loopback interface that nobody uses now."""
+    """Return a free port of the loopback interface."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         port: int = probe.getsockname()[1]
     return port
 
 
-def _signal(send: Callable[[int, int], None], target: int, number: int) -> None:
+def _send_signal(send: Callable[[int, int], None], target: int, number: int) -> None:
     with suppress(ProcessLookupError):
         send(target, number)
 

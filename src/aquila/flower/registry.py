@@ -1,8 +1,8 @@
-"""Which node is which device.
+"""Which node runs which device.
 
-Flower's nodes have random ids and come and go. Each is asked once for its device number; a seat
-is held by one node for as long as that node is there. Where the keys of devices are known, a node
-must have the key of the device that it says it is.
+Flower's nodes have random ids, connect late and disconnect. The registry asks each node once for
+its device number. One node keeps a device number for as long as it is connected. If the devices'
+keys are known, a node must have the key of the device number that it claims.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from flwr.serverapp import Grid
 from aquila.core.fleet import DeviceId
 from aquila.core.packet import WireError
 from aquila.flower.backoff import backoff
-from aquila.flower.transport import PROBLEM, Value, config_of, config_value, content_of, one_line
+from aquila.flower.transport import ERROR_KEY, Value, config_of, config_value, content_of, one_line
 
 HELLO_MESSAGE = "query.aquila"
 HELLO_SECONDS = 300.0
@@ -24,9 +24,10 @@ LOG = getLogger("flwr.aquila")
 
 
 class DeviceRegistry:
-    """Finds the nodes of devices 0 to `devices` - 1; `hello` is what a node is told when asked.
+    """Finds the nodes of devices 0 to `devices` - 1.
 
-    With `keys`, only the owner of a device's key can be that device.
+    `hello` holds the config values of the query that each node answers. With `keys`, a node is
+    accepted only if it has the key of its device.
     """
 
     def __init__(
@@ -45,34 +46,34 @@ class DeviceRegistry:
         self._warned: set[tuple[NodeId, str]] = set()
 
     def wait(self, grid: Grid, minimum: int, seconds: float) -> None:
-        """Wait until so many devices are there; raise TimeoutError if they do not come in time."""
-        found = -1
+        """Wait until `minimum` devices are connected. TimeoutError after `seconds`."""
+        connected = -1
         for _ in backoff(seconds):
             if len(self.update(grid)) >= minimum:
                 return
-            if len(self.nodes_by_device) != found:
-                found = len(self.nodes_by_device)
-                LOG.info("waiting for devices: %d of %d are there", found, minimum)
+            if len(self.nodes_by_device) != connected:
+                connected = len(self.nodes_by_device)
+                LOG.info("waiting for devices: %d of %d connected", connected, minimum)
         raise TimeoutError(self._timeout_message(minimum, seconds))
 
     def update(self, grid: Grid) -> dict[DeviceId, NodeId]:
-        """Ask new nodes, hear those that were asked, and return who sits where."""
+        """Query new nodes, collect answers, and return the node of each connected device."""
         self._node_keys = {node.node_id: node.public_key for node in grid.get_nodes()}
-        present = list(self._node_keys)
-        waiting = set(self._pending_queries.values())
-        for node in present:
-            if node not in self._claims and node not in waiting:
-                self._ask(grid, node)
+        connected = list(self._node_keys)
+        queried = set(self._pending_queries.values())
+        for node in connected:
+            if node not in self._claims and node not in queried:
+                self._query(grid, node)
         self._collect_replies(grid)
         self.nodes_by_device = {
-            d: node for d, node in self.nodes_by_device.items() if node in present
+            d: node for d, node in self.nodes_by_device.items() if node in connected
         }
         for node, device in self._claims.items():
-            if device is not None and node in present:
+            if device is not None and node in connected:
                 self._assign(node, device)
         return self.nodes_by_device
 
-    def _ask(self, grid: Grid, node: NodeId) -> None:
+    def _query(self, grid: Grid, node: NodeId) -> None:
         message = Message(content_of(self._hello, {}), node, HELLO_MESSAGE, ttl=HELLO_SECONDS)
         for number in grid.push_messages([message]):
             if number:
@@ -85,31 +86,30 @@ class DeviceRegistry:
             node = self._pending_queries.pop(reply.metadata.reply_to_message_id, None)
             if node is None:
                 continue
-            if reply.has_error():  # it is asked again
+            if reply.has_error():  # the next update queries it again
                 self._warn_once(node, f"did not answer: {one_line(reply.error.reason)}")
             else:
                 self._claims[node] = self._claim(node, reply)
 
     def _claim(self, node: NodeId, reply: Message) -> DeviceId | None:
-        """Return the device that a node says it is, if there is such a device."""
+        """Return the device number that a node claims, or None if it is not accepted."""
         try:
-            if PROBLEM in config_of(reply.content):
-                self._warn_once(
-                    node, f"cannot take part: {one_line(config_value(reply.content, PROBLEM, str))}"
-                )
+            if ERROR_KEY in config_of(reply.content):
+                error_text = one_line(config_value(reply.content, ERROR_KEY, str))
+                self._warn_once(node, f"cannot take part: {error_text}")
                 return None
             device: int = config_value(reply.content, "device", int)
         except WireError as error:
-            self._warn_once(node, f"sent no sound answer: {error}")
+            self._warn_once(node, f"sent an invalid answer: {error}")
             return None
         if not 0 <= device < self.devices:
             self._warn_once(
-                node, f"says it is device {device}, but devices are 0 to {self.devices - 1}; "
-                "set partition-id in its --node-config"
+                node, f"claims to be device {device}, but valid numbers are 0 to "
+                f"{self.devices - 1}; set partition-id in its --node-config"
             )  # fmt: skip
             return None
         if self._keys is not None and self._node_keys.get(node) != self._keys[device]:
-            self._warn_once(node, f"says it is device {device}, but its key is not that device's")
+            self._warn_once(node, f"claims to be device {device}, but has a different key")
             return None
         return device
 
@@ -117,19 +117,19 @@ class DeviceRegistry:
         owner = self.nodes_by_device.setdefault(device, node)
         if owner != node:
             self._warn_once(
-                node, f"says it is device {device}, which node {owner} is already; give every "
-                "SuperNode a partition-id of its own"
+                node, f"claims to be device {device}, but node {owner} already is; give every "
+                "SuperNode a different partition-id"
             )  # fmt: skip
 
-    def _warn_once(self, node: NodeId, problem: str) -> None:
-        if (node, problem) not in self._warned:
-            self._warned.add((node, problem))
-            LOG.warning("node %d %s", node, problem)
+    def _warn_once(self, node: NodeId, text: str) -> None:
+        if (node, text) not in self._warned:
+            self._warned.add((node, text))
+            LOG.warning("node %d %s", node, text)
 
     def _timeout_message(self, minimum: int, seconds: float) -> str:
         missing = [str(d) for d in range(self.devices) if d not in self.nodes_by_device]
         return (
-            f"{len(self.nodes_by_device)} of {minimum} devices came within {seconds:g} s; "
-            f"not there: {one_line(', '.join(missing))} "
-            "(a device is a SuperNode with that partition-id)"
+            f"{len(self.nodes_by_device)} of {minimum} devices connected within {seconds:g} s; "
+            f"missing: {one_line(', '.join(missing))} "
+            "(each needs a SuperNode with that partition-id)"
         )

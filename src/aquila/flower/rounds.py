@@ -1,4 +1,4 @@
-"""One round over Flower's grid: orders out, replies in, whatever comes instead of them."""
+"""One round over Flower's grid: send the orders, collect the replies, tolerate failures."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ from aquila.core.packet import WireError
 from aquila.flower.backoff import backoff
 from aquila.flower.registry import NodeId
 from aquila.flower.transport import (
-    PROBLEM,
+    ERROR_KEY,
     Overhead,
     config_of,
     config_value,
@@ -29,18 +29,18 @@ from aquila.runtime.traffic import Traffic, cost_of
 from aquila.sim.records import RoundOutcome
 
 TURN_MESSAGE = "train.aquila"
-MAX_NOTES = 16
+MAX_NOTES, MAX_NOTE_CHARS = 16, 32
 LOG = getLogger("flwr.aquila")
 
 
 @dataclass
 class RoundState:
-    """What is known of a round: costs, what devices noted, and what went wrong on them."""
+    """What one round has collected so far: traffic, overhead, devices' notes and their errors."""
 
     number: int
     traffic: Traffic = field(default_factory=Traffic)
     notes: dict[DeviceId, dict[str, float]] = field(default_factory=dict)
-    problems: dict[DeviceId, str] = field(default_factory=dict)
+    errors: dict[DeviceId, str] = field(default_factory=dict)
     uplink: Overhead = field(default_factory=Overhead)
     downlink: Overhead = field(default_factory=Overhead)
 
@@ -52,7 +52,15 @@ def run_round(
     config: Mapping[str, str | int],
     seconds: float,
 ) -> tuple[RoundState, RoundOutcome]:
-    """Run the open round with the devices that are there, for at most so many seconds."""
+    """Run one round with the connected devices.
+
+    Args:
+        grid: Flower's connection to the nodes.
+        session: The server session, between two rounds.
+        nodes_by_device: The node of each connected device.
+        config: Config values that go with every order.
+        seconds: How long to wait for replies.
+    """
     state = RoundState(session.round)
     orders = session.open_round()
     messages = {
@@ -65,9 +73,9 @@ def run_round(
             _receive(state, session, device, reply)
         except WireError as error:
             LOG.warning("round %d: device %d: %s", state.number, device, one_line(error))
-    if messages and len(state.problems) == len(messages):
+    if messages and len(state.errors) == len(messages):
         raise RuntimeError(
-            f"every device failed in round {state.number}: {next(iter(state.problems.values()))}"
+            f"every device failed in round {state.number}: {next(iter(state.errors.values()))}"
         )
     replies = session.close_round()
     levels = {d: r.vector.bits for d, r in replies.items() if r.vector is not None}
@@ -94,9 +102,10 @@ def _order_message(
 def _exchange(
     grid: Grid, messages: Mapping[DeviceId, Message], seconds: float
 ) -> Iterator[tuple[DeviceId, Message]]:
-    """Send messages and yield replies as they come; nobody asks for those that come too late."""
+    """Send the messages, and yield the replies that arrive before the deadline."""
     waiting: dict[str, DeviceId] = {}
-    for device, message in messages.items():  # one by one: it tells whose number is missing
+    # one call per message: a joint call does not say which message was not accepted
+    for device, message in messages.items():
         for number in grid.push_messages([message]):
             if number:
                 waiting[number] = device
@@ -108,16 +117,16 @@ def _exchange(
         if not waiting:
             return
     for device in waiting.values():
-        LOG.warning("no reply of device %d within %g s", device, seconds)
+        LOG.warning("no reply from device %d within %g s", device, seconds)
 
 
 def _receive(state: RoundState, session: ServerSession, device: DeviceId, reply: Message) -> None:
-    """Hand the frame of a reply to the server; raise WireError if there is none that is sound."""
+    """Pass the frame of a reply to the session. WireError if there is no valid frame."""
     if reply.has_error():
         raise WireError(f"no reply: {reply.error.reason}")
-    if PROBLEM in config_of(reply.content):
-        state.problems[device] = one_line(config_value(reply.content, PROBLEM, str))
-        raise WireError(state.problems[device])
+    if ERROR_KEY in config_of(reply.content):
+        state.errors[device] = one_line(config_value(reply.content, ERROR_KEY, str))
+        raise WireError(state.errors[device])
     frame = frame_of(reply.content, "f", max_frame_bytes(session.fleet.dimension_of(device)))
     session.receive(device, frame)
     state.traffic.add_uplink(device, cost_of(frame))
@@ -126,11 +135,11 @@ def _receive(state: RoundState, session: ServerSession, device: DeviceId, reply:
 
 
 def _notes(reply: Message) -> dict[str, float]:
-    """Return what a device noted beside its frame, as far as it makes sense."""
+    """Return the valid notes that a device sent next to its frame."""
     notes = {
         name[2:]: value
         for name, value in config_of(reply.content).items()
         if name.startswith("n.") and isinstance(value, float) and math.isfinite(value)
     }
-    sound = [name for name in notes if name.isidentifier() and len(name) <= 32]
-    return {name: notes[name] for name in sound[:MAX_NOTES]}
+    valid = [name for name in notes if name.isidentifier() and len(name) <= MAX_NOTE_CHARS]
+    return {name: notes[name] for name in valid[:MAX_NOTES]}

@@ -1,4 +1,4 @@
-"""The server's folder of a run: who it is, its records, its checkpoint and its archive."""
+"""The server's folder of a run: identity, records, checkpoint and archive."""
 
 import json
 import secrets
@@ -17,10 +17,11 @@ LOG = getLogger("flwr.aquila")
 
 
 class ServerRunFolder:
-    """Keeps a run such that another process can go on with it after any closed round.
+    """Saves a run so that another process can resume it after any closed round.
 
-    `fingerprint` is a text that tells this run from others. The name of the run is random: devices
-    keep their states by it, and two runs with the same fingerprint must not share them.
+    `fingerprint` is a text that identifies the run's settings. The run's name is random. Devices
+    store their states under this name, because two runs with the same settings must not share
+    states.
     """
 
     def __init__(self, folder: Path, fingerprint: str) -> None:
@@ -31,7 +32,7 @@ class ServerRunFolder:
         self.name = self._read_or_create_name(folder / "run.json", fingerprint)
 
     def resume(self, session: ServerSession) -> list[Record]:
-        """Bring a fresh session to the last closed round; return the records up to there."""
+        """Restore a new session to the last closed round, and return the records up to it."""
         try:
             load_server(self.checkpoint, session)
         except SavedStateError as error:
@@ -39,30 +40,30 @@ class ServerRunFolder:
         records = read_records(self.folder)
         if len(records) < session.round:
             raise ValueError(
-                f"{self.folder} has {len(records)} records, the checkpoint beside them is of round "
-                f"{session.round}"
+                f"{self.folder} cannot be resumed: it has {len(records)} records, but its "
+                f"checkpoint is of round {session.round}"
             )
         write_records(self.folder, records[: session.round])
         return records[: session.round]
 
     def begin_round(self, round_number: int) -> int:
-        """Note that a round begins; return the how manieth time it does.
+        """Record that a round begins, and return the attempt number, from 1.
 
-        A server that dies in a round sends its orders again when it is resumed.
+        A server that dies during a round sends the orders of this round again when it is resumed.
         """
         try:
-            last, times = map(int, json.loads(self._attempts.read_text()))
+            last_round, attempts = map(int, json.loads(self._attempts.read_text()))
         except (OSError, ValueError, TypeError):
-            last, times = round_number, 0
-        times = times + 1 if last == round_number else 1
-        if times > 1:
-            LOG.warning("round %d was begun before: its messages are sent again", round_number)
-        content = json.dumps([round_number, times]).encode()
+            last_round, attempts = round_number, 0
+        attempts = attempts + 1 if last_round == round_number else 1
+        if attempts > 1:
+            LOG.warning("round %d was interrupted; its orders are sent again", round_number)
+        content = json.dumps([round_number, attempts]).encode()
         atomic_write(self._attempts, content, private=True)
-        return times
+        return attempts
 
     def save_round(self, record: Record, session: ServerSession) -> None:
-        """Keep a round that has been closed."""
+        """Save a closed round: its record and the server state."""
         append_record(self.folder, record, sync=True)
         save_server(self.checkpoint, session)
 
@@ -74,13 +75,18 @@ class ServerRunFolder:
             return name
         try:
             saved = json.loads(path.read_text())
-            name, theirs = str(saved["run"]), str(saved["fingerprint"])
+            name, saved_fingerprint = str(saved["run"]), str(saved["fingerprint"])
         except (ValueError, KeyError, TypeError):
-            raise ValueError(f"{path} does not describe a run") from None
-        pairs = zip_longest(theirs.splitlines(), fingerprint.splitlines(), fillvalue="nothing")
-        differences = [f"{mine} (there: {saved})" for saved, mine in pairs if saved != mine]
-        if differences or not RUN_NAME_PATTERN.fullmatch(name):
+            name = ""
+        if not RUN_NAME_PATTERN.fullmatch(name):
+            raise ValueError(f"{path} does not describe a run")
+        pairs = zip_longest(
+            saved_fingerprint.splitlines(), fingerprint.splitlines(), fillvalue="not set"
+        )
+        differences = [f"{new} (saved: {old})" for old, new in pairs if old != new]
+        if differences:
             raise ValueError(
-                f"{self.folder} holds another run and cannot be resumed: {'; '.join(differences)}"
+                f"{self.folder} holds a different run and cannot be resumed: "
+                f"{'; '.join(differences)}"
             )
         return name

@@ -1,4 +1,4 @@
-"""The server's end: the loop of a run over Flower's grid."""
+"""The server side: runs the rounds over Flower's grid."""
 
 import tempfile
 import time
@@ -27,14 +27,14 @@ from aquila.sim.records import Record, make_record
 Evaluate = Callable[[Vector], Mapping[str, float]]
 
 LOCK_WAIT_SECONDS = 90.0
-"""How long a resumed run waits for a process of before that still writes to its folder."""
+"""How long a run waits for an earlier process that still uses its folder."""
 
 LOG = getLogger("flwr.aquila")
 
 
 @dataclass(frozen=True)
 class RoundOverhead:
-    """What Flower added to the frames of a round, by direction, and how long the round took."""
+    """Flower's overhead in one round, per direction, and the duration of the round."""
 
     round: int
     seconds: float
@@ -44,7 +44,7 @@ class RoundOverhead:
 
 @dataclass(frozen=True)
 class RunResult:
-    """The last model, the record of every round, and Flower's part of the rounds run just now."""
+    """The final model, all records, and Flower's overhead in the rounds of this process."""
 
     theta: Vector
     records: list[Record]
@@ -53,7 +53,7 @@ class RunResult:
 
 @dataclass(frozen=True)
 class Strategy:
-    """A run on Flower; `start(grid)` runs it from within the main function of a ServerApp."""
+    """A run on Flower. Call `start(grid)` in the main function of a ServerApp."""
 
     method: Method
     theta0: Vector
@@ -72,7 +72,7 @@ class Strategy:
     on_record: Callable[[Record], None] | None
 
     def start(self, grid: Grid) -> RunResult:
-        """Run all rounds, or those that a checkpoint leaves to be run."""
+        """Run all rounds, or the rounds that remain after a checkpoint."""
         with ExitStack() as stack:
             folder = self.checkpoint_folder
             if folder is None:
@@ -94,7 +94,7 @@ class Strategy:
     def _run(
         self, grid: Grid, run_folder: ServerRunFolder, session: ServerSession, records: list[Record]
     ) -> list[RoundOverhead]:
-        """Run the rounds that are left and add their records to the others."""
+        """Run the remaining rounds, and append their records to `records`."""
         registry = DeviceRegistry(len(self.fleet.devices), {"method": repr(self.method)}, self.keys)
         config: dict[str, str | int] = {"run": run_folder.name, "seed": self.seed}
         overheads = []
@@ -103,12 +103,12 @@ class Strategy:
         while session.round < self.rounds:
             registry.wait(grid, 1, self.wait_seconds)
             began, attempts = time.monotonic(), run_folder.begin_round(session.round)
-            state, happened = run_round(
+            state, outcome = run_round(
                 grid, session, registry.nodes_by_device, config, self.deadline_seconds
             )
             metrics = self.evaluate(session.theta.clone()) if self.evaluate else {}
             notes = [state.notes[device] for device in sorted(state.notes)]
-            record = make_record(state.number, happened, notes, metrics)
+            record = make_record(state.number, outcome, notes, metrics)
             if attempts > 1:
                 record = replace(record, notes={**record.notes, "attempts": attempts})
             records.append(record)
@@ -184,7 +184,7 @@ def strategy(
 
 def _check(method: Method, theta0: Vector, rounds: int, seed: int) -> None:
     if not isinstance(method, Method):
-        raise TypeError(f"a method is made by aquila.create(...), not {method!r}")
+        raise TypeError(f"method must be the result of aquila.create(...), not {method!r}")
     check_theta0(theta0)
     if rounds < 0:
         raise ValueError(f"rounds must be at least 0, not {rounds}")
@@ -200,8 +200,8 @@ def _log(record: Record, overhead: RoundOverhead, rounds: int) -> None:
     loss = "" if record.loss is None else f"loss {record.loss:.4g}, "
     metrics = "".join(f", {name} {value:.4g}" for name, value in record.metrics.items())
     LOG.info(
-        "round %d: %s%d uploads, %d skips, %d lost, %d bytes up and %d of Flower's%s, %.1f s, "
-        "%d of %d done",
+        "round %d: %s%d uploads, %d skips, %d lost, uplink %d bytes + %d of Flower overhead%s, "
+        "%.1f s, %d of %d done",
         record.round, loss, record.uploads, record.skips, record.lost + record.refused,
         record.uplink_bytes, overhead.uplink.bytes, metrics, overhead.seconds,
         record.round + 1, rounds,

@@ -1,3 +1,3 @@
-"""Data sets, models and partitions to train on."""
+"""Data sets, models and partitions for federated training."""
 
 from aquila.tasks.models import build_model as build_model

@@ -1,7 +1,7 @@
 """A small convolutional network (LeCun et al., Proceedings of the IEEE 1998) for small images.
 
-Two convolutions with pooling and one hidden layer, narrowed as in HeteroFL (Diao et al., ICLR 2021,
-arXiv 2010.01264). With its defaults, for 28 x 28 grey images, it has 96,658 parameters.
+It has two convolutions with pooling and one hidden layer. Narrower widths follow HeteroFL (Diao et
+al., ICLR 2021, arXiv 2010.01264). The defaults, for 28 x 28 grey images, give 96,658 parameters.
 """
 
 from typing import Annotated
@@ -14,12 +14,16 @@ from aquila.tasks.widths import Channels, Classes, Norm, Scaler, Width, narrow, 
 
 def cnn(
     channels: Channels = 1,
-    size: Annotated[int, Bounds("pixels along a side of an image", 4)] = 28,
-    filters: Annotated[int, Bounds("filters of the first convolution, half the second's", 1)] = 8,
-    hidden: Annotated[int, Bounds("units of the hidden layer", 1)] = 120,
+    size: Annotated[int, Bounds("height and width of an image in pixels", 4)] = 28,
+    filters: Annotated[
+        int, Bounds("filters of the first convolution; the second has twice as many", 1)
+    ] = 8,
+    hidden: Annotated[int, Bounds("units in the hidden layer", 1)] = 120,
     classes: Classes = 10,
     width: Width = 1.0,
-    norm: Annotated[Norm, "no batch norm, or one without or with running statistics"] = "none",
+    norm: Annotated[
+        Norm, "no batch norm, batch norm without running statistics, or with them"
+    ] = "none",
 ) -> nn.Module:
     """Return a network for square images."""
     first, second, units = (narrow(count, width) for count in (filters, 2 * filters, hidden))
@@ -27,7 +31,7 @@ def cnn(
     return nn.Sequential(
         _convolution(channels, first, width, norm),
         _convolution(first, second, width, norm),
-        nn.Flatten(),  # channel by channel, so that a prefix of channels stays a prefix
+        nn.Flatten(),  # channels come first, so a prefix of the channels stays a prefix
         nn.Linear(pooled, units),
         Scaler(width),
         nn.ReLU(),

@@ -1,7 +1,7 @@
-"""The data store: where data sets are looked for, checked and fetched to.
+"""The data store: finds, verifies and downloads data sets.
 
-Without a folder given, the places are $AQUILA_DATA, ./data, ~/.cache/aquila and the folder of
-Debian's data packages. Official folders and official archives both do; archives are read in place.
+By default it searches $AQUILA_DATA, ./data, ~/.cache/aquila and the folder of Debian's data
+packages. A data set can be an official folder or an official archive, which is read in place.
 """
 
 import gzip
@@ -20,11 +20,11 @@ from aquila.tasks.sources import SOURCES, Source, has_checksum
 
 T = TypeVar("T")
 Progress = Callable[[str, int, int], None]
-"""(file, bytes so far, bytes in all)"""
+"""(file, bytes so far, total bytes)"""
 
 FOLDER_VARIABLE = "AQUILA_DATA"
 DEBIAN_FOLDER = Path("/usr/share/datasets")
-DAMAGE_ERRORS = (
+UNPACK_ERRORS = (
     tarfile.TarError,
     zipfile.BadZipFile,
     gzip.BadGzipFile,
@@ -36,20 +36,20 @@ DAMAGE_ERRORS = (
 
 @dataclass(frozen=True)
 class LocalCopy:
-    """A data set on this machine: a folder with its files, or its archive."""
+    """A data set on this machine: the folder of its files, or its archive."""
 
     source: Source
     path: Path
 
     def files(self) -> Iterator[tuple[str, bytes]]:
-        """Yield name and unpacked content of every file; ValueError if one cannot be unpacked."""
+        """Yield the name and unpacked content of every file. ValueError for a damaged file."""
         try:
-            yield from _contents(self.source, self.path)
-        except DAMAGE_ERRORS as error:
+            yield from _unpacked_files(self.source, self.path)
+        except UNPACK_ERRORS as error:
             raise ValueError(f"{self.path} is damaged: {error}") from error
 
     def read(self, parse: Callable[[bytes], T]) -> dict[str, T]:
-        """Return every file as `parse` reads it; ValueError names the file it cannot read."""
+        """Return every file parsed by `parse`. ValueError names an invalid or missing file."""
         found = {}
         for file, content in self.files():
             try:
@@ -57,73 +57,73 @@ class LocalCopy:
             except ValueError as error:
                 raise ValueError(f"{self.path}: {file}: {error}") from error
         if missing := [file for file in self.source.files if file not in found]:
-            raise ValueError(f"{self.path} lacks {', '.join(missing)}")
+            raise ValueError(f"{self.path} has no {', '.join(missing)}")
         return {file: found[file] for file in self.source.files}
 
 
 def search_folders(folder: Path | None = None) -> list[Path]:
-    """Return the folders to look in, first the one to look in first."""
+    """Return the folders to search, in order."""
     if folder is not None:
         return [folder]
     return [*_folder_from_environment(), Path("data"), _cache_folder(), DEBIAN_FOLDER]
 
 
 def default_folder() -> Path:
-    """Return the folder that new data goes to: $AQUILA_DATA, or ~/.cache/aquila."""
+    """Return the download folder: $AQUILA_DATA, or ~/.cache/aquila."""
     return [*_folder_from_environment(), _cache_folder()][0]
 
 
 def get_source(name: str) -> Source:
-    """Return what is known of a data set; ValueError for an unknown one."""
+    """Return the source of a data set. ValueError for an unknown name."""
     if name not in SOURCES:
         raise ValueError(f"there is no data set {name!r} to fetch{spelling_hint(name, SOURCES)}")
     return SOURCES[name]
 
 
 def find(name: str, folder: Path | None = None) -> LocalCopy | None:
-    """Return the first copy with all its files, or None."""
+    """Return the first complete copy, or None."""
     source = get_source(name)
-    for place in search_folders(folder):
-        for candidate in (*(place / own for own in source.folders), place):
+    for parent in search_folders(folder):
+        for candidate in (*(parent / subfolder for subfolder in source.folders), parent):
             if all(_find_file(candidate, file) for file in source.files):
                 return LocalCopy(source, candidate)
-        if source.archive and (place / source.archive).is_file():
-            return LocalCopy(source, place / source.archive)
+        if source.archive and (parent / source.archive).is_file():
+            return LocalCopy(source, parent / source.archive)
     return None
 
 
 def find_required(name: str, folder: Path | None = None) -> LocalCopy:
-    """Return the first copy; FileNotFoundError says in one sentence how to get one."""
+    """Return the first complete copy. FileNotFoundError explains how to get one."""
     copy = find(name, folder)
     if copy is not None:
         return copy
     source = get_source(name)
-    wanted = " or ".join(filter(None, (f"{source.folders[0]}/", source.archive)))
+    file_names = " or ".join(filter(None, (f"{source.folders[0]}/", source.archive)))
     ways = [
         f"run `aquila data fetch {name}`",
         source.alternative,
-        f"put {wanted} into {folder or default_folder()}",
+        f"put {file_names} into {folder or default_folder()}",
     ]
-    raise FileNotFoundError(f"{source.title} is not here: {', or '.join(filter(None, ways))}")
+    raise FileNotFoundError(f"{source.title} was not found: {', or '.join(filter(None, ways))}")
 
 
 def verify(name: str, folder: Path | None = None) -> list[str]:
-    """Return the files of the first copy that are not as published; an empty list is good news."""
+    """Return the files of the first copy that differ from the published ones."""
     copy = find_required(name, folder)
-    good = set()
+    valid = set()
     try:
         for file, content in copy.files():
             if has_checksum(content, copy.source.files[file]):
-                good.add(file)
+                valid.add(file)
     except ValueError:
-        pass  # what cannot be unpacked is not good either
-    return [file for file in copy.source.files if file not in good]
+        pass  # files that cannot be unpacked do not become valid
+    return [file for file in copy.source.files if file not in valid]
 
 
 def fetch(name: str, target: Path | None = None, progress: Progress | None = None) -> LocalCopy:
     """Download a data set from its official address into a folder (default: `default_folder()`).
 
-    Files that are already there and right are kept, and a broken download goes on where it stopped.
+    Existing files with the right checksum are kept. An interrupted download is continued.
     """
     source, target = get_source(name), target or default_folder()
     for item in source.downloads:
@@ -133,12 +133,14 @@ def fetch(name: str, target: Path | None = None, progress: Progress | None = Non
         try:
             download(item.address, path, item.checksum, _progress_of_file(path.name, progress))
         except ConnectionError as error:
-            raise ConnectionError(f"{error}; or get the file elsewhere as {path}") from None
+            raise ConnectionError(
+                f"{error}; or get the file in another way and save it as {path}"
+            ) from None
     return find_required(name, target)
 
 
-def _contents(source: Source, path: Path) -> Iterator[tuple[str, bytes]]:
-    inside = {f"{source.folders[0]}/{file}": file for file in source.files}
+def _unpacked_files(source: Source, path: Path) -> Iterator[tuple[str, bytes]]:
+    members = {f"{source.folders[0]}/{file}": file for file in source.files}
     if path.is_dir():
         for file in source.files:
             packed = _find_file(path, file)
@@ -148,24 +150,24 @@ def _contents(source: Source, path: Path) -> Iterator[tuple[str, bytes]]:
             yield file, gzip.decompress(content) if packed.suffix == ".gz" else content
     elif path.suffix == ".zip":
         with zipfile.ZipFile(path) as zipped:
-            for member, file in inside.items():
+            for member, file in members.items():
                 yield file, zipped.read(member)
     else:
         with tarfile.open(path, "r|gz") as archive:
             for info in archive:
-                content_of = archive.extractfile(info) if info.name in inside else None
-                if content_of is not None:
-                    yield inside[info.name], content_of.read()
+                member_file = archive.extractfile(info) if info.name in members else None
+                if member_file is not None:
+                    yield members[info.name], member_file.read()
 
 
 def _find_file(folder: Path, file: str) -> Path | None:
-    """Return the file in a folder, plain or packed."""
+    """Return the path of a file or of its .gz version, or None."""
     return next((p for p in (folder / file, folder / f"{file}.gz") if p.is_file()), None)
 
 
 def _folder_from_environment() -> list[Path]:
-    named = os.environ.get(FOLDER_VARIABLE)
-    return [Path(named).expanduser()] if named else []
+    folder = os.environ.get(FOLDER_VARIABLE)
+    return [Path(folder).expanduser()] if folder else []
 
 
 def _cache_folder() -> Path:

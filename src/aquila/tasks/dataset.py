@@ -1,4 +1,4 @@
-"""What a data set is: training and test samples, and how many classes they fall into."""
+"""The type of a data set: training samples, test samples and the number of classes."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ Samples = tuple[torch.Tensor, torch.Tensor]
 
 @dataclass(frozen=True)
 class Dataset:
-    """Samples to train on and samples to be judged by."""
+    """Training and test samples. For texts, the classes are the words."""
 
     train: Samples
     test: Samples

@@ -24,10 +24,13 @@ DATASETS: dict[str, Callable[[Path | None, int], Dataset]] = {
 
 
 def load_dataset(name: str, folder: Path | str | None = None, seed: int = 0) -> Dataset:
-    """Load a data set, ready to train on; an unknown name raises ValueError that lists them.
+    """Load a data set. An unknown name raises ValueError with the known names.
 
-    `folder` says where to look, and nowhere else; without it the places of the store are tried.
-    The seed splits the digits into training and test samples; the other sets come split.
+    Args:
+        name: A key of `DATASETS`.
+        folder: The only folder to search. Default: the folders of the data store.
+        seed: Splits the digits into training and test samples, and generates synthetic data. The
+            other data sets have a fixed split.
     """
     if name not in DATASETS:
         raise ValueError(f"there is no data set {name!r}{spelling_hint(name, DATASETS)}")

@@ -1,8 +1,8 @@
-"""UCI digits: 1,797 images of 8 x 8 pixels, carried inside the package.
+"""UCI digits: 1,797 images of 8 x 8 pixels, included in the package.
 
 Source: E. Alpaydin and C. Kaynak, Optical Recognition of Handwritten Digits, UCI Machine Learning
-Repository, 1998, https://doi.org/10.24432/C50P49, CC BY 4.0; the test part, which scikit-learn
-ships too.
+Repository, 1998, https://doi.org/10.24432/C50P49, CC BY 4.0. These are the images of its test set,
+which scikit-learn includes too.
 """
 
 from importlib.resources import files
@@ -18,7 +18,7 @@ MAX_PIXEL = 16
 
 
 def load_digits(seed: int = 0) -> Dataset:
-    """Load the digits, 1,437 to train on and 360 to test on, split by the seed."""
+    """Load 1,437 training and 360 test images. The seed chooses the test images."""
     with (files("aquila.tasks") / "resources" / "digits.npz").open("rb") as file:
         arrays = np.load(file, allow_pickle=False)
         images, labels = arrays["images"], arrays["labels"]

@@ -1,4 +1,4 @@
-"""Downloads that go on where they stopped, and that are checked before they get their name."""
+"""Downloads that can be continued, and are verified before they get their final name."""
 
 from collections.abc import Callable
 from http.client import HTTPException, HTTPResponse
@@ -9,12 +9,12 @@ from urllib.request import Request, urlopen
 from aquila.tasks.sources import has_checksum
 
 Progress = Callable[[int, int], None]
-"""(bytes so far, bytes in all)"""
+"""(bytes so far, total bytes)"""
 
 MAX_ATTEMPTS = 5
 TIMEOUT_SECONDS = 30.0
 CHUNK_BYTES = 1 << 18
-# some hosts turn Python's own name away
+# some hosts refuse the user agent of Python
 USER_AGENT = "aquila-fl"
 RANGE_NOT_SATISFIABLE = 416
 
@@ -26,10 +26,20 @@ def download(
     progress: Progress | None = None,
     timeout: float = TIMEOUT_SECONDS,
 ) -> None:
-    """Fetch a file, going on with what an earlier attempt left; ConnectionError if that fails.
+    """Download a file, continuing an earlier partial download.
 
-    Until the checksum is right the bytes lie beside the path, under its name and `.part`; with a
-    wrong one they are removed, and ValueError is raised.
+    Until the checksum has been verified, the bytes are in a file named like `path` plus `.part`.
+
+    Args:
+        address: The URL of the file.
+        path: Where to save the file.
+        checksum: The expected checksum, written as kind:digits.
+        progress: Called after every chunk.
+        timeout: Seconds to wait for the server.
+
+    Raises:
+        ConnectionError: The download failed. A later call continues it.
+        ValueError: The checksum is wrong. The file has been deleted.
     """
     part = path.with_name(f"{path.name}.part")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -37,21 +47,24 @@ def download(
         if _resume_download(address, part, progress, timeout):
             break
     else:
-        raise ConnectionError(f"{address} broke off again and again; the same command goes on")
+        raise ConnectionError(
+            f"the connection to {address} broke {MAX_ATTEMPTS} times; run the same command again "
+            "to continue"
+        )
     if not has_checksum(part.read_bytes(), checksum):
         part.unlink()
-        raise ValueError(f"{address} gave a file with a wrong checksum, which was thrown away")
+        raise ValueError(f"the file from {address} had a wrong checksum and was deleted")
     part.replace(path)
 
 
 def _resume_download(address: str, part: Path, progress: Progress | None, timeout: float) -> bool:
-    """Add to the part what is missing; whether all of it is there now."""
+    """Append the missing bytes to the partial file. Return whether it is complete."""
     received = part.stat().st_size if part.exists() else 0
     response = _open_at(address, received, timeout)
     if response is None:
         return True
     with response:
-        # a server that cannot go on begins anew
+        # a server that does not support ranges sends the whole file
         if not response.headers.get("Content-Range", "").startswith(f"bytes {received}-"):
             received = 0
         total = received + int(response.headers.get("Content-Length") or 0)
@@ -67,10 +80,10 @@ def _resume_download(address: str, part: Path, progress: Progress | None, timeou
 
 
 def _open_at(address: str, received: int, timeout: float) -> HTTPResponse | None:
-    """Open the address at a byte; None if the file ends there."""
+    """Open the address from a byte offset. None if the file ends there."""
     headers = {"User-Agent": USER_AGENT} | ({"Range": f"bytes={received}-"} if received else {})
     try:
-        # the addresses of sources.py, none of them a file
+        # only addresses of sources.py come here, and all of them are http or https
         request = Request(address, headers=headers)
         response: HTTPResponse = urlopen(request, timeout=timeout)  # nosec B310
         return response

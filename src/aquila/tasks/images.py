@@ -1,8 +1,8 @@
-"""Image sets: CIFAR-10, CIFAR-100 (Krizhevsky, 2009) and Fashion-MNIST (Xiao et al., 2017).
+"""Image data sets: CIFAR-10, CIFAR-100 (Krizhevsky, 2009), Fashion-MNIST (Xiao et al., 2017).
 
-Images come as float32 (channel, row, column), less the mean of their channel and over its
-deviation. CIFAR-10's numbers are those HeteroFL takes (Diao et al., ICLR 2021), the other two
-sets' are the statistics of all their training pixels.
+Images are float32 tensors (channel, row, column). Each channel is normalized by its mean and
+standard deviation. CIFAR-10 uses the numbers of HeteroFL (Diao et al., ICLR 2021). The other two
+use the statistics of their training pixels.
 """
 
 import struct
@@ -24,29 +24,29 @@ Labels = npt.NDArray[np.int64]
 
 CIFAR_SHAPE = (3, 32, 32)
 IDX_UINT8_CODE = 8
-"""Code of the only kind of idx file read here."""
+"""The type code of the only supported kind of idx file."""
 
 
 @dataclass(frozen=True)
 class Normalization:
-    """Mean and deviation of each channel, where a pixel is from 0 to 1."""
+    """Mean and standard deviation per channel, for pixels from 0 to 1."""
 
     mean: tuple[float, ...]
-    deviation: tuple[float, ...]
+    std: tuple[float, ...]
 
     @property
     def black(self) -> tuple[float, ...]:
-        """A black pixel after scaling."""
-        return tuple(-m / d for m, d in zip(self.mean, self.deviation, strict=True))
+        """The values of a black pixel after normalization."""
+        return tuple(-m / s for m, s in zip(self.mean, self.std, strict=True))
 
     def apply(self, images: torch.Tensor) -> torch.Tensor:
-        """Return images of bytes as scaled float32, on the device they are on."""
-        mean, deviation = (
+        """Return uint8 images as normalized float32, on the same torch device."""
+        mean, std = (
             torch.tensor(numbers, device=images.device).view(-1, 1, 1)
-            for numbers in (self.mean, self.deviation)
+            for numbers in (self.mean, self.std)
         )
-        # in place, because all of CIFAR takes 700 MiB in this form
-        return images.float().div_(255).sub_(mean).div_(deviation)
+        # in place, because CIFAR takes 700 MiB as float32
+        return images.float().div_(255).sub_(mean).div_(std)
 
 
 CIFAR10_NORMALIZATION = Normalization((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
@@ -55,7 +55,7 @@ FASHION_MNIST_NORMALIZATION = Normalization((0.2860,), (0.3530,))
 
 
 def load_cifar10(folder: Path | None = None) -> Dataset:
-    """Load 50,000 + 10,000 images of 3 x 32 x 32 in 10 classes."""
+    """Load 50,000 training and 10,000 test images of 3 x 32 x 32 in 10 classes."""
     files = find_required("cifar10", folder).read(
         lambda content: _cifar_batch(content, "labels", 10)
     )
@@ -64,7 +64,7 @@ def load_cifar10(folder: Path | None = None) -> Dataset:
 
 
 def load_cifar100(folder: Path | None = None) -> Dataset:
-    """Load 50,000 + 10,000 images of 3 x 32 x 32 in 100 (fine) classes."""
+    """Load 50,000 training and 10,000 test images of 3 x 32 x 32 in 100 fine classes."""
     files = find_required("cifar100", folder).read(
         lambda content: _cifar_batch(content, "fine_labels", 100)
     )
@@ -72,16 +72,16 @@ def load_cifar100(folder: Path | None = None) -> Dataset:
 
 
 def load_fashion_mnist(folder: Path | None = None) -> Dataset:
-    """Load 60,000 + 10,000 images of 1 x 28 x 28 in 10 classes."""
+    """Load 60,000 training and 10,000 test images of 1 x 28 x 28 in 10 classes."""
     files = find_required("fashion_mnist", folder).read(read_idx)
     train, test = (_fashion_batch(files, part) for part in ("train", "t10k"))
     return _dataset([train], [test], FASHION_MNIST_NORMALIZATION, 10)
 
 
 def read_idx(content: bytes) -> Bytes:
-    """Return the array of bytes in an idx file, the format of MNIST."""
+    """Return the uint8 array in an idx file, the format of MNIST."""
     if len(content) < 4 or content[:3] != bytes([0, 0, IDX_UINT8_CODE]):
-        raise ValueError("this is not an idx file of bytes")
+        raise ValueError("this is not an idx file of uint8 values")
     dimensions = content[3]
     start = 4 + 4 * dimensions
     if len(content) >= start:
@@ -89,17 +89,19 @@ def read_idx(content: bytes) -> Bytes:
         values = np.frombuffer(content, np.uint8, offset=start)
         if len(values) == np.prod(shape, dtype=object):
             return values.reshape(shape)
-    raise ValueError("this idx file is longer or shorter than it says")
+    raise ValueError("the length of this idx file does not match its header")
 
 
 def augment(
     images: torch.Tensor, key: Key, fill: Sequence[float] = (0.0,), padding: int = 4
 ) -> torch.Tensor:
-    """Return each image shifted by up to `padding` pixels and, in every other case, mirrored.
+    """Return a random crop of each padded image, mirrored with probability 1/2.
 
-    This is a random crop of the padded image and a random flip. What comes in from outside is
-    `fill`, a number a channel; `Normalization.black` makes it what HeteroFL pads with. The key
-    alone decides, so that every device draws the same.
+    Args:
+        images: Images (image, channel, row, column).
+        key: Determines the draws, so CPU and GPU draw the same.
+        fill: The padding value of each channel. HeteroFL pads with `Normalization.black`.
+        padding: The largest shift in pixels, along each axis.
     """
     count, channels, height, width = images.shape
     rng = key.numpy()
@@ -116,7 +118,7 @@ def augment(
         for index in (rows.clamp(0, height - 1), columns.clamp(0, width - 1), inside)
     )
     number = torch.arange(count, device=images.device)[:, None, None]
-    # indices on both sides of the channels put these last
+    # index tensors on both sides of a slice move the sliced axis (the channels) to the end
     moved = images[number, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
     outside = images.new_tensor(fill).view(1, -1, 1, 1).expand(1, channels, 1, 1)
     return torch.where(inside[:, None], moved, outside)
@@ -130,18 +132,18 @@ def _cifar_batch(content: bytes, kind: str, classes: int) -> tuple[Bytes, Labels
     entries = read_pickle(content)
     images, labels = entries.get("data"), entries.get(kind)
     if not isinstance(images, np.ndarray) or images.shape[1:] != (int(np.prod(CIFAR_SHAPE)),):
-        raise ValueError("there are no images of 3 x 32 x 32 in it")
+        raise ValueError("it has no images of 3 x 32 x 32")
     if not isinstance(labels, list) or len(labels) != len(images):
-        raise ValueError(f"it does not hold one of the {kind} for every image")
+        raise ValueError(f"it does not have one entry of {kind!r} per image")
     if not all(isinstance(label, int) and 0 <= label < classes for label in labels):
-        raise ValueError(f"its {kind} are not all from 0 to {classes - 1}")
+        raise ValueError(f"{kind!r} must be from 0 to {classes - 1}")
     return images.reshape(-1, *CIFAR_SHAPE), np.array(labels, np.int64)
 
 
 def _fashion_batch(files: dict[str, Bytes], part: str) -> tuple[Bytes, Labels]:
     images, labels = files[f"{part}-images-idx3-ubyte"], files[f"{part}-labels-idx1-ubyte"]
     if images.ndim != 3 or labels.shape != images.shape[:1] or labels.max(initial=0) > 9:
-        raise ValueError(f"{part} images and labels of this Fashion-MNIST do not belong together")
+        raise ValueError(f"the {part} images and labels of Fashion-MNIST do not match")
     return images[:, None], labels.astype(np.int64)
 
 

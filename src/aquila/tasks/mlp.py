@@ -1,6 +1,6 @@
-"""A plain network of fully connected layers (Rumelhart, Hinton, Williams, Nature 1986).
+"""A multilayer perceptron (Rumelhart, Hinton, Williams, Nature 1986).
 
-Narrowed as in HeteroFL (Diao et al., ICLR 2021, arXiv 2010.01264).
+Narrower widths follow HeteroFL (Diao et al., ICLR 2021, arXiv 2010.01264).
 """
 
 from typing import Annotated
@@ -12,8 +12,8 @@ from aquila.tasks.widths import Classes, Scaler, Width, narrow
 
 
 def mlp(
-    inputs: Annotated[int, Bounds("numbers of a sample", 1)] = 64,
-    hidden: Annotated[int, Bounds("units of the hidden layer", 1)] = 128,
+    inputs: Annotated[int, Bounds("numbers per sample", 1)] = 64,
+    hidden: Annotated[int, Bounds("units in the hidden layer", 1)] = 128,
     classes: Classes = 10,
     width: Width = 1.0,
 ) -> nn.Module:

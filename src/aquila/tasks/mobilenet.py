@@ -1,9 +1,9 @@
 """MobileNet-v2 (Sandler et al., CVPR 2018, arXiv 1801.04381) for 32 x 32 images.
 
-The variant common for CIFAR-100: a 3 x 3 stem of stride 1, every convolution with a bias, also the
-first stage with an expansion, and a 1 x 1 convolution as classifier. Narrowed as in HeteroFL (Diao
-et al., ICLR 2021, arXiv 2010.01264); every channel number but the expansion is scaled, and the
-expansion multiplies the scaled number.
+This is the common CIFAR-100 variant. The stem is a 3 x 3 convolution of stride 1, every convolution
+has a bias, every stage has an expansion convolution, and the classifier is a 1 x 1 convolution.
+Narrower widths follow HeteroFL (Diao et al., ICLR 2021, arXiv 2010.01264): the channels are scaled,
+and the expansion factor multiplies the scaled number.
 """
 
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from aquila.tasks.widths import Channels, Classes, Norm, NormOption, Width, narr
 
 
 class Stage(NamedTuple):
-    """Blocks of one size."""
+    """A group of blocks with the same number of output channels."""
 
     blocks: int
     outputs: int
@@ -37,7 +37,7 @@ HEAD_CHANNELS = 1280
 
 
 class InvertedResidual(nn.Module):
-    """Expand, filter each channel by itself, project; add the input where nothing changed size."""
+    """Expansion, depthwise convolution and projection, with a shortcut in all but first blocks."""
 
     def __init__(self, inputs: int, stage: Stage, first: bool, width: float, norm: Norm) -> None:
         super().__init__()
@@ -52,11 +52,11 @@ class InvertedResidual(nn.Module):
             nn.Conv2d(inner, outputs, 1),
             scaled_norm(outputs, width, norm),
         )
-        # by place and not by size, so that a narrow model adds where the full one does
+        # by position, not by size, so that narrow and full models have the same shortcuts
         self.has_shortcut = not first
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return what the layers make of x, plus x where both have one size."""
+        """Return the output of the layers, plus x if the block has a shortcut."""
         out: torch.Tensor = self.layers(x)
         return x + out if self.has_shortcut else out
 
@@ -67,7 +67,7 @@ def mobilenetv2(
     width: Width = 1.0,
     norm: NormOption = "static",
 ) -> nn.Module:
-    """Return a MobileNet-v2; 2,370,148 parameters for 100 classes."""
+    """Return a MobileNet-v2. It has 2,370,148 parameters for 100 classes."""
     size, head = narrow(STEM_CHANNELS, width), narrow(HEAD_CHANNELS, width)
     layers: list[nn.Module] = [nn.Conv2d(channels, size, 3, padding=1)]
     layers += [scaled_norm(size, width, norm), nn.ReLU6()]

@@ -1,8 +1,8 @@
-"""All models by name, and the batch norm they share.
+"""All models by name, and the batch norm statistics for testing.
 
-Batch norm here is static, as in HeteroFL (Diao, Ding, Tarokh, ICLR 2021, arXiv 2010.01264): devices
-train on the statistics of their batches and keep none, so none are ever sent; whoever tests a model
-gathers them first.
+Batch norm is static, as in HeteroFL (Diao, Ding, Tarokh, ICLR 2021, arXiv 2010.01264). Devices
+train on batch statistics and keep no running statistics, so none are sent. The statistics are
+computed before a model is tested.
 """
 
 import copy
@@ -27,9 +27,9 @@ BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
 def build_model(name: str, width: float = 1.0, **options: object) -> nn.Module:
-    """Return a model by name; an unknown name or option raises ValueError that lists them.
+    """Return a model by name. An unknown name or option raises ValueError with the known ones.
 
-    First values come from torch's own generator: seed that to get the same model again.
+    Initial values come from torch's global generator; call `torch.manual_seed` to reproduce them.
     """
     if name not in MODELS:
         raise ValueError(f"there is no model {name!r}{spelling_hint(name, MODELS)}")
@@ -38,16 +38,16 @@ def build_model(name: str, width: float = 1.0, **options: object) -> nn.Module:
 
 
 def has_batch_norm(module: nn.Module) -> bool:
-    """Whether the module looks at its batch as a whole."""
+    """Whether the module has a batch norm layer."""
     return any(isinstance(part, BATCH_NORMS) for part in module.modules())
 
 
 @torch.no_grad()
 def with_batch_norm_statistics(module: nn.Module, batches: Iterable[torch.Tensor]) -> nn.Module:
-    """Return a copy for testing, its batch norms holding the mean statistics of the input batches.
+    """Return a copy in eval mode whose batch norms hold the mean statistics of the batches.
 
-    All but the batch norms runs as in testing while they are gathered: a narrow model that divided
-    by its width here, but not later, would be normalized by statistics of other numbers.
+    All other layers run in eval mode while the statistics are computed. A narrow model does not
+    divide by its width in eval mode, so its statistics must not include that division.
     """
     tested = copy.deepcopy(module).eval()
     norms = [part for part in tested.modules() if isinstance(part, BATCH_NORMS)]
@@ -59,7 +59,7 @@ def with_batch_norm_statistics(module: nn.Module, batches: Iterable[torch.Tensor
     for batch in batches:
         tested(batch)
     if int(norms[0].num_batches_tracked or 0) == 0:
-        raise ValueError("statistics need at least one batch of inputs")
+        raise ValueError("batch norm statistics need at least one batch of inputs")
     return tested.eval()
 
 
@@ -68,7 +68,7 @@ def _start_statistics(
 ) -> None:
     norm.train()
     norm.track_running_stats = True
-    norm.momentum = None  # every batch counts the same
+    norm.momentum = None  # cumulative average: every batch has the same weight
     norm.running_mean = like.new_zeros(norm.num_features)
     norm.running_var = like.new_ones(norm.num_features)
     norm.num_batches_tracked = torch.zeros((), dtype=torch.long, device=like.device)

@@ -1,6 +1,6 @@
-"""Partitions: which sample goes to which device. A partition is one index tensor a device.
+"""Partitions: which device gets which samples. A partition is one index tensor per device.
 
-Every sample goes to exactly one device, and every device gets at least one.
+Every sample goes to exactly one device, and every device gets at least one sample.
 """
 
 import json
@@ -20,26 +20,28 @@ MAX_SPREAD = 100.0
 
 
 def iid(samples: int, devices: int, key: Key) -> Partition:
-    """Shuffle the samples and deal them out, as evenly as can be."""
+    """Shuffle the samples and split them as evenly as possible."""
     _check_devices(samples, devices)
     order = torch.randperm(samples, generator=key.torch())
     return [part.sort().values for part in torch.tensor_split(order, devices)]
 
 
 def by_class(labels: torch.Tensor, devices: int, classes_per_device: int, key: Key) -> Partition:
-    """Give each device samples of a few classes only, every class to equally many devices.
+    """Give each device samples of a few classes, and each class to equally many devices.
 
-    As in HeteroFL: each class is cut into equal parts, and a device gets `classes_per_device`
-    parts of different classes.
+    As in HeteroFL, each class is cut into equal parts. A device gets one part of
+    `classes_per_device` different classes.
     """
     _check_devices(len(labels), devices)
     classes = int(labels.max()) + 1
     if not 1 <= classes_per_device <= classes:
-        raise ValueError(f"classes a device must be from 1 to {classes}, not {classes_per_device}")
+        raise ValueError(
+            f"classes per device must be from 1 to {classes}, not {classes_per_device}"
+        )
     if devices * classes_per_device % classes:
         raise ValueError(
-            f"{devices} devices with {classes_per_device} classes each do not share out "
-            f"{classes} classes evenly"
+            f"{devices} devices with {classes_per_device} classes each cannot split {classes} "
+            f"classes evenly; devices x classes must be a multiple of {classes}"
         )
     owners = _devices_of_each_class(classes, devices, classes_per_device, key)
     parts: list[list[torch.Tensor]] = [[] for _ in range(devices)]
@@ -49,17 +51,19 @@ def by_class(labels: torch.Tensor, devices: int, classes_per_device: int, key: K
         pieces = torch.tensor_split(shuffled, len(owners[label]))
         for device, piece in zip(owners[label], pieces, strict=True):
             parts[device].append(piece)
-    whole = [torch.cat(part).sort().values for part in parts]
-    if not all(map(len, whole)):
-        raise ValueError(f"{len(labels)} samples leave some of {devices} devices without any")
-    return whole
+    partition = [torch.cat(part).sort().values for part in parts]
+    if not all(map(len, partition)):
+        raise ValueError(
+            f"{len(labels)} samples are too few: some of the {devices} devices would get none"
+        )
+    return partition
 
 
 def dirichlet(labels: torch.Tensor, devices: int, alpha: float, key: Key) -> Partition:
-    """Share out each class by proportions drawn from a Dirichlet distribution (arXiv 1909.06335).
+    """Split each class by proportions from a Dirichlet distribution (arXiv 1909.06335).
 
-    The smaller alpha, the fewer devices hold most of a class. A device that would stay empty gets
-    one sample of the device that has the most.
+    With a smaller alpha, fewer devices hold most of a class. A device without samples gets one
+    sample from the device that has the most.
     """
     _check_devices(len(labels), devices)
     if not 0 < alpha <= MAX_ALPHA:
@@ -79,37 +83,38 @@ def dirichlet(labels: torch.Tensor, devices: int, alpha: float, key: Key) -> Par
 
 
 def by_user(users: torch.Tensor, devices: int, key: Key) -> Partition:
-    """Give each device all samples of some users, to each about equally many users.
+    """Give each device all samples of some users, as evenly as possible by number of users.
 
-    `users` says for every sample whose it is; with as many devices as users each has its own.
+    `users` holds the user of every sample.
     """
     names = torch.tensor(_distinct(users))
     if not 1 <= devices <= len(names):
-        raise ValueError(f"{len(names)} users cannot be shared out to {devices} devices")
+        raise ValueError(f"{len(names)} users cannot be split among {devices} devices")
     groups = iid(len(names), devices, key)
     return [torch.isin(users, names[group]).nonzero().flatten() for group in groups]
 
 
 def blocks(samples: int, devices: int, count: int, key: Key) -> Partition:
-    """Cut the samples, in the order they come, into equal blocks and deal these out whole."""
+    """Cut the samples, in their order, into equal blocks, and give whole blocks to devices."""
     if not devices <= count <= samples:
         raise ValueError(
-            f"blocks must be from {devices} (one a device) to {samples} (one a sample), not {count}"
+            f"blocks must be from {devices} (one per device) to {samples} (one per sample), "
+            f"not {count}"
         )
     return by_user(torch.arange(samples) * count // samples, devices, key)
 
 
 def unequal(samples: int, devices: int, key: Key, spread: float = 1.0) -> Partition:
-    """Shuffle the samples and deal them out in shares whose logarithm is normal.
+    """Shuffle the samples and split them into parts with log-normal sizes.
 
-    `spread` is the standard deviation of that logarithm; 0 makes all shares the same.
+    `spread` is the standard deviation of the logarithm. 0 makes all parts equal.
     """
     _check_devices(samples, devices)
     if not 0 <= spread <= MAX_SPREAD:
         raise ValueError(f"spread must be from 0 to {MAX_SPREAD:g}, not {spread}")
     generator = key.child(0).torch()
     weights = torch.randn(devices, generator=generator, dtype=torch.float64).mul(spread).exp()
-    # one sample each, and the rest by weight
+    # one sample per device, and the rest in proportion to the weights
     ends = (weights.cumsum(0) / weights.sum() * (samples - devices)).round().long()
     ends += torch.arange(1, devices + 1)
     order = torch.randperm(samples, generator=key.child(1).torch())
@@ -129,7 +134,7 @@ RULES: dict[str, tuple[str, Rule]] = {
 
 
 def split(spec: str, dataset: Dataset, devices: int, key: Key) -> Partition:
-    """Share out the training samples by a rule such as iid, classes:2 or dirichlet:0.5."""
+    """Split the training samples by a rule such as iid, classes:2 or dirichlet:0.5."""
     name, _, text = spec.partition(":")
     forms = [form for form, _ in RULES.values()]
     if name not in RULES:
@@ -143,15 +148,15 @@ def split(spec: str, dataset: Dataset, devices: int, key: Key) -> Partition:
         raise ValueError(f"split {spec!r} is not of the form {form}. Known: {', '.join(forms)}")
     labels = dataset.train[1]
     if labels.ndim > 1 and name in ("classes", "dirichlet"):
-        raise ValueError(f"split {spec!r} needs samples of one class each, and texts have no class")
+        raise ValueError(f"split {spec!r} needs one class per sample, but texts have no classes")
     return rule(labels, devices, number, key)
 
 
 def save_partition(path: Path, parts: Partition) -> None:
-    """Write a partition as JSON: the number of the device that has sample 0, sample 1, ..."""
+    """Write a partition as JSON: a list with the device of every sample."""
     order = torch.cat(parts)
     if not torch.equal(order.sort().values, torch.arange(len(order))):
-        raise ValueError("only a partition that has every sample exactly once can be saved")
+        raise ValueError("the partition must contain every sample exactly once")
     owners = torch.empty_like(order)
     for device, part in enumerate(parts):
         owners[part] = device
@@ -159,7 +164,7 @@ def save_partition(path: Path, parts: Partition) -> None:
 
 
 def load_partition(path: Path) -> Partition:
-    """Read a partition that `save_partition` wrote; ValueError if the file is anything else."""
+    """Read a partition that `save_partition` wrote. ValueError for any other file."""
     try:
         owners = json.loads(path.read_text())["device_of_sample"]
         devices = sorted(set(owners))
@@ -171,14 +176,14 @@ def load_partition(path: Path) -> Partition:
 
 
 def class_counts(labels: torch.Tensor, parts: Partition, classes: int) -> list[list[int]]:
-    """Return how many samples of each class each device has."""
+    """Return the number of samples per device and class."""
     return [torch.bincount(labels[part], minlength=classes).tolist() for part in parts]
 
 
 def _devices_of_each_class(
     classes: int, devices: int, classes_per_device: int, key: Key
 ) -> list[list[int]]:
-    """Devices of each class: always the classes with the fewest devices so far, ties by lot."""
+    """Assign devices to classes: the classes with the fewest devices first, ties at random."""
     owners: list[list[int]] = [[] for _ in range(classes)]
     rng = key.child(0).numpy()
     for device in rng.permutation(devices):
@@ -194,4 +199,4 @@ def _distinct(numbers: torch.Tensor) -> list[int]:
 
 def _check_devices(samples: int, devices: int) -> None:
     if not 1 <= devices <= samples:
-        raise ValueError(f"{samples} samples cannot be shared out to {devices} devices")
+        raise ValueError(f"{samples} samples cannot be split among {devices} devices")

@@ -1,7 +1,8 @@
 """ResNet-18 with pre-activation (He et al., ECCV 2016, arXiv 1603.05027) for 32 x 32 images.
 
-Narrowed as in HeteroFL (Diao et al., ICLR 2021, arXiv 2010.01264), whose variant has no bias in its
-convolutions, takes the shortcut after the first activation, and ends in batch norm.
+The variant and its narrower widths follow HeteroFL (Diao et al., ICLR 2021, arXiv 2010.01264).
+Convolutions have no bias, a convolutional shortcut starts after the first activation, and batch
+norm follows the last block.
 """
 
 import torch
@@ -12,11 +13,10 @@ from aquila.tasks.widths import Channels, Classes, Norm, NormOption, Width, narr
 STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))
 """Channels and first stride of each stage."""
 BLOCKS_PER_STAGE = 2
-"""Blocks in a stage."""
 
 
 class Block(nn.Module):
-    """Two convolutions, each after batch norm and activation, beside a shortcut."""
+    """Two convolutions, each after batch norm and activation, plus a shortcut."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, width: float, norm: Norm) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class Block(nn.Module):
             self.shortcut = _convolution(inputs, outputs, 1, stride)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return what the convolutions make of x, plus the shortcut."""
+        """Return the output of the convolutions plus the shortcut."""
         active = torch.relu(self.norm1(x))
         shortcut = x if self.shortcut is None else self.shortcut(active)
         out: torch.Tensor = self.conv2(torch.relu(self.norm2(self.conv1(active))))
@@ -42,7 +42,7 @@ def resnet18(
     width: Width = 1.0,
     norm: NormOption = "static",
 ) -> nn.Module:
-    """Return a ResNet-18; 11,172,170 parameters for 10 classes."""
+    """Return a ResNet-18. It has 11,172,170 parameters for 10 classes."""
     size = narrow(STAGES[0][0], width)
     layers: list[nn.Module] = [_convolution(channels, size, 3, 1)]
     for count, first_stride in STAGES:

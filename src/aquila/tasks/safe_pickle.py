@@ -1,7 +1,8 @@
-"""Pickles of plain values and byte arrays, read without running anything they ask for.
+"""Reads pickles of plain values and uint8 arrays without executing any code from them.
 
-A pickle builds objects by naming functions to call. Here only the three names that NumPy's arrays
-need are known, and each stands for a class of this file; any other name is refused unseen.
+A pickle builds objects by naming functions to call. This reader allows only the names that NumPy
+arrays need, and replaces each by a class of this module. It refuses every other name before
+importing it.
 """
 
 import io
@@ -15,20 +16,20 @@ Bytes = npt.NDArray[np.uint8]
 
 
 class _Uint8Dtype:
-    """In the place of `numpy.dtype`: bytes without a sign, and nothing else."""
+    """Replaces `numpy.dtype`, and accepts only uint8."""
 
     __slots__ = ()
 
     def __init__(self, code: object, *_: object) -> None:
         if code not in (b"u1", "u1"):
-            raise ValueError("it holds an array of something else than bytes")
+            raise ValueError("it has an array that is not uint8")
 
     def __setstate__(self, state: object) -> None:
-        pass  # byte order and the like, which bytes do not have
+        pass  # byte order and alignment, which do not matter for bytes
 
 
 class _Array:
-    """In the place of `numpy.ndarray`: takes its shape and its bytes, checked."""
+    """Replaces `numpy.ndarray`: checks the shape and the bytes."""
 
     __slots__ = ("values",)
     values: Bytes
@@ -42,45 +43,45 @@ class _Array:
                 order = "F" if by_column else "C"
                 self.values = np.frombuffer(raw, np.uint8).reshape(shape, order=order)  # type: ignore[call-overload]
             case _:
-                raise ValueError("it holds an array in a form that is not known")
+                raise ValueError("it has an array in an unknown format")
 
 
 ALLOWED: dict[tuple[str, str], object] = {
     ("numpy.core.multiarray", "_reconstruct"): _Array,
     ("numpy._core.multiarray", "_reconstruct"): _Array,
-    ("numpy", "ndarray"): "ndarray",  # only named, never called
+    ("numpy", "ndarray"): "ndarray",  # pickles name it but never call it
     ("numpy", "dtype"): _Uint8Dtype,
 }
 
 
 class _SafeUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> object:
-        """Return our own class for a known name, and refuse all others."""
+        """Return the replacement for an allowed name, and refuse all others."""
         if (module, name) not in ALLOWED:
-            raise ValueError(f"it asks for {module}.{name}, which no data file needs")
+            raise ValueError(f"it uses {module}.{name}, which is not allowed")
         return ALLOWED[module, name]
 
 
 def read_pickle(content: bytes) -> dict[str, object]:
-    """Return the dictionary in a pickle: arrays of bytes, lists, numbers, and text as bytes.
+    """Return the dictionary in a pickle: uint8 arrays, lists, numbers, and text as bytes.
 
-    Anything else raises ValueError, and nothing of it is run.
+    Anything else raises ValueError. No code from the pickle is executed.
     """
     try:
         _check_memo_size(content)
         entries = _SafeUnpickler(io.BytesIO(content), encoding="bytes").load()
         if not isinstance(entries, dict):
-            raise ValueError("it holds no dictionary")
+            raise ValueError("it does not hold a dictionary")
         return {_text(key): _without_wrapper(value) for key, value in entries.items()}
-    except Exception as error:  # broken pickles raise errors of nearly every kind
+    except Exception as error:  # a damaged pickle can raise almost any error
         raise ValueError(f"refused to read this pickle: {error}") from error
 
 
 def _check_memo_size(content: bytes) -> None:
-    """Refuse places in the reader's memo so far out that to make room for them fills the memory."""
-    for code, place, _ in genops(content):
-        if "PUT" in code.name and isinstance(place, int) and place > len(content):
-            raise ValueError("it asks for more memory than a file of its size can need")
+    """Refuse memo indices that are so large that the unpickler would exhaust the memory."""
+    for code, index, _ in genops(content):
+        if "PUT" in code.name and isinstance(index, int) and index > len(content):
+            raise ValueError("it would use more memory than a file of its size needs")
 
 
 def _text(key: object) -> str:

@@ -1,8 +1,8 @@
-"""Data sets that do not come with the package: their official files, addresses and checksums.
+"""Data sets that are not in the package: their official files, addresses and checksums.
 
-Checksums of CIFAR and of the Fashion-MNIST downloads are those torchvision lists, that of the
-WikiText-2 download is torchtext's. Files are judged by what they hold once unpacked, because
-Debian packs Fashion-MNIST anew.
+The checksums of CIFAR and of the Fashion-MNIST downloads are those of torchvision. The checksum of
+the WikiText-2 download is that of torchtext. The checksum of a file is that of its unpacked
+content, because Debian compresses Fashion-MNIST again.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Download:
-    """One file to fetch, and where it belongs below the data folder."""
+    """One file to download, and its path in the data folder."""
 
     address: str
     path: str
@@ -26,18 +26,18 @@ class Source:
     name: str
     title: str
     folders: tuple[str, ...]
-    """Folders its files may lie in, the official one first."""
+    """Folders that may hold its files, the official one first."""
     files: Mapping[str, str]
-    """Checksum of every file, unpacked."""
+    """Checksum of the unpacked content of every file."""
     downloads: tuple[Download, ...]
     archive: str = ""
-    """The official file that holds all others, if there is one."""
+    """The official archive of all files, if one exists."""
     alternative: str = ""
-    """One more way to get it."""
+    """Another way to get the data set, as an instruction."""
 
 
 def has_checksum(content: bytes, checksum: str) -> bool:
-    """Whether the content has a checksum, written as kind:digits."""
+    """Whether the content has the checksum, written as kind:digits."""
     kind, _, digits = checksum.partition(":")
     return hashlib.new(kind, content, usedforsecurity=False).hexdigest() == digits
 
@@ -73,7 +73,7 @@ CIFAR100 = _cifar(
     test="f0ef6b0ae62326f3e7ffdfab6717acfc",
 )
 
-_FASHION_MD5 = {  # of the file, of the download
+_FASHION_MD5 = {  # of the unpacked file, of the download
     "train-images-idx3-ubyte": (
         "f4a8712d7a061bf5bd6d2ca38dc4d50a",
         "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
@@ -124,7 +124,7 @@ WIKITEXT2 = Source(
         ),
     },
     (
-        # the first author's own copy; the original address no longer answers
+        # the first author's copy, because the original address no longer answers
         Download(
             "https://wikitext.smerity.com/wikitext-2-v1.zip",
             "wikitext-2-v1.zip",

@@ -1,7 +1,7 @@
-"""Made-up data in the shapes of the real sets, so that everything can be tried without them.
+"""Synthetic data in the shapes of the real data sets, for trials without a download.
 
-Images are a random pattern for each class plus noise; texts repeat short random phrases. Models
-learn both, but the numbers they reach say nothing about the real data.
+An image is the random pattern of its class plus noise. A text repeats short random phrases. Models
+learn both, but their results say nothing about the real data.
 """
 
 import torch
@@ -21,7 +21,7 @@ IMAGE_SHAPES = {
 
 
 def synthetic_images(name: str, seed: int) -> Dataset:
-    """Return images in the shape of a real set."""
+    """Return synthetic images in the shape of a real data set."""
     *shape, classes = IMAGE_SHAPES[name]
     generator = Key((seed, Purpose.SYNTHETIC)).torch()
     patterns = torch.randn(classes, *shape, generator=generator)
@@ -34,7 +34,7 @@ def synthetic_images(name: str, seed: int) -> Dataset:
 
 
 def synthetic_texts(seed: int) -> Dataset:
-    """Return sequences of token ids, made of phrases that come again and again."""
+    """Return sequences of token ids that repeat random phrases."""
     generator = Key((seed, Purpose.SYNTHETIC)).torch()
     phrases = torch.randint(0, VOCABULARY_SIZE, (PHRASES, 8), generator=generator)
 

@@ -1,9 +1,9 @@
 """Transformer encoder (Vaswani et al., 2017, arXiv 1706.03762) as a masked language model.
 
-Narrowed as in HeteroFL (Diao et al., ICLR 2021, arXiv 2010.01264), which trains it to fill in
-hidden words (Devlin et al., 2018, arXiv 1810.04805): a share of the tokens gives way to one token
-more than the vocabulary has, and the loss goes over all tokens, hidden or not. Each head keeps the
-first part of its own dimensions; heads are an axis of their own here, so that this too is a prefix.
+The model and its narrower widths follow HeteroFL (Diao et al., ICLR 2021, arXiv 2010.01264). It
+predicts masked words (Devlin et al., 2018, arXiv 1810.04805). A fraction of the tokens is replaced
+by a mask token, and the loss covers all tokens, masked or not. A narrow model keeps the first
+dimensions of each head. The parameters have a separate axis for heads, so this is also a prefix.
 """
 
 from dataclasses import dataclass
@@ -15,20 +15,20 @@ from torch import nn
 from aquila.core.parameter import Bounds
 from aquila.tasks.widths import Scaler, Width, narrow
 
-Vocabulary = Annotated[int, Bounds("words that can be read and predicted", 2)]
-Length = Annotated[int, Bounds("most tokens of one sequence", 1)]
-Dropout = Annotated[float, Bounds("share of values dropped in training", 0, 0.99)]
-MaskRate = Annotated[float, Bounds("share of tokens hidden", 0, 1)]
+Vocabulary = Annotated[int, Bounds("number of words", 2)]
+Length = Annotated[int, Bounds("largest number of tokens per sequence", 1)]
+Dropout = Annotated[float, Bounds("fraction of values dropped in training", 0, 0.99)]
+MaskRate = Annotated[float, Bounds("fraction of tokens masked", 0, 1)]
 
 FEED_FORWARD_STD = 0.02
 
 GPU_ALIGNMENT = 8
-"""Rows of which length a GPU's matrix units take in whole."""
+"""Row lengths that are a multiple of this use a GPU's fast matrix kernels."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes of a transformer."""
+    """Layer sizes of a transformer."""
 
     heads: int
     layers: int
@@ -37,7 +37,7 @@ class Sizes:
     hidden: int
 
     def narrow(self, width: float) -> "Sizes":
-        """Return the sizes at a width; heads and layers are never cut."""
+        """Return the sizes for a width. The numbers of heads and layers stay the same."""
         cut = (narrow(size, width) for size in (self.embedding, self.head, self.hidden))
         return Sizes(self.heads, self.layers, *cut)
 
@@ -46,8 +46,8 @@ PAPER_SIZES = Sizes(heads=8, layers=4, embedding=256, head=32, hidden=512)
 SMALL_SIZES = Sizes(heads=4, layers=2, embedding=64, head=16, hidden=128)
 
 
-class IntoHeads(nn.Module):
-    """Linear map of every token into every head."""
+class HeadProjection(nn.Module):
+    """Linear map of every token to the dimensions of every head."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
@@ -59,8 +59,8 @@ class IntoHeads(nn.Module):
         return torch.einsum("bte,hde->bhtd", x, self.weight) + self.bias[:, None]
 
 
-class FromHeads(nn.Module):
-    """Linear map of what all heads say of a token into one embedding."""
+class OutputProjection(nn.Module):
+    """Linear map of the outputs of all heads to one embedding per token."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
@@ -74,16 +74,16 @@ class FromHeads(nn.Module):
 
 
 class Attention(nn.Module):
-    """Every token looks at every token of its sequence, once in each head."""
+    """Multi-head self-attention over all tokens of a sequence."""
 
     def __init__(self, sizes: Sizes, scaler: Scaler) -> None:
         super().__init__()
-        self.query, self.key, self.value = (IntoHeads(sizes) for _ in range(3))
-        self.output = FromHeads(sizes)
+        self.query, self.key, self.value = (HeadProjection(sizes) for _ in range(3))
+        self.output = OutputProjection(sizes)
         self.scaler = scaler
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return softmax(q kᵀ / √d) v of each head, put together."""
+        """Return the merged softmax(q kᵀ / √d) v of all heads."""
         q, k, v = (self.scaler(into(x)) for into in (self.query, self.key, self.value))
         attended = nn.functional.scaled_dot_product_attention(q, k, v)
         out: torch.Tensor = self.scaler(self.output(attended))
@@ -91,10 +91,10 @@ class Attention(nn.Module):
 
 
 class WordScores(nn.Linear):
-    """Linear map of a token to a score for every word.
+    """Linear map of a token to one score per word.
 
-    On a GPU the product has some scores more than there are words: with rows of an odd length, as
-    33,279 is, it would be left to slow kernels.
+    On a GPU the weight is padded to a multiple of `GPU_ALIGNMENT` rows. An odd number of rows, such
+    as 33,279, would use slow kernels.
     """
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -108,7 +108,7 @@ class WordScores(nn.Linear):
 
 
 class EncoderLayer(nn.Module):
-    """Attention and a feed-forward part, each added to its input and then normalized."""
+    """Attention and a feed-forward network, each with a residual connection and layer norm."""
 
     def __init__(self, sizes: Sizes, dropout: float, scaler: Scaler) -> None:
         super().__init__()
@@ -126,14 +126,14 @@ class EncoderLayer(nn.Module):
         self.norm2 = nn.LayerNorm(sizes.embedding)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the tokens after one layer."""
+        """Return the embeddings (batch, token, embedding) after this layer."""
         x = self.norm1(x + self.attention(x))
         out: torch.Tensor = self.norm2(x + self.feed_forward(x))
         return out
 
 
 class MaskedLanguageModel(nn.Module):
-    """Reads sequences with some tokens hidden, and predicts all of them."""
+    """Masks some tokens of its input, and predicts all tokens."""
 
     def __init__(
         self, sizes: Sizes, words: int, length: int, width: float, dropout: float, mask_rate: float
@@ -159,15 +159,17 @@ class MaskedLanguageModel(nn.Module):
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         """Return logits (batch, token, word) for token ids (batch, token)."""
         if tokens.shape[1] > self.length:
-            raise ValueError(f"{tokens.shape[1]} tokens are more than the {self.length} it reads")
-        hidden = tokens.masked_fill(self._draw_mask(tokens), self.mask_token)
+            raise ValueError(
+                f"the model reads at most {self.length} tokens per sequence, not {tokens.shape[1]}"
+            )
+        masked = tokens.masked_fill(self._draw_mask(tokens), self.mask_token)
         positions = self.positions.weight[: tokens.shape[1]]
-        x = self.embedding_norm(self.scaler(self.tokens(hidden)) + self.scaler(positions))
+        x = self.embedding_norm(self.scaler(self.tokens(masked)) + self.scaler(positions))
         logits: torch.Tensor = self.decoder(self.layers(x))
         return logits
 
     def _draw_mask(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Draw which tokens to hide; in testing the text decides, so that tests compare models."""
+        """Draw the mask. In eval mode the text seeds it, so all models are tested on one mask."""
         if self.training:
             return torch.rand(tokens.shape, device=tokens.device) < self.mask_rate
         generator = torch.Generator().manual_seed(int(tokens.sum()))
@@ -181,7 +183,7 @@ def transformer(
     dropout: Dropout = 0.2,
     mask_rate: MaskRate = 0.15,
 ) -> nn.Module:
-    """Return the Transformer of HeteroFL; 19,263,999 parameters for the words of WikiText-2."""
+    """Return the Transformer of HeteroFL. It has 19,263,999 parameters for WikiText-2."""
     return MaskedLanguageModel(PAPER_SIZES, vocabulary, length, width, dropout, mask_rate)
 
 
@@ -192,12 +194,12 @@ def transformer_small(
     dropout: Dropout = 0.2,
     mask_rate: MaskRate = 0.15,
 ) -> nn.Module:
-    """Return the same model in sizes for a laptop; 331,472 parameters for 2,000 words."""
+    """Return a smaller Transformer for a laptop. It has 331,472 parameters for 2,000 words."""
     return MaskedLanguageModel(SMALL_SIZES, vocabulary, length, width, dropout, mask_rate)
 
 
 def token_loss(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-    """Return the mean cross-entropy over all tokens, hidden or not; its exp is the perplexity."""
+    """Return the mean cross-entropy over all tokens. Its exponential is the perplexity."""
     return nn.functional.cross_entropy(logits.flatten(0, 1), tokens.flatten())
 
 

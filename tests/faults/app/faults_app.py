@@ -1,6 +1,6 @@
-"""A small problem on devices that can be held up, killed and made to lie, while the app runs.
+"""A Flower app whose devices can be delayed, killed and made to send bad frames.
 
-What a device does beside its duty is said by files in the control folder.
+Files in the control folder say how each device fails.
 """
 
 from pathlib import Path
@@ -15,7 +15,7 @@ from faults.bad_frames import with_bad_frame
 from faults.lossy_grid import LossyGrid
 from faults.setup import DEVICES, METHOD, faulty_device, theta0
 
-honest = aquila.flower.client_app(
+correct_client = aquila.flower.client_app(
     METHOD, lambda device, context: faulty_device(device, control_folder_of(context))
 )
 client = ClientApp()
@@ -28,12 +28,12 @@ def control_folder_of(context: Context) -> Path:
 
 @client.query("aquila")
 def hello(message: Message, context: Context) -> Message:
-    return honest(message, context)
+    return correct_client(message, context)
 
 
 @client.train("aquila")
 def turn(message: Message, context: Context) -> Message:
-    reply = honest(message, context)
+    reply = correct_client(message, context)
     return with_bad_frame(reply, aquila.flower.device_number(context), control_folder_of(context))
 
 

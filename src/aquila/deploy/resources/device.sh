@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Starts the SuperNode of one device.
+# Starts the SuperNode of this device.
 # @SECURITY@
 set -euo pipefail
 umask 077

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Tells the running server the public keys of all devices; once, and again for a new key.
+# Registers the public keys of all devices, or one key file, with the running server.
+# Run it once after the first start, and again for every new key.
 # @SECURITY@
 set -euo pipefail
 cd "$(dirname "$0")"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Starts the server of a federation: Flower's SuperLink, which listens on loopback alone, and the
-# proxy to it, which devices reach. If one of the two ends, so does the other.
+# Starts the server of this federation: Flower's SuperLink, which listens on loopback only, and the
+# proxy, which devices connect to. If one of the two stops, the other is stopped too.
 # @SECURITY@
 set -euo pipefail
 umask 077
