@@ -1,4 +1,4 @@
-"""Tables of bytes to an accuracy where the yardstick is missing, or misses the level."""
+"""Benchmarks: tables of bytes to an accuracy."""
 
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -25,7 +25,7 @@ def write_runs(folder: Path, **accuracies: float) -> Path:
     return folder
 
 
-def test_nothing_is_compared_with_a_level_that_aquila_misses(bytes_to_accuracy, tmp_path, capsys):
+def test_no_ratio_to_a_level_that_aquila_misses(bytes_to_accuracy, tmp_path, capsys):
     bytes_to_accuracy.print_both_directions([write_runs(tmp_path, aquila=0.5, laq=0.7)], 0.6)
     assert capsys.readouterr().out.splitlines()[2:] == [
         "| aquila | 0 | not reached | | | |",
@@ -33,7 +33,7 @@ def test_nothing_is_compared_with_a_level_that_aquila_misses(bytes_to_accuracy, 
     ]
 
 
-def test_without_aquila_nothing_is_compared(bytes_to_accuracy, tmp_path, capsys):
+def test_no_ratios_without_a_run_of_aquila(bytes_to_accuracy, tmp_path, capsys):
     folder = write_runs(tmp_path, laq=0.7)
     bytes_to_accuracy.print_tables([folder], 0.6)
     assert capsys.readouterr().out.splitlines()[-1] == "| laq | 3 | 3072 | 1 | - | - | 70.0% |"

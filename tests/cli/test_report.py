@@ -29,7 +29,7 @@ def test_a_page_of_several_folders_goes_where_it_should(tmp_path):
     ("content", "sentence"),
     [
         (None, "holds no run"),
-        (b"", "run of no rounds; there is nothing to report yet"),
+        (b"", "run without rounds; there is nothing to report yet"),
         (b"\x80\n", "does not hold records"),
         (b"{}\n", "is not the record of round 0"),
     ],
