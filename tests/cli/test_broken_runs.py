@@ -22,7 +22,7 @@ def test_a_broken_run_is_named_and_its_neighbours_are_shown(tmp_path, command, t
     (warning,) = result.stderr.splitlines()
     assert warning.startswith(f"Warning: a run is left out: {broken / 'run.json'} is not a valid ")
     (healthy / "run.json").write_text(text)
-    assert f"{healthy / 'run.json'} does not " in error_line(*command.split(), str(tmp_path))
+    assert f"{healthy / 'run.json'} is not a valid " in error_line(*command.split(), str(tmp_path))
 
 
 def test_a_page_says_which_runs_are_broken(tmp_path):

@@ -1,5 +1,7 @@
 """Static figures: ticks at round numbers for any range."""
 
+import re
+
 import pytest
 
 from aquila.report.page import read_runs
@@ -29,7 +31,9 @@ def test_every_run_has_a_line_with_its_own_style(tmp_path):
     runs = read_runs([write_comparison(tmp_path / "runs")]).runs
     figures = charts_for(runs)
     assert [c.column for c in figures] == ["loss", "test_accuracy", "uplink", "level", "ratio"]
+    assert re.search(r">\d+%</text>", chart_svg(figures[1], runs))
     drawn = chart_svg(figures[0], runs)
+    assert "%</text>" not in drawn
     assert drawn.count("<polyline") == 4
     assert max(drawn.index("line ink"), drawn.index("line blue")) < drawn.index("line aquila")
     assert len(set(line_styles(runs))) == 4

@@ -97,9 +97,9 @@ def results_table(results: Sequence[RunResult], fleet: Fleet, width: int = 100) 
         texts = (cells.get(name, "-") for name in shown)
         table.add_row(label, *texts, *(_format_extra(result, name) for name in extra))
     table.caption = (
-        "up/skip: replies with a vector / without one. level: mean bits per coordinate.\n"
-        "uplink: MiB of real frames. paper: MiB counted as bits × coordinates.\n"
-        "saving: dense uplink ÷ this uplink."
+        "up/skip: replies with / without a vector.\n"
+        "level: mean bits per coordinate. saving: dense uplink ÷ this uplink.\n"
+        "uplink: MiB of real frames. paper: MiB counted as bits × coordinates."
     )
     worse = [result.label for result in results if result.got_worse]
     if worse:

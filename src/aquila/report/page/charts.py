@@ -8,6 +8,9 @@ from aquila.report.page.comparison import LOSS, MEASURES, Measure, available_mea
 from aquila.report.page.format import MIB
 from aquila.report.page.runs import PageRun
 
+FRACTION = "fraction"
+"""Unit of values that are shown in percent."""
+
 DASHES = 4
 FADES = 3
 """Numbers of dash patterns and opacities that page.css defines."""
@@ -79,5 +82,5 @@ def column_values(run: PageRun, name: str) -> Sequence[float | None]:
 
 def _quality_chart(measure: Measure) -> Chart:
     title = measure.title.capitalize()
-    unit = "fraction" if measure.higher_is_better else ""
+    unit = FRACTION if measure.higher_is_better else ""
     return Chart(measure.key, title, unit, log=not measure.higher_is_better, by_bytes=True)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from statistics import median
 
-from aquila.report.page.charts import Chart, charts_for, line_styles
+from aquila.report.page.charts import FRACTION, Chart, charts_for, line_styles
 from aquila.report.page.format import MIB, format_column
 from aquila.report.page.html import Html, tag
 from aquila.report.page.method_table import caption, swatch
@@ -86,7 +86,7 @@ def split_section(runs: Sequence[PageRun], class_counts: ReadClassCounts) -> Htm
 
 
 def _chart_figure(chart: Chart, runs: Sequence[PageRun]) -> Html:
-    unit = f", {chart.unit}" if chart.unit else ""
+    unit = f", {chart.unit}" if chart.unit not in ("", FRACTION) else ""
     buttons = [
         tag("button", text, type="button", data_zoom=key, aria_label=f"{name}: {chart.title}")
         for key, (text, name) in ZOOM_BUTTONS.items()

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 
-from aquila.report.page.charts import Chart, column_values, line_styles
+from aquila.report.page.charts import FRACTION, Chart, column_values, line_styles
 from aquila.report.page.html import Html, tag
 from aquila.report.page.runs import PageRun
 
@@ -70,7 +70,7 @@ def chart_svg(chart: Chart, runs: Sequence[PageRun]) -> Html:
     ]
     name = "uplink, MiB" if chart.by_bytes else "round"
     return tag(
-        "svg", *_grid(x, y), *elements,
+        "svg", *_grid(x, y, percent=chart.unit == FRACTION), *elements,
         tag("text", name, x=WIDTH - RIGHT, y=HEIGHT - 6, text_anchor="end", class_="name"),
         viewBox=f"0 0 {WIDTH} {HEIGHT}", role="img", class_="static",
         aria_label=f"{chart.title} against {name}",
@@ -126,12 +126,13 @@ def _path(line: Sequence[Point], x: Axis, y: Axis) -> str:
     return " ".join(f"{_coord(x.position(a))},{_coord(y.position(b))}" for a, b in line)
 
 
-def _grid(x: Axis, y: Axis) -> list[Html]:
+def _grid(x: Axis, y: Axis, percent: bool) -> list[Html]:
     elements = []
     for tick in y.ticks():
         at = _coord(y.position(tick))
         elements.append(tag("path", d=f"M{LEFT} {at}H{WIDTH - RIGHT}", class_="grid"))
-        elements.append(tag("text", f"{tick:.4g}", x=LEFT - 6, y=at, dy=4, text_anchor="end"))
+        text = f"{100 * tick:.4g}%" if percent else f"{tick:.4g}"
+        elements.append(tag("text", text, x=LEFT - 6, y=at, dy=4, text_anchor="end"))
     for tick in x.ticks():
         at = _coord(x.position(tick))
         elements.append(tag("path", d=f"M{at} {TOP}V{HEIGHT - BOTTOM}", class_="grid"))
