@@ -1,13 +1,14 @@
-"""Bytes both ways and accuracy, with whole models and with differences of models.
+"""Bytes in both directions and accuracy, with whole models and with coded differences.
 
     python benchmarks/downlink.py --seeds 3
     python benchmarks/downlink.py --data cifar10 --model cnn --split dirichlet:0.5 --alpha 0.1 \
         --batch-size 50 --samples 10000 --test-samples 2000 --rounds 400
 
-Prints one JSON line a run. `accuracy` is the mean over the second half of the rounds,
-`rounds_to_target` when the mean of five evaluations first reaches what the same seed ends with on
-whole models, null if it never does. `byte_ratio` compares both directions with whole models down
-and the paper's own count, bits times coordinates, up. A run that diverges is said to.
+Prints one JSON line per run. `accuracy` is the mean over the second half of the rounds.
+`rounds_to_target` is the round in which the mean of five evaluations first reaches the final value
+of the same seed with whole models; null if it never does. `byte_ratio` compares both directions
+with whole models on the downlink and bits × coordinates on the uplink. A run that diverges has the
+field `diverged`.
 """
 
 import argparse

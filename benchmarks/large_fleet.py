@@ -2,10 +2,9 @@
 
     python benchmarks/large_fleet.py --devices 100000 --dimension 10000 --participation 0.1
 
-Every device pulls the model towards a centre of its own, which is drawn from its key when it is
-needed, so that the data take no memory. Prints one JSON line: seconds to set up, seconds a round,
-and resident memory in MiB after the set-up and at its highest; `--state-memory` is the limit in MiB
-above which devices' states go to a file (0: always).
+Every device pulls the model towards its own centre, which is generated on demand, so that the data
+take no memory. Prints one JSON line: seconds for the set-up, seconds per round, and resident memory
+in MiB after the set-up and at its peak. Device states above `--state-memory` MiB go to a file.
 """
 
 import argparse
@@ -19,7 +18,7 @@ import aquila
 
 
 class CentreOracle:
-    """f_m(θ) = ½ ||θ - c_m||², the centre c_m being drawn anew at every call."""
+    """f_m(θ) = ½ ||θ - c_m||²; the centre c_m is generated at every call."""
 
     samples = 1
     returns_fresh_memory = True
@@ -37,7 +36,7 @@ class CentreOracle:
 
 
 def status_mib(line):
-    """Return a line of the process's status in MiB."""
+    """Return a field of /proc/self/status in MiB."""
     with open("/proc/self/status") as status:
         return next(int(row.split()[1]) // 1024 for row in status if row.startswith(line))
 

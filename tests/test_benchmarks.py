@@ -37,7 +37,7 @@ def test_no_ratios_without_a_run_of_aquila(bytes_to_accuracy, tmp_path, capsys):
     folder = write_runs(tmp_path, laq=0.7)
     bytes_to_accuracy.print_tables([folder], 0.6)
     assert capsys.readouterr().out.splitlines()[-1] == "| laq | 3 | 3072 | 1 | - | - | 70.0% |"
-    with pytest.raises(SystemExit, match="must hold one run of aquila, not 0"):
+    with pytest.raises(SystemExit, match="must hold exactly one run of aquila, not 0"):
         bytes_to_accuracy.print_both_directions([folder], 0.6)
-    with pytest.raises(SystemExit, match="has no run of aquila to take a level from"):
+    with pytest.raises(SystemExit, match="has no run of aquila to take the level from"):
         bytes_to_accuracy.print_tables([folder], None)
