@@ -29,7 +29,7 @@ COLUMNS = {
 LEGEND = "".join(f"{name}: {meaning}\n" for name, meaning in COLUMNS.items()).replace("`", "")
 
 OPENING = (
-    "For readers of the paper: every number that Table {0} prints, next to our own runs of the "
+    "For readers of the paper: every number that Table {0} prints, next to our runs with the "
     "same setting. `aquila table {1} --markdown` writes this page. "
     "[The paper's tables and figures](reproduction.md) explains how runs are matched to rows, and "
     "what they show."
