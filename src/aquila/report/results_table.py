@@ -20,7 +20,7 @@ HEADINGS = (
 )  # fmt: skip
 
 
-MIN_ROUNDS_TO_JUDGE = 10
+MIN_ROUNDS_FOR_TREND = 10
 """Rounds after which the loss should have decreased."""
 
 NARROW_WIDTH = 70
@@ -71,10 +71,10 @@ class RunResult:
         return sum(levels) / len(levels) if levels else None
 
     @property
-    def got_worse(self) -> bool:
+    def loss_increased(self) -> bool:
         """Whether the last loss is above the first one, for a run of at least 10 rounds."""
         losses = [r.loss for r in self.records if r.loss is not None]
-        return len(losses) >= MIN_ROUNDS_TO_JUDGE and not losses[-1] <= losses[0]
+        return len(losses) >= MIN_ROUNDS_FOR_TREND and not losses[-1] <= losses[0]
 
     def last_metric(self, name: str) -> float | None:
         """Return the latest value of a metric; None if it was never measured."""
@@ -101,7 +101,7 @@ def results_table(results: Sequence[RunResult], fleet: Fleet, width: int = 100) 
         "level: mean bits per coordinate. saving: dense uplink ÷ this uplink.\n"
         "uplink: MiB of real frames. paper: MiB counted as bits × coordinates."
     )
-    worse = [result.label for result in results if result.got_worse]
+    worse = [result.label for result in results if result.loss_increased]
     if worse:
         table.caption += (
             f"\nLoss above its first value: {', '.join(worse)}. A smaller alpha may help."

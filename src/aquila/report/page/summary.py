@@ -135,8 +135,8 @@ def _controls(known: Sequence[Measure], comparison: Comparison) -> Html:
 
 
 def _bar(count: int | None, most: int) -> Html:
-    share = 100 * count / most if count and most else 0
-    return tag("svg", tag("rect", width=f"{share:.2f}%", height="100%"), aria_hidden="true")
+    percent = 100 * count / most if count and most else 0
+    return tag("svg", tag("rect", width=f"{percent:.2f}%", height="100%"), aria_hidden="true")
 
 
 def _format_needed(count: int | None) -> str:
