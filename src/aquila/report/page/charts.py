@@ -59,7 +59,7 @@ def charts_for(runs: Sequence[PageRun]) -> list[Chart]:
     every.sort(key=lambda chart: chart.column != LOSS.key)
     every += [
         Chart("uplink", "Uplink per round", "MiB", log=True, by_bytes=False),
-        Chart("level", "Mean level", "bits per coordinate", log=False, by_bytes=False),
+        Chart("level", "Mean level", "bits", log=False, by_bytes=False),
         Chart("ratio", "Error ratio", "‖ε‖ / ‖v‖", log=False, by_bytes=False),
     ]
     return [
