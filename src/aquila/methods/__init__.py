@@ -18,6 +18,8 @@ from aquila.methods.lena import lena, lena_tables
 from aquila.methods.marina import marina
 from aquila.methods.parts.factory import MethodFactory
 from aquila.methods.qsgd import qsgd
+from aquila.methods.signsgd import signsgd
+from aquila.methods.topk import topk
 
 METHODS: dict[str, MethodFactory] = {
     entry.name: entry
@@ -39,6 +41,8 @@ METHODS: dict[str, MethodFactory] = {
         ef21,
         diana,
         eden,
+        signsgd,
+        topk,
     )
 }
 
