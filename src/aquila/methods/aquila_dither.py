@@ -20,7 +20,7 @@ links to results and proofs.
 
 Sampling in proportion to size follows Wangni et al. (2018, arXiv 1710.09854) and QSGD (Alistarh et
 al. 2017, arXiv 1610.02132). The damped memory is DIANA's (Mishchenko et al. 2019, arXiv
-1901.09269). Coding with randomness that both sides know is subtractive dither (Ziv 1985).
+1901.09269). Dithered quantization (Ziv 1985) also codes with randomness that both sides know.
 """
 
 import math

@@ -3,9 +3,8 @@
 `lena` is the published idea. A device adds up the difference between its gradient and the gradient
 that the server knows. It uploads the sum when a significance filter fires.
 
-`lena_tables` is what the numbers in AQUILA's tables show was run there under this name. A device
-sends a quantized gradient every round, and the whole gradient when the filter fires. It never
-skips.
+`lena_tables` is the variant that the numbers in AQUILA's tables imply. A device sends a quantized
+gradient every round, and the whole gradient when the filter fires. It never skips.
 """
 
 from collections.abc import Iterable, Mapping

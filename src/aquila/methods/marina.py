@@ -135,7 +135,7 @@ class MarinaServer:
 def marina(
     alpha: Alpha = 0.1,
     bits: UploadBits = 6,
-    p: Annotated[float, Bounds("probability of a round with full gradients", 0, 1)] = 0.01,
+    p: Annotated[float, Bounds("probability of a round with whole gradients", 0, 1)] = 0.01,
     norm: NormOption = "max",
     bucket: BucketOption = 0,
     work: WorkOption = "gradient",

@@ -8,7 +8,7 @@ from aquila.core.method import Method, Work
 from aquila.core.parameter import Bounds, Parameter, check_arguments, parameters
 
 Alpha = Annotated[float, Bounds("step size of the server and of local steps", 1e-9, 1e9)]
-WorkOption = Annotated[Work, "what a device computes: one gradient, or epochs of local descent"]
+WorkOption = Annotated[Work, "what a device computes: a gradient, or local epochs of descent"]
 UploadBits = Annotated[int, Bounds("bits per coordinate of an upload", 2, 31)]
 MAX_DENSITY = 0.7
 DensityOption = Annotated[
