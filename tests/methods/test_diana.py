@@ -1,4 +1,4 @@
-"""DIANA against a transcription of its algorithm."""
+"""DIANA against a numpy implementation of its algorithm."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Every method on differences of models: it knows nothing of them and trains as well."""
+"""Every method with models sent as coded differences: it needs no code for them."""
 
 import pytest
 import torch
@@ -7,17 +7,17 @@ import aquila
 from aquila.core.packet import Codes, Dense
 from aquila.core.wire import unpack
 from aquila.runtime import model_downlink
-from helpers.problems import CONVERGENT_PARAMETERS, ridge
+from helpers import contract
+from helpers.problems import ridge
 
 PROBLEM = ridge(devices=5, dimension=30)
-ALPHA = 0.5 / PROBLEM.smoothness()
 ROUNDS = 100
 
 every_method = pytest.mark.parametrize("name", aquila.METHODS)
 
 
 def create(name: str) -> aquila.Method:
-    return aquila.create(name, alpha=ALPHA, **CONVERGENT_PARAMETERS.get(name, {}))
+    return contract.create(name, PROBLEM)
 
 
 def theta0(dtype: torch.dtype = torch.float64) -> torch.Tensor:
@@ -30,7 +30,7 @@ def gap(theta: torch.Tensor) -> float:
 
 @every_method
 @pytest.mark.parametrize("uplink_loss", [0.0, 0.2])
-def test_trains_about_as_well_as_on_whole_models(name, uplink_loss):
+def test_trains_about_as_well_as_with_whole_models(name, uplink_loss):
     link = aquila.Link(uplink_loss=uplink_loss, downlink_loss=uplink_loss / 2)
     whole, coded = (
         aquila.simulate(
@@ -40,12 +40,14 @@ def test_trains_about_as_well_as_on_whole_models(name, uplink_loss):
     )
     assert gap(coded.theta) < max(1e-2 * gap(theta0()), 1.5 * gap(whole.theta))
     down = [sum(record.downlink_bytes for record in run.records) for run in (whole, coded)]
-    assert down[1] < (0.6 if uplink_loss == 0 else 0.9) * down[0]  # mostly control frames
+    assert (
+        down[1] < (0.6 if uplink_loss == 0 else 0.9) * down[0]
+    )  # the rest is mostly control frames
 
 
 @every_method
 def test_devices_compute_at_the_servers_references(name):
-    """Also where replies and orders get lost, and where they hold different coordinates."""
+    """With lost replies and orders, and with devices that hold different coordinates."""
     half = torch.arange(PROBLEM.dimension // 2)
     fleet = aquila.Fleet(PROBLEM.dimension, [0, 0, 0, 1, 1], [None, half])
     asked: dict[int, list[torch.Tensor]] = {m: [] for m in fleet.devices}
@@ -72,7 +74,7 @@ def test_devices_compute_at_the_servers_references(name):
         differences += sum(not isinstance(unpack(frame).vector, Dense) for frame in frames)
         run.advance()
         for m, thetas in asked.items():
-            if thetas:  # the last, since some methods also ask at the model before
+            if thetas:  # the last one, because some methods also evaluate the previous model
                 assert torch.equal(thetas[-1], run.server.references[fleet.groups[m]].theta)
             thetas.clear()
     assert differences > 20
@@ -108,7 +110,7 @@ def test_gradient_descent_converges_as_the_theorem_says(error, a):
     assert gap(run.theta) < 0.1 * gap(theta0())
 
 
-def test_a_share_of_the_coordinates_would_diverge(monkeypatch):
+def test_sending_a_fraction_of_the_coordinates_would_diverge(monkeypatch):
     def largest_tenth(u, _):
         kept, fine = u.abs().topk(len(u) // 10), 2**20
         step = kept.values.max().reshape(1) / fine

@@ -1,4 +1,4 @@
-"""MARINA against a transcription of its rule: coin, differences, stale devices, minibatches."""
+"""MARINA against a numpy implementation: full rounds, differences, stale devices, minibatches."""
 
 from dataclasses import dataclass
 
@@ -41,7 +41,7 @@ def stochastic_round(v, levels, uniform):
 
 
 class Reference:
-    """MARINA in numpy; messages are lost as the link says."""
+    """MARINA in numpy; the link decides which messages are lost."""
 
     def __init__(self, shards, theta0, alpha, bits, p, link):
         self.shards, self.theta, self.alpha = shards, theta0, alpha
@@ -123,7 +123,7 @@ def test_marina_follows_its_rule_round_by_round(problem, minibatches, link):
     assert (stales > 20) == (link.downlink_loss > 0)
 
 
-def test_all_devices_share_one_coin(problem):
+def test_a_round_is_full_for_all_devices_or_none(problem):
     simulation = start(problem, p=0.5)
     rounds = [simulation.advance().levels for _ in range(40)]
     assert all(len(levels) == DEVICES for levels in rounds)
@@ -132,7 +132,7 @@ def test_all_devices_share_one_coin(problem):
     assert 10 < widths.count({64}) < 30
 
 
-def test_without_luck_only_the_first_round_is_full(problem):
+def test_with_probability_zero_only_the_first_round_is_full(problem):
     simulation = start(problem, p=0.0)
     levels = [simulation.advance().levels for _ in range(40)]
     assert levels[0] == dict.fromkeys(range(DEVICES), 64)
@@ -150,7 +150,7 @@ def test_exact_differences_add_up_to_gradient_descent(problem, p, bits, accuracy
         torch.testing.assert_close(simulation.theta, theta, rtol=accuracy, atol=accuracy)
 
 
-def test_a_device_that_missed_an_order_is_left_out_for_a_round(problem):
+def test_device_that_missed_an_order_sends_no_change_for_one_round(problem):
     class OneGap(aquila.Link):
         def order_arrives(self, key):
             return key.path[1:3] != (5, 2)  # device 2 misses the order of round 5
@@ -184,7 +184,7 @@ def test_both_points_are_evaluated_on_the_same_minibatch(problem):
     for _ in range(4):
         simulation.advance()
         models.append(simulation.theta.numpy().copy())
-    assert len(asked) == 4 * DEVICES  # one draw a device and round
+    assert len(asked) == 4 * DEVICES  # one draw per device and round
     for (_, k, _, _), points in asked.items():
         assert len(points) == (1 if k == 0 else 2)
         np.testing.assert_array_equal(

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from aquila.report.results_table import RunResult
 
 FIGURE_FILE = "loss_against_uplink.png"
+DEFAULT_VARIANTS: dict[str, tuple[dict[str, object], ...]] = {
+    "aquila": ({}, {"b_min": 2}, {"level_rule": "tight"}),
+    "signsgd": ({"alpha": 0.01},),  # its steps do not shrink with the gradient
+}
 
 
 @click.command()
@@ -78,12 +82,14 @@ def compare(
 
 
 def default_method_specs() -> list[MethodSpec]:
-    """Return every method; AQUILA as printed, from two bits on, and at the tighter level."""
+    """Return every method, some of them in several variants."""
     from aquila.methods import METHODS
 
-    others = [MethodSpec(name, {}) for name in METHODS if name != "aquila"]
-    variants: tuple[dict[str, object], ...] = ({}, {"b_min": 2}, {"level_rule": "tight"})
-    return [*(MethodSpec("aquila", parameters) for parameters in variants), *others]
+    return [
+        MethodSpec(name, parameters)
+        for name in METHODS
+        for parameters in DEFAULT_VARIANTS.get(name, ({},))
+    ]
 
 
 def run_method(spec: MethodSpec, runner: MethodRunner, folder: Path) -> RunResult:
