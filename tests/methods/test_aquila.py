@@ -296,8 +296,9 @@ def test_the_model_moves_on_when_everybody_skips_and_uploads_come_back():
 def test_a_quarter_of_the_replies_lost_still_leads_to_the_optimum():
     ridge = Ridge(d=40, low=0.3)
     method = aquila.create("aquila", alpha=0.5 / ridge.L, beta=0.1, b_min=2)
-    link = aquila.Link(uplink_loss=0.25)
-    simulation = aquila.Simulation(method, ridge.theta0, ridge.devices, link=link)
+    simulation = aquila.Simulation(
+        method, ridge.theta0, ridge.devices, options=aquila.RunOptions(uplink_loss=0.25)
+    )
     lost = uploads = skips = 0
     for _ in range(200):
         record = simulation.advance()

@@ -71,11 +71,11 @@ def problem():
     return ridge(devices=10, dimension=40, rows=60)
 
 
-def start(problem, density, step=0.2, dtype=torch.float64, **options):
+def start(problem, density, step=0.2, seed=0, **options):
     """Return a run from zero with a step size of `step` / L."""
     method = aquila.create("aquila_dither", alpha=step / problem.smoothness(), density=density)
-    theta0 = torch.zeros(problem.dimension, dtype=dtype)
-    return aquila.Simulation(method, theta0, problem.devices, **options)
+    theta0 = torch.zeros(problem.dimension, dtype=torch.float64)
+    return aquila.Simulation(method, theta0, problem.devices, seed, aquila.RunOptions(**options))
 
 
 def follow(simulation, reference, rounds):
@@ -125,7 +125,7 @@ def test_devices_that_disagree_reach_the_optimum_exactly(problem):
 
 
 def test_a_lost_reply_is_a_turn_that_never_happened(problem):
-    simulation = start(problem, 0.5, link=aquila.Link(uplink_loss=0.4), seed=2)
+    simulation = start(problem, 0.5, uplink_loss=0.4, seed=2)
     for _ in range(12):
         before = [s.q.clone() for s in device_states(simulation)]
         record = simulation.advance()
@@ -188,7 +188,7 @@ def test_the_density_goes_by_the_devices_of_a_round():
             aquila.create("aquila_dither"),
             torch.zeros(2000),
             problem.devices,
-            participation=participation,
+            options=aquila.RunOptions(participation=participation),
         )
         assert simulation.server.state.estimate.density == pytest.approx(density)
 
@@ -314,7 +314,7 @@ def test_the_density_grows_no_further_than_makes_sense():
 
 
 def test_a_lost_reply_does_not_hide_a_rise(problem):
-    simulation = start(problem, 0.004, step=0.5, link=aquila.Link(uplink_loss=0.5))
+    simulation = start(problem, 0.004, step=0.5, uplink_loss=0.5)
     for _ in range(30):
         simulation.advance()
     assert max(state.density_boost for state in device_states(simulation)) > 2

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import pickle
+from dataclasses import replace
 
 import pytest
 import torch
@@ -34,8 +35,9 @@ def theta0(dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return torch.zeros(PROBLEM.dimension, dtype=dtype)
 
 
-def simulation(name: str, **options: object) -> aquila.Simulation:
-    return aquila.Simulation(create(name), theta0(), PROBLEM.devices, **options)
+def simulation(name: str, seed: int = 0, **options: object) -> aquila.Simulation:
+    given = aquila.RunOptions(**options)
+    return aquila.Simulation(create(name), theta0(), PROBLEM.devices, seed, given)
 
 
 def average_memory(run: aquila.Simulation) -> torch.Tensor | None:
@@ -111,9 +113,9 @@ def test_server_update_is_pure(name):
 @every_method
 @pytest.mark.parametrize("uplink_loss", [0.0, 0.2])
 def test_same_seed_same_bits(name, uplink_loss):
-    link = aquila.Link(uplink_loss=uplink_loss, downlink_loss=uplink_loss / 2)
+    options = aquila.RunOptions(uplink_loss=uplink_loss, downlink_loss=uplink_loss / 2)
     runs = [
-        aquila.simulate(create(name), theta0(), PROBLEM.devices, rounds=12, seed=3, link=link)
+        aquila.simulate(create(name), theta0(), PROBLEM.devices, 12, seed=3, options=options)
         for _ in range(2)
     ]
     assert runs[0].records == runs[1].records
@@ -143,7 +145,7 @@ def test_reaches_the_optimum_of_a_strongly_convex_problem(name, uplink_loss):
         theta0(torch.float64),
         PROBLEM.devices,
         rounds=100,
-        link=aquila.Link(uplink_loss=uplink_loss),
+        options=aquila.RunOptions(uplink_loss=uplink_loss),
     )
     gap = PROBLEM.loss(run.theta) - PROBLEM.loss(optimum)
     # without memory, losing replies of devices that disagree leaves noise of the gradients' size
@@ -154,8 +156,8 @@ def test_reaches_the_optimum_of_a_strongly_convex_problem(name, uplink_loss):
 @pytest.mark.parametrize("name", [name for name in aquila.METHODS if remembers(name)])
 @pytest.mark.parametrize("participation", [1.0, 0.4])
 def test_average_memory_is_the_mean_of_the_memories(name, participation):
-    link = aquila.Link(uplink_loss=0.3, downlink_loss=0.2)
-    run = simulation(name, link=link, seed=1, participation=participation)
+    options = {"uplink_loss": 0.3, "downlink_loss": 0.2, "participation": participation}
+    run = simulation(name, seed=1, **options)
     for _ in range(25):
         run.advance()
         memories = []
@@ -211,8 +213,8 @@ def test_bytes_are_the_formula_plus_a_small_overhead(name):
 @every_method
 def test_interrupted_run_resumes_bit_for_bit(name, tmp_path):
     method, devices = create(name), PROBLEM.devices
-    link = aquila.Link(uplink_loss=0.2)
-    whole = aquila.simulate(method, theta0(), devices, rounds=9, link=link)
+    options = aquila.RunOptions(uplink_loss=0.2)
+    whole = aquila.simulate(method, theta0(), devices, rounds=9, options=options)
 
     class InterruptedRunError(Exception):
         pass
@@ -221,20 +223,21 @@ def test_interrupted_run_resumes_bit_for_bit(name, tmp_path):
         if record.round == 6:
             raise InterruptedRunError
 
-    options = {"rounds": 9, "link": link, "out": tmp_path, "checkpoint_every": 4}
+    options = replace(options, out=tmp_path, checkpoint_every=4)
     with pytest.raises(InterruptedRunError):
-        aquila.simulate(method, theta0(), devices, on_record=stop, **options)
-    resumed = aquila.simulate(method, theta0(), devices, resume=True, **options)
+        aquila.simulate(method, theta0(), devices, rounds=9, on_record=stop, options=options)
+    options = replace(options, resume=True)
+    resumed = aquila.simulate(method, theta0(), devices, rounds=9, options=options)
     assert resumed.records == whole.records
     assert torch.equal(resumed.theta, whole.theta)
 
 
 @every_method
 def test_states_on_disk_have_the_same_bits(name):
-    options = {"rounds": 12, "link": aquila.Link(uplink_loss=0.2), "participation": 0.6}
+    options = aquila.RunOptions(uplink_loss=0.2, participation=0.6)
     runs = [
-        aquila.simulate(create(name), theta0(), PROBLEM.devices, state_memory=limit, **options)
-        for limit in (None, 0)
+        aquila.simulate(create(name), theta0(), PROBLEM.devices, 12, options=given)
+        for given in (options, replace(options, state_memory=1e-6))
     ]
     assert runs[0].records == runs[1].records
     assert torch.equal(runs[0].theta, runs[1].theta)
@@ -279,7 +282,9 @@ def test_refuses_to_upload_what_is_not_finite(name):
     devices = [*PROBLEM.devices[:2], broken]
     with pytest.raises(aquila.NonFiniteError, match=r"device 2, round 0: 30 of 30 coordinates"):
         aquila.simulate(create(name), theta0(), devices, rounds=3)
-    run = aquila.simulate(create(name), theta0(), devices, rounds=3, on_nan="skip")
+    run = aquila.simulate(
+        create(name), theta0(), devices, rounds=3, options=aquila.RunOptions(on_nan="skip")
+    )
     assert [r.refused for r in run.records] == [1, 1, 1]
     assert torch.isfinite(run.theta).all()
 
@@ -310,7 +315,9 @@ def test_heterogeneous_fleet_trains(name):
         return local
 
     devices = [*PROBLEM.devices[:3], narrow(3), narrow(4)]
-    run = aquila.simulate(create(name), theta0(), devices, rounds=30, fleet=fleet)
+    run = aquila.simulate(
+        create(name), theta0(), devices, rounds=30, options=aquila.RunOptions(fleet=fleet)
+    )
     assert run.records[-1].loss < 0.7 * run.records[0].loss
     body = {d: size for r in run.records[:1] for d, size in r.uplink.items()}
     assert body[3] < body[0]

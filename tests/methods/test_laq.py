@@ -59,11 +59,11 @@ def gradients(problem, theta):
     return np.stack([local(torch.from_numpy(theta))[1].numpy() for local in problem.devices])
 
 
-def start(problem, relative_step, link=None, **parameters):
+def start(problem, relative_step, options=aquila.RunOptions(), **parameters):
     """Return a run from zero with a step size of `relative_step` / L."""
     method = aquila.create("laq", alpha=relative_step / problem.smoothness(), **parameters)
     theta0 = torch.zeros(problem.dimension, dtype=torch.float64)
-    return aquila.Simulation(method, theta0, problem.devices, link=link)
+    return aquila.Simulation(method, theta0, problem.devices, options=options)
 
 
 def distance(problem, simulation):
@@ -109,7 +109,7 @@ def test_laq_converges_and_skips(problem):
 
 
 def test_a_quarter_of_the_replies_lost_still_leads_to_the_optimum(problem):
-    simulation = start(problem, 0.5, aquila.Link(uplink_loss=0.25))
+    simulation = start(problem, 0.5, aquila.RunOptions(uplink_loss=0.25))
     lost = skips = 0
     for _ in range(200):
         record = simulation.advance()
