@@ -66,10 +66,11 @@ def test_the_method_of_the_guide_keeps_the_contract(uplink_loss):
     """As tests/methods/test_contract.py asks of methods that remember."""
     entry = run_code_blocks(ROOT / "docs" / "add-a-method.md")["signs"]
     assert isinstance(entry, MethodFactory)
-    problem, link = ridge(devices=5, dimension=30), aquila.Link(uplink_loss=uplink_loss)
+    problem = ridge(devices=5, dimension=30)
     start, optimum = torch.zeros(30, dtype=torch.float64), problem.optimum()
     method = entry(alpha=0.5 / problem.smoothness())
-    run = aquila.simulate(method, start, problem.devices, rounds=100, link=link)
+    options = aquila.RunOptions(uplink_loss=uplink_loss)
+    run = aquila.simulate(method, start, problem.devices, rounds=100, options=options)
     gap, first = (problem.loss(theta) - problem.loss(optimum) for theta in (run.theta, start))
     assert gap < (1e-2 if uplink_loss else 1e-3) * first
 

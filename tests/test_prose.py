@@ -12,30 +12,17 @@ SUFFIXES = (".py", ".c", ".h", ".js", ".css")
 
 # Pages and layers that break a rule today. A page that passes must leave the list.
 NOT_YET = {
-    "CHANGELOG.md",
-    "CONTRIBUTING.md",
-    "README.md",
     "docs/add-a-method.md",
-    "docs/beyond.md",
-    "docs/choosing.md",
-    "docs/experiments.md",
-    "docs/faq.md",
-    "docs/index.md",
     "docs/methods.md",
     "docs/performance.md",
-    "docs/quick-start.md",
     "docs/report.md",
     "docs/reproduction.md",
     "docs/table2.md",
     "docs/table3.md",
-    "docs/tutorial.md",
 }
 LAYERS_NOT_YET = {
-    "__init__.py",
-    "cli",
     "methods",
     "report",
-    "sim",
     "theory",
 }
 
