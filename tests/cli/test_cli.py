@@ -1,6 +1,7 @@
 """The command line as users see it."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -232,8 +233,9 @@ def test_frame_prints_the_content(tmp_path):
     file = tmp_path / "some.frame"
     file.write_bytes(pack(Packet(12, codes, {"loss": 0.5}, ack=11)))
     text = output("frame", str(file))
-    for part in ("fixed", "12", "round 11", "scalar loss", "0.5", "200", "entropy"):
+    for part in ("fixed", "12", "round 11", "scalar loss", "0.5", "entropy"):
         assert part in text
+    assert re.search(r"bits as papers count them +200 ", text)
 
 
 def test_frame_prints_a_skip(tmp_path):

@@ -235,3 +235,9 @@ def test_uploads_above_a_limit_count_as_lost():
 def test_limit_that_method_does_not_support_is_refused_immediately():
     with pytest.raises(ValueError, match="cannot be clipped"):
         on_flower(aquila.create("aquila", alpha=ALPHA), theta0(), limit=NormLimit(1.0, "clip"))
+
+
+def test_evaluates_every_few_rounds_and_at_the_end():
+    method = aquila.create("aquila", alpha=ALPHA)
+    run, _ = on_flower(method, theta0(), evaluate=size, evaluate_every=3)
+    assert [r.round for r in run.records if r.metrics] == [2, 5, ROUNDS - 1]

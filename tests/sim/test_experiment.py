@@ -129,6 +129,19 @@ def test_unknown_settings_are_errors():
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_run_options_are_flat_keys_of_a_setting():
+    setting = Setting.of({"rounds": 3, "participation": 0.5, "executor": "threads"})
+    assert setting.options == aquila.RunOptions(participation=0.5, executor="threads")
+    values = setting.to_dict()
+    assert (values["rounds"], values["participation"]) == (3, 0.5)
+    assert not {"options", "fleet", "out", "resume", "identity"} & set(values)
+    assert Setting.of(values) == setting
+    with pytest.raises(ValueError, match="the setting: participation must be a number > 0"):
+        Setting.of({"participation": 0})
+    with pytest.raises(ValueError, match="the setting has no parameter 'fleet'"):
+        Setting.of({"fleet": None})
+
+
 def test_missing_gpu_is_an_error():
     with pytest.raises(ValueError, match="this machine has no CUDA GPU"):
         Setting(device="cuda").problem()
