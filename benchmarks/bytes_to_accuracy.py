@@ -23,7 +23,7 @@ and bits × coordinates on the uplink.
 import argparse
 import json
 import statistics
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from aquila.cli.method_spec import parse_method_spec
@@ -91,11 +91,8 @@ def train(method, setting, problem):
             setting.rounds,
             setting.seed,
             evaluate=problem.evaluate,
-            evaluate_every=setting.evaluate_every,
-            fleet=problem.fleet,
-            link=setting.link(),
-            participation=setting.participation,
             on_record=records.append,
+            options=replace(setting.options, fleet=problem.fleet),
         )
     except NonFiniteError as error:
         print(f"stopped: {error}")

@@ -24,9 +24,14 @@ EVALUATE_EVERY = 5
 
 def run_and_measure(method, setting, problem, error):
     run = aquila.simulate(
-        method, problem.theta0, problem.devices, setting.rounds, setting.seed,
-        evaluate=problem.evaluate, evaluate_every=EVALUATE_EVERY, downlink_error=error,
-    )  # fmt: skip
+        method,
+        problem.theta0,
+        problem.devices,
+        setting.rounds,
+        setting.seed,
+        evaluate=problem.evaluate,
+        options=aquila.RunOptions(evaluate_every=EVALUATE_EVERY, downlink_error=error),
+    )
     records = run.records
     accuracies = [r.metrics["test_accuracy"] for r in records if r.metrics]
     windows = [sum(accuracies[i : i + 5]) / 5 for i in range(len(accuracies) - 4)]

@@ -48,20 +48,19 @@ def main():
     parser.add_argument("--participation", type=float, default=0.1)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--method", default="aquila")
-    parser.add_argument("--state-memory", type=int)
+    parser.add_argument("--state-memory", type=float, default=0.0)
     args = parser.parse_args()
 
     torch.set_num_threads(1)
-    limit = None if args.state_memory is None else args.state_memory * 2**20
     centre_oracles = [CentreOracle(device) for device in range(args.devices)]
     mib_before, start = status_mib("VmRSS"), time.perf_counter()
     run = aquila.Simulation(
         aquila.create(args.method, alpha=0.5),
         torch.zeros(args.dimension),
         centre_oracles,
-        workers=1,
-        participation=args.participation,
-        state_memory=limit,
+        options=aquila.RunOptions(
+            workers=1, participation=args.participation, state_memory=args.state_memory
+        ),
     )
     setup, seconds, anonymous = time.perf_counter() - start, [], []
     mib_after = status_mib("VmRSS")

@@ -61,9 +61,13 @@ def accuracy(problem, method, alpha, participation, lost, rounds=100):
     made = aquila.create(name, alpha=alpha, **dict(o.split("=") for o in options.split(",") if o))
     try:
         run = aquila.simulate(
-            made, problem.theta0, problem.devices, rounds, evaluate=problem.evaluate,
-            participation=participation, link=aquila.Link(uplink_loss=lost),
-        )  # fmt: skip
+            made,
+            problem.theta0,
+            problem.devices,
+            rounds,
+            evaluate=problem.evaluate,
+            options=aquila.RunOptions(participation=participation, uplink_loss=lost),
+        )
     except NonFiniteError:
         return None, None
     last = [record.metrics["test_accuracy"] for record in run.records[-5:]]

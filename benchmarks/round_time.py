@@ -73,9 +73,9 @@ def build_problem(args):
         [shard() for _ in range(args.devices)],
         loss=token_loss if is_text else torch.nn.functional.cross_entropy,
         batch_size=args.batch_size,
-        device=args.device,
-        precision=args.precision,
-        compile_model=args.compile_model,
+        options=aquila.ProblemOptions(
+            device=args.device, precision=args.precision, compile_model=args.compile_model
+        ),
     )
 
 
@@ -83,7 +83,10 @@ def measure_seconds(args, problem):
     """Return seconds of a round, of its local epochs, and of a bare loop over its samples."""
     method = aquila.create(args.method, alpha=0.01, work="epochs")
     run = aquila.Simulation(
-        method, problem.theta0, problem.devices, fleet=problem.fleet, workers=args.workers
+        method,
+        problem.theta0,
+        problem.devices,
+        options=aquila.RunOptions(fleet=problem.fleet, workers=args.workers),
     )
 
     def local_epochs():

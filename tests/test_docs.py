@@ -69,11 +69,12 @@ def test_method_of_the_guide_keeps_the_promises_of_its_row(uplink_loss):
     assert isinstance(entry, MethodFactory)
     [table_row] = [text.strip().removesuffix(",") for _, text in code_blocks(path, "text")]
     row = eval(table_row, {"Row": contract.Row, "memory_row": contract.memory_row})
-    problem, link = ridge(devices=5, dimension=30), aquila.Link(uplink_loss=uplink_loss)
+    problem = ridge(devices=5, dimension=30)
     start, optimum = torch.zeros(30, dtype=torch.float64), problem.optimum()
     method = entry(**{"alpha": 0.5 / problem.smoothness(), **row.parameters})
     assert (row.name, row.memory) == (entry.name, has_memory(method.server))
-    run = aquila.simulate(method, start, problem.devices, rounds=100, link=link)
+    options = aquila.RunOptions(uplink_loss=uplink_loss)
+    run = aquila.simulate(method, start, problem.devices, rounds=100, options=options)
     gap, first = (problem.loss(theta) - problem.loss(optimum) for theta in (run.theta, start))
     assert gap < (row.gap_with_losses if uplink_loss else row.gap) * first
 

@@ -19,7 +19,11 @@ def run(workload, log):
     problem = aquila.problem(workload.model(), workload.shards())
     method = aquila.create(workload.option, alpha=ALPHA, **PARAMETERS[workload.option])
     simulation = aquila.Simulation(
-        method, problem.theta0, problem.devices, seed=SEED, fleet=problem.fleet
+        method,
+        problem.theta0,
+        problem.devices,
+        seed=SEED,
+        options=aquila.RunOptions(fleet=problem.fleet),
     )
     records = []
     for _ in range(workload.rounds):

@@ -296,8 +296,9 @@ def test_model_moves_while_all_devices_skip_and_uploads_resume():
 def test_optimum_is_reached_with_a_quarter_of_the_replies_lost():
     ridge = Ridge(d=40, low=0.3)
     method = aquila.create("aquila", alpha=0.5 / ridge.L, beta=0.1, b_min=2)
-    link = aquila.Link(uplink_loss=0.25)
-    simulation = aquila.Simulation(method, ridge.theta0, ridge.devices, link=link)
+    simulation = aquila.Simulation(
+        method, ridge.theta0, ridge.devices, options=aquila.RunOptions(uplink_loss=0.25)
+    )
     lost = uploads = skips = 0
     for _ in range(200):
         record = simulation.advance()

@@ -71,11 +71,11 @@ def problem():
     return ridge(devices=10, dimension=40, rows=60)
 
 
-def start(problem, density, step=0.2, dtype=torch.float64, **options):
+def start(problem, density, step=0.2, seed=0, **options):
     """Return a run from zero with a step size of `step` / L."""
     method = aquila.create("aquila_dither", alpha=step / problem.smoothness(), density=density)
-    theta0 = torch.zeros(problem.dimension, dtype=dtype)
-    return aquila.Simulation(method, theta0, problem.devices, **options)
+    theta0 = torch.zeros(problem.dimension, dtype=torch.float64)
+    return aquila.Simulation(method, theta0, problem.devices, seed, aquila.RunOptions(**options))
 
 
 def follow(simulation, reference, rounds):
@@ -125,7 +125,7 @@ def test_heterogeneous_devices_reach_the_exact_optimum(problem):
 
 
 def test_lost_reply_rolls_the_memory_back(problem):
-    simulation = start(problem, 0.5, link=aquila.Link(uplink_loss=0.4), seed=2)
+    simulation = start(problem, 0.5, uplink_loss=0.4, seed=2)
     for _ in range(12):
         before = [s.q.clone() for s in device_states(simulation)]
         record = simulation.advance()
@@ -188,7 +188,7 @@ def test_density_depends_on_the_devices_per_round():
             aquila.create("aquila_dither"),
             torch.zeros(2000),
             problem.devices,
-            participation=participation,
+            options=aquila.RunOptions(participation=participation),
         )
         assert simulation.server.state.estimate.density == pytest.approx(density)
 
@@ -312,7 +312,7 @@ def test_boost_is_limited():
 
 
 def test_rise_of_the_loss_counts_even_if_the_reply_is_lost(problem):
-    simulation = start(problem, 0.004, step=0.5, link=aquila.Link(uplink_loss=0.5))
+    simulation = start(problem, 0.004, step=0.5, uplink_loss=0.5)
     for _ in range(30):
         simulation.advance()
     assert max(state.density_boost for state in device_states(simulation)) > 2

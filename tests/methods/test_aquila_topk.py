@@ -36,11 +36,11 @@ def problem():
     return ridge(devices=10, dimension=40, rows=60)
 
 
-def start(problem, density, step=0.2, dtype=torch.float64, **options):
+def start(problem, density, step=0.2, seed=0, **options):
     """Return a run from zero with a step size of `step` / L."""
     method = aquila.create("aquila_topk", alpha=step / problem.smoothness(), density=density)
-    theta0 = torch.zeros(problem.dimension, dtype=dtype)
-    return aquila.Simulation(method, theta0, problem.devices, **options)
+    theta0 = torch.zeros(problem.dimension, dtype=torch.float64)
+    return aquila.Simulation(method, theta0, problem.devices, seed, aquila.RunOptions(**options))
 
 
 @pytest.mark.parametrize("density", [0.05, 0.25])
@@ -82,7 +82,7 @@ def test_heterogeneous_devices_reach_the_exact_optimum(problem):
 
 
 def test_lost_reply_rolls_error_and_memory_back(problem):
-    simulation = start(problem, 0.1, link=aquila.Link(uplink_loss=0.4), seed=2)
+    simulation = start(problem, 0.1, uplink_loss=0.4, seed=2)
     for _ in range(12):
         before = [(s.e.clone(), s.q.clone()) for s in device_states(simulation)]
         record = simulation.advance()

@@ -2,6 +2,7 @@
 
 import dataclasses
 import pickle
+from dataclasses import replace
 
 import pytest
 import torch
@@ -30,8 +31,9 @@ def theta0(dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return torch.zeros(PROBLEM.dimension, dtype=dtype)
 
 
-def simulation(row: Row, **options: object) -> aquila.Simulation:
-    return aquila.Simulation(create(row), theta0(), PROBLEM.devices, **options)
+def simulation(row: Row, seed: int = 0, **options: object) -> aquila.Simulation:
+    given = aquila.RunOptions(**options)
+    return aquila.Simulation(create(row), theta0(), PROBLEM.devices, seed, given)
 
 
 def arrays(state: object) -> list[object]:
@@ -115,9 +117,9 @@ def test_server_update_is_pure(row):
 @every_method
 @pytest.mark.parametrize("uplink_loss", [0.0, 0.2])
 def test_same_seed_gives_the_same_bits(row, uplink_loss):
-    link = aquila.Link(uplink_loss=uplink_loss, downlink_loss=uplink_loss / 2)
+    options = aquila.RunOptions(uplink_loss=uplink_loss, downlink_loss=uplink_loss / 2)
     runs = [
-        aquila.simulate(create(row), theta0(), PROBLEM.devices, rounds=12, seed=3, link=link)
+        aquila.simulate(create(row), theta0(), PROBLEM.devices, 12, seed=3, options=options)
         for _ in range(2)
     ]
     assert runs[0].records == runs[1].records
@@ -140,8 +142,8 @@ def test_one_device_can_be_replayed_alone(row):
 @every_method
 def test_interrupted_run_resumes_bit_for_bit(row, tmp_path):
     method, devices = create(row), PROBLEM.devices
-    link = aquila.Link(uplink_loss=0.2)
-    whole = aquila.simulate(method, theta0(), devices, rounds=9, link=link)
+    options = aquila.RunOptions(uplink_loss=0.2)
+    whole = aquila.simulate(method, theta0(), devices, rounds=9, options=options)
 
     class InterruptedRunError(Exception):
         pass
@@ -150,20 +152,21 @@ def test_interrupted_run_resumes_bit_for_bit(row, tmp_path):
         if record.round == 6:
             raise InterruptedRunError
 
-    options = {"rounds": 9, "link": link, "out": tmp_path, "checkpoint_every": 4}
+    options = replace(options, out=tmp_path, checkpoint_every=4)
     with pytest.raises(InterruptedRunError):
-        aquila.simulate(method, theta0(), devices, on_record=stop, **options)
-    resumed = aquila.simulate(method, theta0(), devices, resume=True, **options)
+        aquila.simulate(method, theta0(), devices, rounds=9, on_record=stop, options=options)
+    options = replace(options, resume=True)
+    resumed = aquila.simulate(method, theta0(), devices, rounds=9, options=options)
     assert resumed.records == whole.records
     assert torch.equal(resumed.theta, whole.theta)
 
 
 @every_method
 def test_states_on_disk_give_the_same_bits(row):
-    options = {"rounds": 12, "link": aquila.Link(uplink_loss=0.2), "participation": 0.6}
+    options = aquila.RunOptions(uplink_loss=0.2, participation=0.6)
     runs = [
-        aquila.simulate(create(row), theta0(), PROBLEM.devices, state_memory=limit, **options)
-        for limit in (None, 0)
+        aquila.simulate(create(row), theta0(), PROBLEM.devices, 12, options=given)
+        for given in (options, replace(options, state_memory=1e-6))
     ]
     assert runs[0].records == runs[1].records
     assert torch.equal(runs[0].theta, runs[1].theta)
@@ -188,6 +191,8 @@ def test_gradient_that_is_not_finite_is_not_uploaded(row):
     devices = [*PROBLEM.devices[:2], broken]
     with pytest.raises(aquila.NonFiniteError, match=r"device 2, round 0: 30 of 30 coordinates"):
         aquila.simulate(create(row), theta0(), devices, rounds=3)
-    run = aquila.simulate(create(row), theta0(), devices, rounds=3, on_nan="skip")
+    run = aquila.simulate(
+        create(row), theta0(), devices, rounds=3, options=aquila.RunOptions(on_nan="skip")
+    )
     assert [r.refused for r in run.records] == [1, 1, 1]
     assert torch.isfinite(run.theta).all()

@@ -1,5 +1,7 @@
 """Every method with models sent as coded differences: it needs no code for them."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -31,10 +33,15 @@ def gap(theta: torch.Tensor) -> float:
 @every_method
 @pytest.mark.parametrize("uplink_loss", [0.0, 0.2])
 def test_trains_about_as_well_as_with_whole_models(name, uplink_loss):
-    link = aquila.Link(uplink_loss=uplink_loss, downlink_loss=uplink_loss / 2)
     whole, coded = (
         aquila.simulate(
-            create(name), theta0(), PROBLEM.devices, ROUNDS, link=link, downlink_error=error
+            create(name),
+            theta0(),
+            PROBLEM.devices,
+            ROUNDS,
+            options=aquila.RunOptions(
+                uplink_loss=uplink_loss, downlink_loss=uplink_loss / 2, downlink_error=error
+            ),
         )
         for error in (0.0, 0.5)
     )
@@ -62,10 +69,15 @@ def test_devices_compute_at_the_servers_references(name):
 
         return local
 
-    link = aquila.Link(uplink_loss=0.2, downlink_loss=0.2)
     devices = [device(m) for m in fleet.devices]
     run = aquila.Simulation(
-        create(name), theta0(), devices, fleet=fleet, link=link, downlink_error=0.5, seed=2
+        create(name),
+        theta0(),
+        devices,
+        seed=2,
+        options=aquila.RunOptions(
+            fleet=fleet, uplink_loss=0.2, downlink_loss=0.2, downlink_error=0.5
+        ),
     )
     differences = 0
     for _ in range(20):
@@ -83,11 +95,12 @@ def test_devices_compute_at_the_servers_references(name):
 @every_method
 def test_interrupted_run_resumes_bit_for_bit(name, tmp_path):
     method, devices = create(name), PROBLEM.devices
-    options = {"link": aquila.Link(uplink_loss=0.2), "downlink_error": 0.5}
-    whole = aquila.simulate(method, theta0(), devices, rounds=9, **options)
-    options |= {"out": tmp_path, "checkpoint_every": 4}
-    aquila.simulate(method, theta0(), devices, rounds=5, **options)
-    resumed = aquila.simulate(method, theta0(), devices, rounds=9, resume=True, **options)
+    options = aquila.RunOptions(uplink_loss=0.2, downlink_error=0.5)
+    whole = aquila.simulate(method, theta0(), devices, rounds=9, options=options)
+    options = replace(options, out=tmp_path, checkpoint_every=4)
+    aquila.simulate(method, theta0(), devices, rounds=5, options=options)
+    options = replace(options, resume=True)
+    resumed = aquila.simulate(method, theta0(), devices, rounds=9, options=options)
     assert resumed.records == whole.records
     assert torch.equal(resumed.theta, whole.theta)
 
@@ -96,7 +109,9 @@ def test_interrupted_run_resumes_bit_for_bit(name, tmp_path):
 def test_gradient_descent_converges_as_the_theorem_says(error, a):
     alpha, K = a / PROBLEM.smoothness(), 100
     method = aquila.create("fedsgd", alpha=alpha)
-    run = aquila.Simulation(method, theta0(), PROBLEM.devices, downlink_error=error)
+    run = aquila.Simulation(
+        method, theta0(), PROBLEM.devices, options=aquila.RunOptions(downlink_error=error)
+    )
     bound, smallest, before = 0.0, float("inf"), theta0()
     for _ in range(K):
         theta = run.theta
@@ -119,8 +134,12 @@ def test_sending_a_fraction_of_the_coordinates_would_diverge(monkeypatch):
         return Codes(codes, 22, -step * fine, step, len(u))
 
     method = aquila.create("fedsgd", alpha=0.6 / PROBLEM.smoothness())
-    run = aquila.simulate(method, theta0(), PROBLEM.devices, 150, downlink_error=0.5)
+    run = aquila.simulate(
+        method, theta0(), PROBLEM.devices, 150, options=aquila.RunOptions(downlink_error=0.5)
+    )
     assert gap(run.theta) < 1e-9
     monkeypatch.setattr(model_downlink, "quantize_within", largest_tenth)
-    run = aquila.simulate(method, theta0(), PROBLEM.devices, 150, downlink_error=0.5)
+    run = aquila.simulate(
+        method, theta0(), PROBLEM.devices, 150, options=aquila.RunOptions(downlink_error=0.5)
+    )
     assert gap(run.theta) > 10 * gap(theta0())

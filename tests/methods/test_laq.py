@@ -59,11 +59,11 @@ def gradients(problem, theta):
     return np.stack([local(torch.from_numpy(theta))[1].numpy() for local in problem.devices])
 
 
-def start(problem, relative_step, link=None, **parameters):
+def start(problem, relative_step, options=aquila.RunOptions(), **parameters):
     """Return a run from zero with a step size of `relative_step` / L."""
     method = aquila.create("laq", alpha=relative_step / problem.smoothness(), **parameters)
     theta0 = torch.zeros(problem.dimension, dtype=torch.float64)
-    return aquila.Simulation(method, theta0, problem.devices, link=link)
+    return aquila.Simulation(method, theta0, problem.devices, options=options)
 
 
 def distance(problem, simulation):

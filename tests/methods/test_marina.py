@@ -8,6 +8,7 @@ import torch
 
 import aquila
 from aquila.core.random import Key, Purpose
+from aquila.sim.link import Link
 from aquila.sim.oracle import FunctionOracle
 from helpers.problems import Ridge, ridge
 
@@ -90,10 +91,10 @@ def step_size(problem):
     return 0.3 / problem.smoothness()
 
 
-def start(problem, shards=None, link=None, **parameters):
+def start(problem, shards=None, options=aquila.RunOptions(), **parameters):
     method = aquila.create("marina", alpha=step_size(problem), **parameters)
     theta0 = torch.zeros(DIMENSION, dtype=torch.float64)
-    return aquila.Simulation(method, theta0, shards or problem.devices, seed=SEED, link=link)
+    return aquila.Simulation(method, theta0, shards or problem.devices, seed=SEED, options=options)
 
 
 def batches(problem):
@@ -101,12 +102,11 @@ def batches(problem):
 
 
 @pytest.mark.parametrize("minibatches", [False, True])
-@pytest.mark.parametrize(
-    "link", [aquila.Link(), aquila.Link(uplink_loss=0.1, downlink_loss=0.2)], ids=str
-)
+@pytest.mark.parametrize("link", [Link(), Link(uplink_loss=0.1, downlink_loss=0.2)], ids=str)
 def test_marina_follows_its_rule_round_by_round(problem, minibatches, link):
     shards = batches(problem) if minibatches else problem.devices
-    simulation = start(problem, shards, link, bits=6, p=0.15)
+    options = aquila.RunOptions(uplink_loss=link.uplink_loss, downlink_loss=link.downlink_loss)
+    simulation = start(problem, shards, options, bits=6, p=0.15)
     reference = Reference(
         shards, np.zeros(DIMENSION), step_size(problem), bits=6, p=0.15, link=link
     )
@@ -155,7 +155,8 @@ def test_device_that_missed_an_order_sends_no_change_for_one_round(problem):
         def order_arrives(self, key):
             return key.path[1:3] != (5, 2)  # device 2 misses the order of round 5
 
-    simulation = start(problem, link=OneGap(), p=0.0)
+    simulation = start(problem, p=0.0)
+    simulation.link = OneGap()
     records = [simulation.advance() for _ in range(9)]
     missing = [set(range(DEVICES)) - set(record.levels) for record in records]
     assert missing == [set()] * 5 + [{2}, {2}] + [set()] * 2

@@ -37,7 +37,7 @@ def test_curve_sums_records_between_evaluations():
         problem.devices,
         rounds=5,
         evaluate=lambda theta: {"test_accuracy": float(theta.norm())},
-        evaluate_every=2,
+        options=aquila.RunOptions(evaluate_every=2),
     )
     curve = accuracy_curve(run.records)
     assert curve.rounds == (2, 4, 5)

@@ -3,11 +3,11 @@
 import inspect
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from numbers import Real
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 Value = float | int | str | bool
 INTEGER = re.compile(r"\s*[+-]?\d+\s*")
@@ -87,11 +87,12 @@ class Parameter:
 
 
 def parameters(factory: Callable[..., Any]) -> dict[str, Parameter]:
-    """Return the parameters in the annotated signature of a factory."""
+    """Return the parameters of a factory whose types are `Annotated`."""
     hints = get_type_hints(factory, include_extras=True)
     return {
         name: _parameter(name, hints[name], given.default)
         for name, given in inspect.signature(factory).parameters.items()
+        if get_origin(hints[name]) is Annotated
     }
 
 
@@ -99,7 +100,13 @@ def check_arguments(
     owner: str, factory: Callable[..., Any], given: dict[str, object]
 ) -> dict[str, Value]:
     """Return keyword arguments converted to a factory's parameters, or raise ValueError."""
-    known = parameters(factory)
+    return check_values(owner, parameters(factory), given)
+
+
+def check_values(
+    owner: str, known: Mapping[str, Parameter], given: Mapping[str, object]
+) -> dict[str, Value]:
+    """Return values converted to the known parameters, or raise ValueError."""
     checked = {}
     for name, value in given.items():
         if name not in known:

@@ -89,8 +89,6 @@ class ServerSession:
         services: Services = Services(),
     ) -> None:
         participation, error = options.participation, options.downlink_error
-        if not 0 < participation <= 1:
-            raise ValueError(f"participation must be above 0 and at most 1, not {participation}")
         if limit is not None:
             limit.check(method.server)
         self.half = method.server

@@ -223,7 +223,9 @@ def random_devices(devices, agree):
 
 def densities_of(devices, rounds, density=0.0, **options):
     method = aquila.create("aquila_dither", alpha=0.001, density=density)
-    simulation = aquila.Simulation(method, torch.zeros(DIMENSION), devices, **options)
+    simulation = aquila.Simulation(
+        method, torch.zeros(DIMENSION), devices, options=aquila.RunOptions(**options)
+    )
     densities = []
     for _ in range(rounds):
         simulation.advance()
@@ -247,8 +249,7 @@ def test_fixed_density_stays():
 
 def test_density_adapts_despite_lost_replies_and_skips():
     silent = [lambda theta: (0.0, torch.zeros_like(theta))]
-    link = aquila.Link(uplink_loss=0.3)
-    densities = densities_of(random_devices(3, agree=True) + silent, rounds=12, link=link)
+    densities = densities_of(random_devices(3, agree=True) + silent, rounds=12, uplink_loss=0.3)
     assert len(set(densities)) > 6
     assert densities_of(silent * 2, rounds=2) == pytest.approx([0.03, 0.03])
 
@@ -298,7 +299,15 @@ def test_interrupted_run_continues_with_the_same_densities(tmp_path):
     method, theta0 = aquila.create("aquila_dither", alpha=0.5), torch.zeros(DIMENSION)
     assert len(set(densities_of(devices, rounds=8))) > 4
     whole = aquila.simulate(method, theta0, devices, rounds=8)
-    aquila.simulate(method, theta0, devices, rounds=5, out=tmp_path, checkpoint_every=2)
-    resumed = aquila.simulate(method, theta0, devices, rounds=8, out=tmp_path, resume=True)
+    aquila.simulate(
+        method,
+        theta0,
+        devices,
+        rounds=5,
+        options=aquila.RunOptions(out=tmp_path, checkpoint_every=2),
+    )
+    resumed = aquila.simulate(
+        method, theta0, devices, rounds=8, options=aquila.RunOptions(out=tmp_path, resume=True)
+    )
     assert resumed.records == whole.records
     assert torch.equal(resumed.theta, whole.theta)
