@@ -10,8 +10,9 @@ from aquila.methods.parts.factory import MethodFactory
 INTRODUCTION = """\
 # All methods
 
-This page is for users who want to know what a method does and which parameters it has.
-`aquila methods --markdown` generates it from the code.
+This page is for users who look for a method by name. `aquila methods NAME` prints the paper, the
+parameters and the behaviour of one method, and the site has a page with the same content. Each
+name links to it; in the repository it links to the source file.
 
 | where | how to choose a method |
 |---|---|
@@ -19,7 +20,7 @@ This page is for users who want to know what a method does and which parameters 
 | command line | `-m laq:alpha=0.1,bits=8` |
 
 An unknown name or value raises an error that lists what is allowed.
-[When to use which method](choosing.md) compares measured results.
+[Which method to use](choosing.md) compares measured results.
 [Add a method](add-a-method.md) shows how to write one.
 
 The best step size `alpha` depends on your model and data: try 0.5, 0.1 and 0.02. `aquila run` and
@@ -27,17 +28,15 @@ The best step size `alpha` depends on your model and data: try 0.5, 0.1 and 0.02
 ARXIV = re.compile(r"arXiv (\d{4}\.\d{5})")
 
 
-def page(entries: Iterable[MethodFactory]) -> str:
-    """Return the whole reference: an overview, and one section per method."""
-    entries = list(entries)
-    rows = [f"| [`{e.name}`](#{e.name}) | {_cell(e.summary)} |" for e in entries]
-    overview = "\n".join(["| method | what it does |", "|---|---|", *rows])
-    return "\n\n".join([INTRODUCTION, overview, *map(section, entries)])
+def overview(entries: Iterable[MethodFactory]) -> str:
+    """Return the page that lists all methods."""
+    rows = [f"| [`{e.name}`](../{_source(e)}) | {_cell(e.summary)} |" for e in entries]
+    return "\n".join([INTRODUCTION, "", "| method | what it does |", "|---|---|", *rows])
 
 
-def section(entry: MethodFactory) -> str:
-    """Return everything about one method."""
-    source = f"src/{entry.function.__module__.replace('.', '/')}.py"
+def page(entry: MethodFactory) -> str:
+    """Return the page of one method."""
+    source = _source(entry)
     facts = [
         ("Paper", ARXIV.sub(r"[arXiv \1](https://arxiv.org/abs/\1)", entry.paper)),
         ("When a reply is lost", entry.lost_reply),
@@ -45,8 +44,12 @@ def section(entry: MethodFactory) -> str:
         ("Source", f"[`{source}`](../{source})"),
     ]
     listed = "\n".join(f"- **{heading}:** {text}" for heading, text in facts if text)
-    parts = [f"## `{entry.name}`", entry.summary, _table(entry.parameters.values()), listed]
+    parts = [f"# `{entry.name}`", entry.summary, _table(entry.parameters.values()), listed]
     return "\n\n".join([*parts, _module_docstring(entry)])
+
+
+def _source(entry: MethodFactory) -> str:
+    return f"src/{entry.function.__module__.replace('.', '/')}.py"
 
 
 def _table(parameters: Iterable[Parameter]) -> str:

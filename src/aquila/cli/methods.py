@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("name", required=False)
-@click.option("--markdown", is_flag=True, help="Print the reference as Markdown.")
+@click.option("--markdown", is_flag=True, help="Print the list or the method as Markdown.")
 def methods(name: str | None, markdown: bool) -> None:
     """List all methods, or describe method NAME."""
-    from aquila.cli.method_reference import page, section
+    from aquila.cli.method_reference import overview, page
     from aquila.cli.progress import make_console
     from aquila.core.parameter import spelling_hint
     from aquila.methods import METHODS
@@ -27,7 +27,7 @@ def methods(name: str | None, markdown: bool) -> None:
     if name is not None and name not in METHODS:
         raise ValueError(f"there is no method {name!r}{spelling_hint(name, METHODS)}")
     if markdown:
-        click.echo(page(METHODS.values()) if name is None else section(METHODS[name]))
+        click.echo(overview(METHODS.values()) if name is None else page(METHODS[name]))
     elif name is None:
         console.print(methods_table(list(METHODS.values())))
         console.print(
