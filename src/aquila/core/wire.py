@@ -54,7 +54,7 @@ def pack(packet: Packet) -> bytes:
     )
     return seal(
         Frame(
-            kind, flags, bits, packet.round, packet.ack, packet.answers, dimension, bucket,
+            kind, flags, bits, packet.round, packet.ack, packet.refers_to, dimension, bucket,
             packet.scalars, body,
         )
     )  # fmt: skip
@@ -80,7 +80,7 @@ def unpack(
     without_vector = frame.kind is Kind.EMPTY
     require(without_vector or not refused, "a refused frame must not contain a vector")
     vector = _DECODERS[frame.kind](frame, device)
-    return Packet(frame.round, vector, frame.scalars, frame.ack, refused, frame.answers, fresh)
+    return Packet(frame.round, vector, frame.scalars, frame.ack, refused, frame.refers_to, fresh)
 
 
 def checksum_of_vector(vector: Vector) -> int:
