@@ -1,4 +1,4 @@
-"""Bytes to an accuracy: run the experiments of a folder over several seeds, and make the table.
+"""Bytes to an accuracy: run experiments over several seeds, and print the table.
 
     python benchmarks/bytes_to_accuracy.py run experiments/bytes_to_accuracy/digits_*.toml \
         --seeds 0 1 2
@@ -7,21 +7,23 @@
     python benchmarks/bytes_to_accuracy.py both \
         results/resnet18_iid results/downlink_resnet18 --level 0.78
 
-`run` writes one JSON line a run, with what was spent at every evaluation, to a file named after
-the experiment, and leaves out runs that are already there: started again, it goes on where it was.
-`table` also reads the folder of an `aquila compare`, or what was kept of it. It takes as level,
-seed by seed, the best that AQUILA as printed reaches in three quarters of its rounds, so that
-slower methods have time to get there, unless a level is given. Accuracy is the mean of three
-evaluations in a row (`aquila.report.bytes_to_accuracy`). Printed are means over the seeds and,
-for the two ratios, the least and the largest; the row of a method that does not always get there
-says in how many seeds it does. `both` counts the bytes down as well, and compares each run with
-AQUILA's among them: whole models down, and bits times coordinates up.
+`run` writes one JSON line per run, with the cost at every evaluation, to a file named after the
+experiment. It skips runs that the file already has, so it can be interrupted and restarted.
+
+`table` reads such files, or a folder of `aquila compare` or `aquila archive`. Without --level, the
+level is the best accuracy that AQUILA reaches within three quarters of its rounds, per seed, so
+that slower methods can still reach it. Accuracy is the mean of three consecutive evaluations
+(`aquila.report.bytes_to_accuracy`). The table shows means over the seeds, with minimum and maximum
+of the two ratios. A method that misses the level shows in how many seeds it reaches it.
+
+`both` also counts the downlink, and compares each run with AQUILA: whole models on the downlink,
+and bits × coordinates on the uplink.
 """
 
 import argparse
 import json
 import statistics
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from aquila.cli.method_spec import parse_method_spec
@@ -37,7 +39,7 @@ KIB, MIB = 2**10, 2**20
 
 
 def read_runs(path):
-    """Return runs as (method, seed) -> curve; a line cut short counts for nothing."""
+    """Return runs as (method, seed) -> curve; an incomplete last line is ignored."""
     if path.is_dir():
         return {
             (run.result.label, run.facts["seed"]): accuracy_curve(run.result.records)
@@ -55,7 +57,7 @@ def read_runs(path):
 
 
 def run(paths, seeds, methods, out):
-    """Run what is missing, experiment by experiment and seed by seed."""
+    """Run all methods that the output lacks, experiment by experiment and seed by seed."""
     out.mkdir(parents=True, exist_ok=True)
     for path in paths:
         target = out / f"{path.stem}.jsonl"
@@ -72,14 +74,14 @@ def run(paths, seeds, methods, out):
 
 
 def append_run(path, method, seed, records):
-    """Add a run to a file."""
+    """Append a run to a file."""
     facts = {"method": method, "seed": seed, "curve": asdict(accuracy_curve(records))}
     with path.open("a") as file:
         file.write(json.dumps(facts) + "\n")
 
 
 def train(method, setting, problem):
-    """Return the records of a run; one that diverges ends early."""
+    """Return the records of a run; a run that diverges ends early."""
     records = []
     try:
         simulate(
@@ -89,11 +91,8 @@ def train(method, setting, problem):
             setting.rounds,
             setting.seed,
             evaluate=problem.evaluate,
-            evaluate_every=setting.evaluate_every,
-            fleet=problem.fleet,
-            link=setting.link(),
-            participation=setting.participation,
             on_record=records.append,
+            options=replace(setting.options, fleet=problem.fleet),
         )
     except NonFiniteError as error:
         print(f"stopped: {error}")
@@ -101,7 +100,7 @@ def train(method, setting, problem):
 
 
 def print_tables(paths, level):
-    """Print one table a file."""
+    """Print one table per file."""
     for path in paths:
         runs = read_runs(path)
         seeds = sorted({seed for _, seed in runs})
@@ -111,7 +110,9 @@ def print_tables(paths, level):
             if level or (BASELINE, seed) in runs
         }
         if not levels:
-            raise SystemExit(f"{path} has no run of {BASELINE} to take a level from: give --level")
+            raise SystemExit(
+                f"{path} has no run of {BASELINE} to take the level from: give --level"
+            )
         mean = statistics.mean(levels.values())
         measure, format_level = quality_measure(path)
         print(f"\n{path.stem}: test {measure} {format_level(mean)}, {len(levels)} seeds\n")
@@ -126,7 +127,7 @@ def print_tables(paths, level):
 
 
 def quality_measure(path):
-    """Return what runs are measured by, and how a level of it is written."""
+    """Return the measure of the runs, and a function that formats a level."""
     runs = find_runs(path) if path.is_dir() else []
     if any("perplexity" in run.result.records[-1].metrics for run in runs):
         return "perplexity", lambda level: f"{1 / level:.2f}"
@@ -134,13 +135,13 @@ def quality_measure(path):
 
 
 def best_early_accuracy(curve):
-    """Return the best accuracy of a run in three quarters of its rounds."""
+    """Return the best accuracy within three quarters of the rounds of a run."""
     early = [k for k in curve.rounds[WINDOW - 1 :] if k <= LEVEL_FRACTION * curve.rounds[-1]]
     return max(curve.smoothed_accuracy[: len(early)])
 
 
 def table_row(method, runs, levels):
-    """Return a row of the table, over the seeds that there are runs of."""
+    """Return the table row of a method, over the seeds that it has runs for."""
     seeds = [seed for seed in levels if (method, seed) in runs]
     spent = {seed: runs[method, seed].cost_to_reach(levels[seed]) for seed in seeds}
     reached = [seed for seed in seeds if spent[seed] is not None]
@@ -159,13 +160,13 @@ def table_row(method, runs, levels):
 
 
 def print_both_directions(folders, level):
-    """Print what runs spent in both directions to get to a level."""
+    """Print the bytes in both directions that runs need to reach a level."""
     spent = [(run, cost_both_ways(run, level)) for folder in folders for run in find_runs(folder)]
     own = [found for run, found in spent if run.result.label == BASELINE]
     if len(own) != 1:
-        raise SystemExit(f"the folders must hold one run of {BASELINE}, not {len(own)}")
+        raise SystemExit(f"the folders must hold exactly one run of {BASELINE}, not {len(own)}")
     (baseline,) = own
-    print("| method | downlink | rounds | down MiB | up MiB | aquila's both ways / both ways |")
+    print("| method | downlink error | rounds | down MiB | up MiB | total of aquila / total |")
     print("|---|---:|---:|---:|---:|---:|")
     for run, found in spent:
         name = f"| {run.result.label} | {run.facts.get('downlink_error', 0):g} "
@@ -178,7 +179,7 @@ def print_both_directions(folders, level):
 
 
 def cost_both_ways(run, level):
-    """Return rounds, bytes down, bytes up, and those of the papers' count, or None."""
+    """Return rounds, downlink bytes, uplink bytes and b·d bytes; None if not reached."""
     found = accuracy_curve(run.result.records).cost_to_reach(level)
     if found is None:
         return None
@@ -187,7 +188,7 @@ def cost_both_ways(run, level):
 
 
 def mean_and_range(values, digits):
-    """Return mean, least and largest."""
+    """Return mean, minimum and maximum as text."""
     if not values:
         return "-"
     ends = f" ({min(values):.{digits}f} to {max(values):.{digits}f})" if len(values) > 1 else ""
@@ -197,14 +198,19 @@ def mean_and_range(values, digits):
 def parse_args():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
-    run_parser = commands.add_parser("run", help="run what is missing")
+    run_parser = commands.add_parser("run", help="run all methods that the output lacks")
     run_parser.add_argument("experiments", nargs="+", type=Path)
     run_parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    run_parser.add_argument("--methods", nargs="+", help="default: those of the experiment")
+    run_parser.add_argument("--methods", nargs="+", help="default: the methods of the experiment")
     run_parser.add_argument("--out", type=Path, default=Path("results/bytes_to_accuracy"))
-    level = {"type": float, "help": "accuracy to reach, from 0 to 1 (texts: 1 / perplexity)"}
+    level = {
+        "type": float,
+        "help": "accuracy to reach, from 0 to 1 (language models: 1 / perplexity)",
+    }
     table_parser = commands.add_parser("table", help="print the table of bytes to accuracy")
-    table_parser.add_argument("results", type=Path, help="a file, a folder of them, or one of runs")
+    table_parser.add_argument(
+        "results", type=Path, help="a .jsonl file, a folder of them, or a folder of runs"
+    )
     table_parser.add_argument("--level", **level)
     both_parser = commands.add_parser("both", help="print the bytes of both directions to accuracy")
     both_parser.add_argument("folders", nargs="+", type=Path, help="folders of runs of one seed")

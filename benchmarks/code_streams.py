@@ -1,4 +1,4 @@
-"""Streams of codes to measure a coder with: vectors, made up or from training, on many grids."""
+"""Streams of codes to benchmark a coder: synthetic or training vectors on several grids."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from aquila.tasks.transformer import token_loss
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """A vector, and where it comes from."""
+    """A vector and its origin."""
 
     name: str
     data: str
@@ -28,7 +28,7 @@ class Source:
 
 @dataclass(frozen=True, eq=False)
 class Stream:
-    """Codes of a source on one kind of grid."""
+    """Codes of a source on one grid."""
 
     source: str
     data: str
@@ -38,7 +38,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class Training:
-    """How the gradients of a model are made."""
+    """How to train a model for a few steps."""
 
     model: str
     options: dict
@@ -63,7 +63,7 @@ TRAININGS = {
 
 
 def random_source(name: str, dimension: int, seed: int) -> Source:
-    """Return a vector of independent coordinates."""
+    """Return a vector with independent coordinates."""
     rng = Key((seed, list(DISTRIBUTIONS).index(name), dimension)).numpy()
     vector = DISTRIBUTIONS[name](rng, dimension).astype(np.float32)
     return Source(name, "independent coordinates", torch.from_numpy(vector))
@@ -89,7 +89,7 @@ def innovation_source(name: str, seed: int, folder: str | None, max_steps: float
 
 
 def training_set(name: str, folder: str | None, seed: int) -> tuple[str, tuple]:
-    """Return name and samples of a data set, or of its made-up twin where it is not found."""
+    """Return name and samples of a data set, or of its synthetic version if it is missing."""
     try:
         return name, load_dataset(name, folder).train
     except FileNotFoundError:
@@ -97,12 +97,12 @@ def training_set(name: str, folder: str | None, seed: int) -> tuple[str, tuple]:
 
 
 def at_aquila_level(v: torch.Tensor, least: int = 1) -> Codes | None:
-    """Return what AQUILA would send of an innovation."""
+    """Return the codes that AQUILA sends for an innovation."""
     return midrise(v, max(aquila_level(measure(v, torch.zeros_like(v))), least))
 
 
 def round_with_zero_level(v: torch.Tensor, steps: float) -> Codes:
-    """Return v rounded to a grid with a zero level, its step a multiple of v's root mean square."""
+    """Return v rounded to a grid with a zero, whose step is a multiple of the rms of v."""
     step = steps * v.square().mean(dtype=torch.float64).sqrt().to(v.dtype)
     levels = torch.round(v / step)
     lowest, highest = levels.aminmax()
@@ -123,7 +123,7 @@ def grids(seed: int) -> dict[str, Callable[[torch.Tensor], Codes | None]]:
 
 
 def code_streams(source: Source, seed: int) -> Iterator[Stream]:
-    """Yield the source on every grid; AQUILA's least level is left out where it changes nothing."""
+    """Yield the source on every grid; "b >= 2" only where it changes AQUILA's level."""
     paper_bits = at_aquila_level(source.vector).bits
     for grid, quantize in grids(seed).items():
         if grid == "AQUILA, b >= 2" and paper_bits >= 2:
@@ -132,12 +132,12 @@ def code_streams(source: Source, seed: int) -> Iterator[Stream]:
 
 
 def code_counts(codes: torch.Tensor) -> np.ndarray:
-    """Return how often each code comes."""
+    """Return the number of occurrences of each code."""
     return torch.bincount(codes.cpu().int()).numpy()
 
 
 def code_entropy(codes: torch.Tensor) -> float:
-    """Return the order-0 entropy, bits a coordinate."""
+    """Return the order-0 entropy in bits per coordinate."""
     counts = code_counts(codes)
     frequencies = counts[counts > 0] / codes.numel()
     return float(-(frequencies * np.log2(frequencies)).sum()) + 0.0  # no negative zero

@@ -1,11 +1,11 @@
-"""What the turn of a device costs, step by step.
+"""Time of each step of a device's turn.
 
     python benchmarks/device_turn.py --out results/device_turn.jsonl --label "after"
 
-Small: logistic regression of 7,850 parameters on 20 samples, where the work around a gradient takes
-the time; the last lines are whole rounds of 1,000 such devices. Large: a convolutional network on
-500 images, where the gradient does. Everything on one thread; each number is the least of several
-timings, since whatever else runs on the machine only ever adds to it.
+Small: logistic regression with 7,850 parameters on 20 samples, where the overhead around a gradient
+dominates; the last lines are whole rounds of 1,000 such devices. Large: a convolutional network on
+500 images, where the gradient dominates. Everything runs on one thread. Each number is the minimum
+of several timings, because other processes can only add to a timing.
 """
 
 import argparse
@@ -29,7 +29,7 @@ REPEATS = 15
 
 
 def least_microseconds(work, repeat):
-    """Least time of one call, over several rows of calls."""
+    """Return the minimum time per call over several repeats."""
     work()
     times = []
     for _ in range(REPEATS):
@@ -53,7 +53,7 @@ def build_problem(name, devices):
 
 
 def turn_steps(name):
-    """Name and work of each step of a turn."""
+    """Return the steps of a turn by name."""
     problem = build_problem(name, devices=1)
     theta, shard = problem.theta0, problem.devices[0]
     oracle = shard.oracle(Key((SEED, 0, 0)))
@@ -92,15 +92,15 @@ def rows():
             yield name, step, least_microseconds(work, repeat)
     for method in ("fedsgd", "aquila"):
         elapsed_us = least_microseconds(simulated_round(method), 1)
-        yield "small", f"round of {method}, a device", elapsed_us / DEVICES
+        yield "small", f"round of {method}, per device", elapsed_us / DEVICES
 
 
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--label", default="", help="what was measured, for the output file")
-    parser.add_argument("--out", type=Path, help="file to which JSON lines are added")
+    parser.add_argument("--label", default="", help="label of this measurement in the output file")
+    parser.add_argument("--out", type=Path, help="file to append JSON lines to")
     args = parser.parse_args()
     torch.set_num_threads(1)
     lines = []

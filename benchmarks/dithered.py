@@ -1,12 +1,13 @@
-"""What lots that both sides know are worth: bytes and time of uploads with and without them.
+"""Bytes and time of uploads with and without a shared dither.
 
     python benchmarks/dithered.py > results/dithered.jsonl
 
-One JSON line for a distribution of sizes, a length and a density: bytes of the same codes as a
-dithered frame and as a coded one, bits per sent coordinate, and the least of a few timings of
+Prints one JSON line per distribution, length and density: the bytes of the same codes as a dithered
+frame and as a coded frame, bits per sent coordinate, and the minimum of a few timings of
 quantizing, packing and unpacking, on one thread.
 """
 
+import argparse
 import json
 import time
 from dataclasses import replace
@@ -24,7 +25,7 @@ REPEATS = 5
 
 
 def vectors(d):
-    """Yield vectors by name: even sizes, exponential ones, and layers of very different size."""
+    """Yield Gaussian and Laplace vectors, and layers whose scales differ up to 100 times."""
     noise = torch.randn(d, generator=Key((0, d)).torch())
     laplace = noise.sign() * -torch.log1p(-Key((1, d)).uniform(noise))
     scales = torch.logspace(-1, 1, LAYERS).repeat_interleave(-(-d // LAYERS))[:d]
@@ -34,7 +35,7 @@ def vectors(d):
 
 
 def least_time(work):
-    """Return the result of some work, and its least time in milliseconds."""
+    """Return the result of a call, and its minimum time in milliseconds."""
     times = []
     for _ in range(REPEATS):
         start = time.perf_counter()
@@ -44,12 +45,12 @@ def least_time(work):
 
 
 def upload_cost(v, density):
-    """Return what an upload of a vector costs."""
+    """Return sizes and times of an upload of a vector."""
     codes, quantizing = least_time(lambda: shared_dither(v, density, Key((2,))))
     frame, packing = least_time(lambda: pack(Packet(0, codes)))
     read, unpacking = least_time(lambda: unpack(frame, v.numel()))
     if not torch.equal(read.vector.codes, codes.codes):
-        raise SystemExit("what was read is not what was written")
+        raise SystemExit("the decoded codes differ from the encoded ones")
     coded_frame, coding_ms = least_time(lambda: pack(Packet(0, replace(codes, dither_seed=None))))
     sent = int((codes.decode() != 0).sum())
     sizes = {"sent": sent, "dithered": len(frame), "coded": len(coded_frame)}
@@ -64,9 +65,12 @@ def upload_cost(v, density):
 
 
 def main():
-    """Print a line for every vector and density."""
+    """Print one line per vector and density."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--lengths", nargs="+", type=int, default=LENGTHS)
+    args = parser.parse_args()
     torch.set_num_threads(1)
-    for d in LENGTHS:
+    for d in args.lengths:
         for name, v in vectors(d):
             for density in DENSITIES:
                 facts = {"sizes": name, "d": d, "density": density}

@@ -1,13 +1,14 @@
-"""Bytes both ways and accuracy, with whole models and with differences of models.
+"""Bytes in both directions and accuracy, with whole models and with coded differences.
 
     python benchmarks/downlink.py --seeds 3
     python benchmarks/downlink.py --data cifar10 --model cnn --split dirichlet:0.5 --alpha 0.1 \
         --batch-size 50 --samples 10000 --test-samples 2000 --rounds 400
 
-Prints one JSON line a run. `accuracy` is the mean over the second half of the rounds,
-`rounds_to_target` when the mean of five evaluations first reaches what the same seed ends with on
-whole models, null if it never does. `byte_ratio` compares both directions with whole models down
-and the paper's own count, bits times coordinates, up. A run that diverges is said to.
+Prints one JSON line per run. `accuracy` is the mean over the second half of the rounds.
+`rounds_to_target` is the round in which the mean of five evaluations first reaches the final value
+of the same seed with whole models; null if it never does. `byte_ratio` compares both directions
+with whole models on the downlink and bits × coordinates on the uplink. A run that diverges has the
+field `diverged`.
 """
 
 import argparse
@@ -23,9 +24,14 @@ EVALUATE_EVERY = 5
 
 def run_and_measure(method, setting, problem, error):
     run = aquila.simulate(
-        method, problem.theta0, problem.devices, setting.rounds, setting.seed,
-        evaluate=problem.evaluate, evaluate_every=EVALUATE_EVERY, downlink_error=error,
-    )  # fmt: skip
+        method,
+        problem.theta0,
+        problem.devices,
+        setting.rounds,
+        setting.seed,
+        evaluate=problem.evaluate,
+        options=aquila.RunOptions(evaluate_every=EVALUATE_EVERY, downlink_error=error),
+    )
     records = run.records
     accuracies = [r.metrics["test_accuracy"] for r in records if r.metrics]
     windows = [sum(accuracies[i : i + 5]) / 5 for i in range(len(accuracies) - 4)]

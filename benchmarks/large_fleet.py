@@ -2,10 +2,9 @@
 
     python benchmarks/large_fleet.py --devices 100000 --dimension 10000 --participation 0.1
 
-Every device pulls the model towards a centre of its own, which is drawn from its key when it is
-needed, so that the data take no memory. Prints one JSON line: seconds to set up, seconds a round,
-and resident memory in MiB after the set-up and at its highest; `--state-memory` is the limit in MiB
-above which devices' states go to a file (0: always).
+Every device pulls the model towards its own centre, which is generated on demand, so that the data
+take no memory. Prints one JSON line: seconds for the set-up, seconds per round, and resident memory
+in MiB after the set-up and at its peak. Device states above `--state-memory` MiB go to a file.
 """
 
 import argparse
@@ -19,7 +18,7 @@ import aquila
 
 
 class CentreOracle:
-    """f_m(θ) = ½ ||θ - c_m||², the centre c_m being drawn anew at every call."""
+    """f_m(θ) = ½ ||θ - c_m||²; the centre c_m is generated at every call."""
 
     samples = 1
     returns_fresh_memory = True
@@ -37,7 +36,7 @@ class CentreOracle:
 
 
 def status_mib(line):
-    """Return a line of the process's status in MiB."""
+    """Return a field of /proc/self/status in MiB."""
     with open("/proc/self/status") as status:
         return next(int(row.split()[1]) // 1024 for row in status if row.startswith(line))
 
@@ -49,20 +48,19 @@ def main():
     parser.add_argument("--participation", type=float, default=0.1)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--method", default="aquila")
-    parser.add_argument("--state-memory", type=int)
+    parser.add_argument("--state-memory", type=float, default=0.0)
     args = parser.parse_args()
 
     torch.set_num_threads(1)
-    limit = None if args.state_memory is None else args.state_memory * 2**20
     centre_oracles = [CentreOracle(device) for device in range(args.devices)]
     mib_before, start = status_mib("VmRSS"), time.perf_counter()
     run = aquila.Simulation(
         aquila.create(args.method, alpha=0.5),
         torch.zeros(args.dimension),
         centre_oracles,
-        workers=1,
-        participation=args.participation,
-        state_memory=limit,
+        options=aquila.RunOptions(
+            workers=1, participation=args.participation, state_memory=args.state_memory
+        ),
     )
     setup, seconds, anonymous = time.perf_counter() - start, [], []
     mib_after = status_mib("VmRSS")

@@ -3,16 +3,15 @@
     python benchmarks/quantize.py --device cpu
     python benchmarks/quantize.py --device cuda
 
-Prints one JSON line for each length: seconds of the two passes, the share of a copy's bandwidth
-that they reach over the bytes they must move (the first pass reads two vectors; the second reads
-two and writes one and the codes), and the time of the whole step beside that of the same step in
-single torch operations. On a GPU the passes are timed without launches, as one graph of several
-calls, and the share is given for the pass alone and with the folding of its partial sums; the whole
-step is timed on the clock. On the CPU everything runs on one thread.
+Prints one JSON line per length: seconds of the two passes, their bandwidth relative to a copy, and
+the time of the whole step compared with the same step in torch operations. The bandwidth counts the
+bytes that must move: the first pass reads two vectors; the second reads two vectors and writes one
+vector and the codes. On a GPU, the passes are timed without launch overhead, as one graph of
+several calls, with and without the reduction of their partial sums; the whole step is timed by
+wall clock. On the CPU, everything runs on one thread.
 
-On the CPU there is a second line for each length, of the sparse quantizer: the search for the k-th
-largest coordinate, beside torch's `topk`, and the whole from vector to codes, beside the same in
-single torch operations.
+On the CPU, a second line per length measures the sparse quantizer: the search for the k-th largest
+coordinate compared with torch's `topk`, and vector to codes compared with torch operations.
 """
 
 import argparse
@@ -41,7 +40,7 @@ DENSITY = 0.01
 
 
 def step_in_torch(g, q):
-    """The same step by single operations, with norms in the library's own order."""
+    """Compute the same step with torch operations; norms sum in torch's order."""
     v = g - q
     R = float(v.abs().max())
     norm = torch.linalg.vector_norm(v, dtype=torch.float64).item()
@@ -54,7 +53,7 @@ def step_in_torch(g, q):
 
 
 def sparse_in_torch(v):
-    """The sparse quantizer by single operations."""
+    """Quantize sparsely with torch operations."""
     sizes = v.abs()
     least = float(sizes.topk(round(DENSITY * v.numel()), sorted=False).values.min())
     threshold = max(least, DEAD_ZONE * float(sizes.max()) / SPARSE_LEVELS)
@@ -66,7 +65,7 @@ def sparse_in_torch(v):
 
 
 def wall_seconds(work, repeats):
-    """Median seconds of a call that ends when its result is there."""
+    """Return the median seconds of a synchronous call."""
     work()
     seconds = []
     for _ in range(repeats):
@@ -77,7 +76,7 @@ def wall_seconds(work, repeats):
 
 
 def gpu_seconds(work, repeats, calls=10):
-    """Median seconds of one call without its launch: several are replayed as one graph."""
+    """Return the median seconds of one call without launch overhead, by replaying a graph."""
     work()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
@@ -94,7 +93,7 @@ def gpu_seconds(work, repeats, calls=10):
 
 
 def copy_bandwidth(device):
-    """Bytes read and written in a second by copies of a GiB."""
+    """Return bytes read and written per second by copies of 1 GiB."""
     source = torch.zeros(2**30, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
 
@@ -108,7 +107,7 @@ def copy_bandwidth(device):
 
 
 def kernel_seconds(g, q, grid, repeats):
-    """Seconds of the two passes on a GPU, alone and with the folding of their partial sums."""
+    """Return seconds of the two GPU passes, with and without the reduction of partial sums."""
     from aquila.core.passes import gpu, kernels
 
     squares = g.new_empty(2 * gpu.LANES, dtype=torch.float64)
@@ -200,6 +199,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("--lengths", nargs="+", type=int, default=LENGTHS)
     args = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -210,7 +210,7 @@ def main():
         "seed": 0,
     }
     bandwidth = copy_bandwidth(args.device)
-    for d in LENGTHS:
+    for d in args.lengths:
         rows = [quantize_row(d, args.device, args.repeats, bandwidth)]
         if args.device == "cpu":
             rows.append(sparse_row(d, args.repeats))

@@ -1,11 +1,11 @@
-"""Does a method of ours train wherever plain descent does? Made-up tasks, the same step for all.
+"""Compares methods with plain gradient descent on many synthetic tasks, with the same step size.
 
     python benchmarks/robustness.py > results/robustness.jsonl
     python benchmarks/robustness.py table results/robustness.jsonl
 
-Networks of 50 to 10,000 parameters, 2 to 30 devices, data alike or sorted by class, all devices or
-a fifth of them in a round, replies lost or not. One JSON line a run with the mean accuracy of the
-last five rounds, or null where a gradient was not finite.
+Networks with 50 to 10,000 parameters, 2 to 30 devices, IID data or data sorted by class, all
+devices or a fifth of them per round, with and without lost replies. Prints one JSON line per run
+with the mean accuracy of the last five rounds, or null if a gradient was not finite.
 """
 
 import argparse
@@ -23,11 +23,11 @@ METHODS = ("fedsgd", "aquila_dither", "aquila_topk", "qsgd:bits=2", "laq")
 LAYERS = {"50": (9, 5), "1k": (20, 40, 5), "10k": (50, 120, 30, 10)}
 TRAIN_SAMPLES = 2400
 TOLERANCE = 0.02
-"""As far from plain descent as counts as the same."""
+"""Largest difference in accuracy that counts as equal."""
 
 
 def cases():
-    """Yield what is tried: network, devices, split, alpha, participation, losses."""
+    """Yield all cases: network, devices, split, alpha, participation, lost fraction."""
     for case in product(LAYERS, (2, 5, 30), ("iid", "class"), (0.1, 0.5)):
         yield (*case, 1.0, 0.0)
     for case in product(LAYERS, (5, 30), ("iid", "class")):
@@ -36,14 +36,14 @@ def cases():
 
 
 def network(sizes):
-    """Return a network of these widths."""
+    """Return a network with these layer widths."""
     torch.manual_seed(1)
     layers = [part for n, m in pairwise(sizes) for part in (nn.Linear(n, m), nn.ReLU())]
     return nn.Sequential(*layers[:-1])
 
 
 def task(name, devices, split):
-    """Return a problem: classes that a small network of tanh gives to random points."""
+    """Return a problem: a small tanh network labels random points."""
     sizes, generator = LAYERS[name], torch.Generator().manual_seed(7)
     x = torch.randn(TRAIN_SAMPLES + 600, sizes[0], generator=generator)
     inner = torch.randn(sizes[0], 16, generator=generator) * 2 / sizes[0] ** 0.5
@@ -56,14 +56,18 @@ def task(name, devices, split):
 
 
 def accuracy(problem, method, alpha, participation, lost, rounds=100):
-    """Return what a method ends with, and kilobytes up."""
+    """Return final accuracy and uplink kilobytes of a method."""
     name, _, options = method.partition(":")
     made = aquila.create(name, alpha=alpha, **dict(o.split("=") for o in options.split(",") if o))
     try:
         run = aquila.simulate(
-            made, problem.theta0, problem.devices, rounds, evaluate=problem.evaluate,
-            participation=participation, link=aquila.Link(uplink_loss=lost),
-        )  # fmt: skip
+            made,
+            problem.theta0,
+            problem.devices,
+            rounds,
+            evaluate=problem.evaluate,
+            options=aquila.RunOptions(participation=participation, uplink_loss=lost),
+        )
     except NonFiniteError:
         return None, None
     last = [record.metrics["test_accuracy"] for record in run.records[-5:]]
@@ -71,7 +75,7 @@ def accuracy(problem, method, alpha, participation, lost, rounds=100):
 
 
 def run():
-    """Run everything, one line a run."""
+    """Run all cases and methods, one line per run."""
     names = ("network", "devices", "split", "alpha", "participation", "lost")
     for case in cases():
         problem = task(*case[:3])
@@ -82,30 +86,32 @@ def run():
 
 
 def table(path):
-    """Print how often each method keeps up with plain descent."""
+    """Print how often each method is as accurate as plain gradient descent."""
     runs = [json.loads(line) for line in path.read_text().splitlines()]
     settings = {}
     for result in runs:
         settings.setdefault(case_key(result), {})[result["method"]] = result
-    print("| method | as good | worse | most points behind | diverged | bytes against fedsgd |")
+    print(
+        "| method | as good | worse | largest gap, points | diverged | bytes relative to fedsgd |"
+    )
     print("|---|---:|---:|---:|---:|---:|")
     for method in METHODS[1:]:
         pairs = [(group[method], group["fedsgd"]) for group in settings.values()]
         whole = [(a, b) for a, b in pairs if a["accuracy"] is not None]
         behind = [b["accuracy"] - a["accuracy"] for a, b in whole]
-        share = sum(a["kB"] for a, _ in whole) / sum(b["kB"] for _, b in whole)
+        fraction = sum(a["kB"] for a, _ in whole) / sum(b["kB"] for _, b in whole)
         print(
             f"| {method} | {sum(gap <= TOLERANCE for gap in behind)} of {len(pairs)} "
             f"| {sum(gap > TOLERANCE for gap in behind)} | {100 * max(behind):.1f} "
-            f"| {len(pairs) - len(whole)} | 1 / {1 / share:.0f} |"
+            f"| {len(pairs) - len(whole)} | 1 / {1 / fraction:.0f} |"
         )
     by_alpha(runs)
 
 
 def by_alpha(runs):
-    """Print the same for each step size."""
+    """Print the gaps per step size."""
     steps = sorted({result["alpha"] for result in runs})
-    print("\n| method | alpha | worse | most points behind |\n|---|---:|---:|---:|")
+    print("\n| method | alpha | worse | largest gap, points |\n|---|---:|---:|---:|")
     for method, alpha in product(METHODS[1:], steps):
         same = [
             result for result in runs if result["alpha"] == alpha and result["accuracy"] is not None
@@ -121,7 +127,7 @@ def by_alpha(runs):
 
 
 def case_key(result):
-    """Return what was tried in a run, whatever the method."""
+    """Return the case of a run, without the method."""
     return tuple(v for k, v in result.items() if k not in ("method", "accuracy", "kB"))
 
 

@@ -1,13 +1,12 @@
-"""Time of one round of AQUILA with local epochs, and where it goes.
+"""Time of one round of AQUILA with local epochs, by part.
 
     python benchmarks/round_time.py --devices 10 --precision bf16
     python benchmarks/round_time.py --model transformer --devices 80 --batch-size 10
 
-Inputs are random numbers of the shape of CIFAR-10's images or WikiText-2's lines, and as many:
-arithmetic takes as long on them as on real ones. Prints one JSON line: seconds a round (median),
-seconds of the devices' local epochs alone, side by side as in the round, the share outside them,
-seconds of a bare training loop of the same model over the same minibatches (one graphed step after
-another), its speed against the round's, and the peak of GPU memory.
+Inputs are random, with the shape and number of CIFAR-10's images or WikiText-2's lines. Prints one
+JSON line: median seconds per round, seconds of the local epochs alone (devices in parallel, as in
+the round), the fraction outside them, seconds of a bare training loop over the same minibatches
+(one graphed step after another), its time relative to the round, and the peak GPU memory.
 """
 
 import argparse
@@ -27,7 +26,7 @@ from aquila.tasks.transformer import token_loss
 
 
 def median_seconds(work, repeats, device):
-    """Median seconds of a piece of work, the GPU's queue included."""
+    """Return the median seconds of a call, including queued GPU work."""
     seconds = []
     for _ in range(repeats + 1):
         if device == "cuda":
@@ -58,7 +57,7 @@ def parse_args():
 
 
 def build_problem(args):
-    """A problem of the right size."""
+    """Return a problem of the size of the data set."""
     is_text = args.model == "transformer"
     samples_per_device = (LINES if is_text else IMAGES) // args.devices
 
@@ -74,17 +73,20 @@ def build_problem(args):
         [shard() for _ in range(args.devices)],
         loss=token_loss if is_text else torch.nn.functional.cross_entropy,
         batch_size=args.batch_size,
-        device=args.device,
-        precision=args.precision,
-        compile_model=args.compile_model,
+        options=aquila.ProblemOptions(
+            device=args.device, precision=args.precision, compile_model=args.compile_model
+        ),
     )
 
 
 def measure_seconds(args, problem):
-    """Seconds of a round, of the local epochs in it, and of a bare loop over as many samples."""
+    """Return seconds of a round, of its local epochs, and of a bare loop over its samples."""
     method = aquila.create(args.method, alpha=0.01, work="epochs")
     run = aquila.Simulation(
-        method, problem.theta0, problem.devices, fleet=problem.fleet, workers=args.workers
+        method,
+        problem.theta0,
+        problem.devices,
+        options=aquila.RunOptions(fleet=problem.fleet, workers=args.workers),
     )
 
     def local_epochs():

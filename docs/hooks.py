@@ -1,4 +1,4 @@
-"""MkDocs hooks: pages from the repository's root, and links between pages.
+"""MkDocs hooks: pages from the repository's root, a page per method, and links between pages.
 
 Links in the documents are paths in the repository, so they work on GitHub. The hooks turn them into
 links between pages. A link to a file that is not part of the site becomes the name of the file.
@@ -11,6 +11,9 @@ from pathlib import Path
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+
+from aquila.cli.method_reference import page as method_page
+from aquila.methods import METHODS
 
 ROOT = Path(__file__).parent.parent
 DOCS = "docs/"
@@ -25,9 +28,11 @@ LINK = re.compile(r"\[([^\]]*)\]\(([^)#:\s]+)(#[^)\s]*)?\)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages from the root."""
+    """Add the pages from the root and a page per method."""
     for document, page in PAGES.items():
         files.append(File.generated(config, page, abs_src_path=str(ROOT / document)))
+    for name, factory in METHODS.items():
+        files.append(File.generated(config, _page_of(name), content=method_page(factory)))
     return files
 
 
@@ -40,6 +45,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
     def rewrite(link: re.Match[str]) -> str:
         text, anchor = link[1], link[3] or ""
+        if text.strip("`") in METHODS and link[2].endswith(".py"):
+            return f"[{text}]({_page_of(text.strip('`'))})"
         target = posixpath.normpath(posixpath.join(folder, link[2]))
         inside = PAGES.get(target, target.removeprefix(DOCS))
         if files.get_file_from_path(inside) is not None:
@@ -50,3 +57,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return f"`{name}`" if name in target else f"{text} (`{target}`)"
 
     return LINK.sub(rewrite, markdown)
+
+
+def _page_of(method: str) -> str:
+    return f"method-{method}.md"

@@ -1,9 +1,9 @@
-"""What AQUILA's least level does: ridge regression, 10 devices, 400 coordinates, full gradients.
+"""The effect of AQUILA's minimum level: ridge regression, 10 devices, full gradients.
 
-As the paper has it, a device may quantize to one bit a coordinate. Its error then never shrinks and
-the model walks away; with two bits at least (b_min = 2) AQUILA converges like gradient descent.
-The table gives f(θ) - f* after 150 rounds, and bits a coordinate a device a round by the paper's
-count. Data of seed 0; takes some ten seconds.
+In the paper a device may quantize to one bit per coordinate. The error then never shrinks, and the
+model diverges. With at least two bits (b_min = 2) AQUILA converges like gradient descent. The table
+shows f(θ) - f* after 150 rounds, and the bits per coordinate, device and round as the paper counts
+them. The seed is 0, and the script takes about ten seconds.
 
     python examples/minimum_level.py
 """

@@ -1,21 +1,61 @@
-"""Tables of bytes to an accuracy where the yardstick is missing, or misses the level."""
+"""Benchmarks: every script starts, the ablation runs all variants, and tables are correct."""
 
-from importlib.util import module_from_spec, spec_from_file_location
+import json
+import runpy
+import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from helpers.fake_records import fake_record, write_fake_run
 
-PATH = Path(__file__).parent.parent / "benchmarks" / "bytes_to_accuracy.py"
+ROOT = Path(__file__).parent.parent
+FOLDER = ROOT / "benchmarks"
+SCRIPTS = sorted(path for path in FOLDER.glob("*.py") if "__main__" in path.read_text())
 
 
-@pytest.fixture(scope="module")
-def bytes_to_accuracy():
-    spec = spec_from_file_location("bytes_to_accuracy", PATH)
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+@pytest.fixture(autouse=True)
+def benchmarks_on_path(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
+
+
+@pytest.fixture
+def bytes_to_accuracy(benchmarks_on_path):
+    return import_module("bytes_to_accuracy")
+
+
+@pytest.fixture
+def ablation(benchmarks_on_path):
+    return import_module("ablation")
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_script_imports_and_prints_its_help(path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", [path.name, "--help"])
+    with pytest.raises(SystemExit) as stopped:
+        runpy.run_path(str(path), run_name="__main__")
+    assert stopped.value.code == 0
+    assert capsys.readouterr().out.startswith(f"usage: {path.name}")
+
+
+def test_readme_lists_every_script():
+    text = (FOLDER / "README.md").read_text()
+    assert [path.name for path in SCRIPTS if f"| `{path.name}`" not in text] == []
+
+
+@pytest.mark.parametrize("method", ["aquila_dither", "aquila_topk"])
+def test_ablation_runs_every_variant_once(ablation, tmp_path, method):
+    experiment = tmp_path / "short.toml"
+    text = (ROOT / "experiments" / "bytes_to_accuracy" / "digits_full_non_iid.toml").read_text()
+    experiment.write_text(text.replace("rounds = 200", "rounds = 3"))
+    variants, out = ablation.VARIANTS[method], tmp_path / "out"
+    for _ in range(2):
+        ablation.run([experiment], [0], out, variants)
+    runs = [json.loads(line) for line in (out / "short.jsonl").read_text().splitlines()]
+    assert [run["method"] for run in runs] == ["aquila", *variants]
+    assert all(run["curve"]["rounds"][-1] == 3 for run in runs)
+    assert len({tuple(run["curve"]["uplink_bytes"]) for run in runs}) > len(variants) / 2
 
 
 def write_runs(folder: Path, **accuracies: float) -> Path:
@@ -25,7 +65,7 @@ def write_runs(folder: Path, **accuracies: float) -> Path:
     return folder
 
 
-def test_nothing_is_compared_with_a_level_that_aquila_misses(bytes_to_accuracy, tmp_path, capsys):
+def test_no_ratio_to_a_level_that_aquila_misses(bytes_to_accuracy, tmp_path, capsys):
     bytes_to_accuracy.print_both_directions([write_runs(tmp_path, aquila=0.5, laq=0.7)], 0.6)
     assert capsys.readouterr().out.splitlines()[2:] == [
         "| aquila | 0 | not reached | | | |",
@@ -33,11 +73,11 @@ def test_nothing_is_compared_with_a_level_that_aquila_misses(bytes_to_accuracy, 
     ]
 
 
-def test_without_aquila_nothing_is_compared(bytes_to_accuracy, tmp_path, capsys):
+def test_no_ratios_without_a_run_of_aquila(bytes_to_accuracy, tmp_path, capsys):
     folder = write_runs(tmp_path, laq=0.7)
     bytes_to_accuracy.print_tables([folder], 0.6)
     assert capsys.readouterr().out.splitlines()[-1] == "| laq | 3 | 3072 | 1 | - | - | 70.0% |"
-    with pytest.raises(SystemExit, match="must hold one run of aquila, not 0"):
+    with pytest.raises(SystemExit, match="must hold exactly one run of aquila, not 0"):
         bytes_to_accuracy.print_both_directions([folder], 0.6)
-    with pytest.raises(SystemExit, match="has no run of aquila to take a level from"):
+    with pytest.raises(SystemExit, match="has no run of aquila to take the level from"):
         bytes_to_accuracy.print_tables([folder], None)

@@ -10,8 +10,9 @@ from click.testing import CliRunner
 
 import aquila
 from aquila.cli import main
+from aquila.core.method import has_memory
 from aquila.methods.parts.factory import MethodFactory
-from helpers import doc_commands
+from helpers import contract, doc_commands
 from helpers.documents import DOCUMENTS, ROOT, code_blocks, document_name, documents_with_blocks
 from helpers.problems import ridge
 
@@ -62,16 +63,20 @@ def test_code_blocks_run_and_print_the_stated_output(path, checkout, capsys):
 
 
 @pytest.mark.parametrize("uplink_loss", [0.0, 0.2])
-def test_the_method_of_the_guide_keeps_the_contract(uplink_loss):
-    """As tests/methods/test_contract.py asks of methods that remember."""
-    entry = run_code_blocks(ROOT / "docs" / "add-a-method.md")["signs"]
+def test_method_of_the_guide_keeps_the_promises_of_its_row(uplink_loss):
+    path = ROOT / "docs" / "add-a-method.md"
+    entry = run_code_blocks(path)["signs"]
     assert isinstance(entry, MethodFactory)
-    problem, link = ridge(devices=5, dimension=30), aquila.Link(uplink_loss=uplink_loss)
+    [table_row] = [text.strip().removesuffix(",") for _, text in code_blocks(path, "text")]
+    row = eval(table_row, {"Row": contract.Row, "memory_row": contract.memory_row})
+    problem = ridge(devices=5, dimension=30)
     start, optimum = torch.zeros(30, dtype=torch.float64), problem.optimum()
-    method = entry(alpha=0.5 / problem.smoothness())
-    run = aquila.simulate(method, start, problem.devices, rounds=100, link=link)
+    method = entry(**{"alpha": 0.5 / problem.smoothness(), **row.parameters})
+    assert (row.name, row.memory) == (entry.name, has_memory(method.server))
+    options = aquila.RunOptions(uplink_loss=uplink_loss)
+    run = aquila.simulate(method, start, problem.devices, rounds=100, options=options)
     gap, first = (problem.loss(theta) - problem.loss(optimum) for theta in (run.theta, start))
-    assert gap < (1e-2 if uplink_loss else 1e-3) * first
+    assert gap < (row.gap_with_losses if uplink_loss else row.gap) * first
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=document_name)

@@ -1,4 +1,4 @@
-"""The messages of docs/faq.md are those that users get."""
+"""The messages that docs/errors.md and docs/faq.md quote are those that users get."""
 
 import ast
 import doctest
@@ -11,13 +11,13 @@ from click.testing import CliRunner
 from aquila.cli import main
 from helpers.documents import ROOT, code_blocks
 
-FAQ = ROOT / "docs" / "faq.md"
+ERRORS, FAQ = ROOT / "docs" / "errors.md", ROOT / "docs" / "faq.md"
 LOOSE = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-FIXED = 15  # characters of a sentence's fixed part that tell it from others
+FIXED = 15  # characters that identify a message
 
 
 def templates() -> Iterator[re.Pattern[str]]:
-    """Yield every text of the source, with anything where a value goes."""
+    """Yield a pattern for every string in the source, with wildcards for its values."""
     for path in (ROOT / "src").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if not isinstance(node, ast.JoinedStr | ast.Constant):
@@ -32,32 +32,33 @@ def templates() -> Iterator[re.Pattern[str]]:
 
 def test_quoted_messages_are_in_the_source():
     known = list(templates())
-    quoted = [line for _, text in code_blocks(FAQ, "output") for line in text.splitlines()]
+    blocks = [*code_blocks(ERRORS, "output"), *code_blocks(FAQ, "output")]
+    quoted = [line for _, text in blocks for line in text.splitlines()]
     assert len(quoted) > 4
     assert [line for line in quoted if not any(k.fullmatch(line) for k in known)] == []
 
 
 @pytest.fixture
 def bare(tmp_path, monkeypatch):
-    """A folder, and a machine without data sets."""
+    """An empty folder, and no data sets."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("AQUILA_DATA", str(tmp_path))
 
 
-def test_commands_print_what_is_quoted(bare):
+def test_commands_print_the_quoted_messages(bare):
     ran = 0
-    for _, text in code_blocks(FAQ, "console"):
+    for _, text in code_blocks(ERRORS, "console"):
         for exchange in text.split("$ aquila ")[1:]:
-            command, _, said = exchange.partition("\n")
+            command, _, expected = exchange.partition("\n")
             result = CliRunner().invoke(main, command.split(), prog_name="aquila")
-            same = doctest.OutputChecker().check_output(said, result.output, LOOSE)
+            same = doctest.OutputChecker().check_output(expected, result.output, LOOSE)
             assert same, f"aquila {command} prints {result.output}"
             ran += 1
     assert ran > 20
 
 
-def test_python_says_what_is_quoted():
+def test_python_raises_the_quoted_messages():
     session = "\n".join(text for _, text in code_blocks(FAQ, "pycon"))
     test = doctest.DocTestParser().get_doctest(session, {}, "faq", str(FAQ), 0)
     report: list[str] = []

@@ -1,9 +1,11 @@
-"""The arrows of docs/architecture.md, asserted: who may import whom."""
+"""The import rules of docs/architecture.md."""
 
 import ast
 from pathlib import Path
 
 import pytest
+
+from helpers.method_names import find_method_names
 
 SOURCE = Path(__file__).parent.parent / "src" / "aquila"
 
@@ -30,37 +32,81 @@ def layer(path: Path) -> str:
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
+def relative_name(path: Path) -> str:
+    return str(path.relative_to(SOURCE))
+
+
 def imported(path: Path) -> set[str]:
     names = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path} imports relatively"
+            assert node.level == 0, f"{path} has a relative import"
             names.add(node.module)
     return names
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
-def test_imports_follow_the_arrows(path):
+@pytest.mark.parametrize("path", FILES, ids=relative_name)
+def test_imports_follow_the_layers(path):
     own = layer(path)
     ours = {name.split(".")[1] for name in imported(path) if name.startswith("aquila.")}
     assert ours <= ALLOWED[own] | {own}
 
 
-def test_only_tasks_and_sim_know_modules():
-    knowing = {layer(path) for path in FILES if "nn.Module" in path.read_text()}
-    assert knowing <= {"tasks", "sim"}
+def test_only_tasks_and_sim_use_modules():
+    using = {layer(path) for path in FILES if "nn.Module" in path.read_text()}
+    assert using <= {"tasks", "sim"}
 
 
-def test_runtime_names_no_method():
-    methods = {path.stem for path in (SOURCE / "methods").glob("*.py")} - {"__init__", "aquila"}
-    for path in (SOURCE / "runtime").glob("*.py"):
-        words = {
-            node.id for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Name)
-        }
-        assert not words & methods
+@pytest.mark.parametrize(
+    "path",
+    [path for path in FILES if layer(path) in ("core", "runtime", "sim", "flower")],
+    ids=relative_name,
+)
+def test_file_names_no_method(path):
+    assert find_method_names(path.read_text()) == set()
 
 
-def test_only_the_reader_of_old_files_knows_pickles():
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ('method.name == "laq"', {"laq"}),
+        ('method.name == "aquila"', {"aquila"}),
+        ('method.name in ("marina", "aquila")', {"marina", "aquila"}),
+        ('match name:\n    case "aquila": pass', {"aquila"}),
+        ('METHODS["aquila"]', {"aquila"}),
+        ('slow = {"lena_tables", "qsgd:bits=2"}', {"lena_tables", "qsgd"}),
+        ("methods.laq", {"laq"}),
+        ("marina(alpha=0.1)", {"marina"}),
+        ("def run(ef21): pass", {"ef21"}),
+        ("from aquila.methods import qsgd", {"qsgd"}),
+        ("from aquila.methods.parts import memory", {"memory"}),
+        ("import aquila.methods.aquila", {"aquila"}),
+        ("from aquila import fedsgd", {"fedsgd"}),
+    ],
+)
+def test_guard_finds_names_of_methods(source, names):
+    assert find_method_names(source) == names
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "mean = sum(values) / len(values)",
+        "memory = schedule(mean)",
+        "kept = vector.abs().topk(3)",
+        'logger = getLogger("aquila")',
+        'kind = "train.aquila"',
+        "import aquila.core.method",
+        "from aquila.core.fleet import Fleet",
+        '"""Used by laq and marina."""',
+        "relaqs = lagging",
+    ],
+)
+def test_guard_accepts_other_names(source):
+    assert find_method_names(source) == set()
+
+
+def test_only_the_reader_of_old_files_uses_pickle():
     assert [path.name for path in FILES if "pickle" in imported(path)] == ["safe_pickle.py"]

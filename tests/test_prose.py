@@ -10,35 +10,6 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "aquila"
 SUFFIXES = (".py", ".c", ".h", ".js", ".css")
 
-# Pages and layers that break a rule today. A page that passes must leave the list.
-NOT_YET = {
-    "CHANGELOG.md",
-    "CONTRIBUTING.md",
-    "README.md",
-    "docs/add-a-method.md",
-    "docs/beyond.md",
-    "docs/choosing.md",
-    "docs/experiments.md",
-    "docs/faq.md",
-    "docs/index.md",
-    "docs/methods.md",
-    "docs/performance.md",
-    "docs/quick-start.md",
-    "docs/report.md",
-    "docs/reproduction.md",
-    "docs/table2.md",
-    "docs/table3.md",
-    "docs/tutorial.md",
-}
-LAYERS_NOT_YET = {
-    "__init__.py",
-    "cli",
-    "methods",
-    "report",
-    "sim",
-    "theory",
-}
-
 
 def pages() -> list[str]:
     folders = ("benchmarks", "docs", "examples", "experiments", "results", "src", "tests")
@@ -59,21 +30,16 @@ def sources(place: Path) -> list[Path]:
     return [path for path in paths if path.suffix in SUFFIXES and "vendor" not in path.parts]
 
 
-def marked(names: list[str], failing: set[str]) -> list[object]:
-    mark = pytest.mark.xfail(strict=True, reason="not yet rewritten")
-    return [pytest.param(name, marks=[mark] if name in failing else []) for name in names]
-
-
 def report(findings: list[Finding]) -> None:
     assert not findings, "\n" + "\n".join(map(str, findings))
 
 
-@pytest.mark.parametrize("name", marked(pages(), NOT_YET))
+@pytest.mark.parametrize("name", pages())
 def test_page_is_plain_english(name):
     report(check_page(Path(name), (ROOT / name).read_text()))
 
 
-@pytest.mark.parametrize("name", marked(layers(), LAYERS_NOT_YET))
+@pytest.mark.parametrize("name", layers())
 def test_comments_and_docstrings_use_plain_words(name):
     found = []
     for path in sorted(sources(SOURCE / name)):
@@ -81,7 +47,5 @@ def test_comments_and_docstrings_use_plain_words(name):
     report(found)
 
 
-def test_lists_name_what_exists():
-    assert set(pages()) >= NOT_YET
-    assert set(layers()) >= LAYERS_NOT_YET
+def test_pages_are_found():
     assert {"README.md", "docs/theory.md"} <= set(pages())

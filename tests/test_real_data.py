@@ -26,9 +26,13 @@ def train(setting: Setting, name: str) -> aquila.Run:
     defaults = {n: v for n, v in setting.method_defaults.items() if n in known}
     method = aquila.create(name, **defaults, **SOUND.get(name, {}))
     return aquila.simulate(
-        method, problem.theta0, problem.devices, setting.rounds, fleet=problem.fleet,
-        evaluate=problem.evaluate, evaluate_every=setting.rounds // 2,
-    )  # fmt: skip
+        method,
+        problem.theta0,
+        problem.devices,
+        setting.rounds,
+        evaluate=problem.evaluate,
+        options=aquila.RunOptions(fleet=problem.fleet, evaluate_every=setting.rounds // 2),
+    )
 
 
 def judged(run: aquila.Run, metric: str) -> list[float]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from aquila.methods import METHODS
 from helpers.documents import DOCUMENTS, ROOT
 
 if find_spec("mkdocs") is None or find_spec("material") is None:
@@ -44,6 +45,13 @@ def test_every_document_is_in_the_menu():
     assert pages == set(NAV)
 
 
+def test_every_method_has_a_page(site):
+    overview = (site / "methods.html").read_text()
+    for name in METHODS:
+        assert f'href="method-{name}.html"' in overview
+        assert f"<code>{name}</code>" in (site / f"method-{name}.html").read_text()
+
+
 def test_the_readme_is_the_front_page(site):
     html = (site / "index.html").read_text()
     assert {"our-methods.html", "security.html"} <= set(re.findall(r'href="([^"]*)"', html))
@@ -59,7 +67,7 @@ def test_pages_load_nothing_from_the_network(site):
 
 
 def test_links_to_source_files_become_file_names(site):
-    assert "<code>src/aquila/methods/laq.py</code>" in (site / "methods.html").read_text()
+    assert "<code>src/aquila/methods/laq.py</code>" in (site / "method-laq.html").read_text()
     assert 'href="security.html"' in (site / "deployment.html").read_text()
 
 

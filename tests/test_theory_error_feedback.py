@@ -16,7 +16,7 @@ DELTA = theory.SPARSE_CONTRACTION * DENSITY
 
 
 class Observed:
-    """One round: the virtual model and the gradient before it, and what devices owed."""
+    """One round: the virtual model, the gradient and the devices' errors before it."""
 
     def __init__(self, problem, alpha, theta, gradients, states):
         e = np.stack([s.e.numpy() for s in states])
@@ -61,7 +61,7 @@ def pairs(seen):
     return itertools.pairwise(seen)
 
 
-def test_the_virtual_model_descends_as_the_bound_says(problem, run):
+def test_virtual_model_descends_within_the_bound(problem, run):
     alpha, seen = run
     L = problem.smoothness()
     for now, then in pairs(seen):
@@ -69,15 +69,15 @@ def test_the_virtual_model_descends_as_the_bound_says(problem, run):
         assert then.gap - now.gap <= bound + 1e-9 * abs(now.gap)
 
 
-def test_what_is_owed_contracts_up_to_what_is_new(run):
-    """||e⁺||² <= (1 - δ/2) ||e||² + 2/δ ||g - q||², device by device."""
+def test_errors_contract_up_to_the_innovations(run):
+    """||e⁺||² <= (1 - δ/2) ||e||² + 2/δ ||g - q||² for each device."""
     _, seen = run
     for now, then in pairs(seen):
         allowed = (1 - DELTA / 2) * now.errors + 2 / DELTA * now.innovation
         assert (then.errors <= allowed + 1e-12).all()
 
 
-def test_the_potential_falls_up_to_what_is_new(problem, run):
+def test_potential_falls_up_to_the_innovations(problem, run):
     alpha, seen = run
     L = problem.smoothness()
     value = [
@@ -90,8 +90,8 @@ def test_the_potential_falls_up_to_what_is_new(problem, run):
         assert value[k + 1] <= allowed + 1e-9 * value[k]
 
 
-def test_the_average_gradient_is_as_small_as_promised(problem):
-    """With α at its limit; B = 1, and G the most that the devices' news exceed the gradient by."""
+def test_average_gradient_is_within_its_bound(problem):
+    """With the largest α. B = 1, and G² is the largest excess of H over ||∇f||²."""
     L = problem.smoothness()
     alpha = theory.max_alpha_error_feedback(L, DELTA)
     seen = observe(problem, alpha, rounds=120)
@@ -102,7 +102,7 @@ def test_the_average_gradient_is_as_small_as_promised(problem):
     assert np.mean([s.gradient for s in seen]) <= bound
 
 
-def test_the_largest_alpha_solves_its_condition():
+def test_largest_alpha_solves_its_condition():
     for L, delta, B in ((1.0, 0.5, 1.0), (3.0, 0.01, 2.0)):
         alpha = theory.max_alpha_error_feedback(L, delta, B)
         assert alpha * L + 4 * (alpha * L * B / delta) ** 2 == pytest.approx(0.5)
@@ -126,6 +126,6 @@ def test_bounds_by_hand():
         (lambda: theory.max_alpha_error_feedback(1, 0.5, -1), "B must be a number above 0"),
     ],
 )
-def test_bad_input_is_refused_by_name(call, named):
+def test_invalid_argument_is_named(call, named):
     with pytest.raises(ValueError, match=named):
         call()

@@ -1,6 +1,6 @@
 """Check every inequality about AQUILA-Dither in docs/our-methods-proofs.md in real runs.
 
-On quadratic losses all averages over the lots are known exactly, so none is estimated.
+On quadratic losses all expectations over the dither have closed forms, so none is estimated.
 """
 
 import math
@@ -21,7 +21,7 @@ M = 6
 
 
 class Observed:
-    """State before a round, and what the round does to it on average."""
+    """State before a round, and its expectation after the round."""
 
     def __init__(self, problem, alpha, theta, q):
         self.problem, self.alpha, self.theta, self.q = problem, alpha, theta, q
@@ -34,7 +34,7 @@ class Observed:
 
     @property
     def variance(self):
-        """Of each coordinate of each upload: step² f (1 - f), f being the part of a step."""
+        """Variance of each coordinate of each upload: step² f (1 - f), f the fraction of a step."""
         step = np.sqrt((self.v**2).mean(1, keepdims=True)) / DENSITY
         part = np.abs(self.v) / np.where(step > 0, step, 1) % 1
         return step**2 * part * (1 - part)
@@ -50,7 +50,7 @@ class Observed:
         return float(((1 - ETA) ** 2 * self.v**2 + ETA**2 * self.variance).sum(1).mean())
 
     def next_innovation(self):
-        """Average of E||q_m + η u_m - ∇f_m(θ⁺)||²: all of it is linear in the uploads."""
+        """Average of E||q_m + η u_m - ∇f_m(θ⁺)||², which is linear in the uploads."""
         identity, total = np.eye(len(self.theta)), 0.0
         for m, A in enumerate(block.numpy() for block in self.problem.blocks):
             shift = self.alpha * (A.T @ A / len(A) + self.problem.weight * identity)
@@ -81,7 +81,7 @@ def problem():
 
 @pytest.fixture(scope="module")
 def L(problem):
-    """Smoothness of the roughest device."""
+    """Largest smoothness constant of a device."""
     return max(
         float(torch.linalg.eigvalsh(A.T @ A / len(A)).max()) + problem.weight
         for A in problem.blocks
@@ -94,28 +94,28 @@ def run(problem, L, request):
     return alpha, observe(problem, alpha)
 
 
-def test_uploads_vary_no_more_than_promised(run):
-    """By step ||v||_1, which is at most ω ||v||²."""
+def test_variance_of_uploads_is_within_its_bound(run):
+    """The bound is step ||v||_1, which is at most ω ||v||²."""
     for state in run[1]:
         promised = np.sqrt((state.v**2).mean(1)) / DENSITY * np.abs(state.v).sum(1)
         assert (state.variance.sum(1) <= promised + 1e-12).all()
         assert (promised <= OMEGA * (state.v**2).sum(1) + 1e-12).all()
 
 
-def test_the_model_descends_on_average_as_the_bound_says(L, run):
+def test_expected_descent_is_within_the_bound(L, run):
     alpha, seen = run
     for s in seen:
         bound = theory.stochastic_sparse_descent_bound(alpha, L, s.gradient, s.innovation, OMEGA, M)
         assert s.next_loss() - s.loss <= bound + 1e-9 * abs(s.loss)
 
 
-def test_the_memory_learns_on_average(run):
+def test_expected_memory_error_contracts(run):
     """E||q⁺ - g||² <= (1 - ρ) ||q - g||²."""
     for s in run[1]:
         assert s.next_memory_error() <= (1 - RHO) * s.innovation + 1e-12
 
 
-def test_the_news_grow_no_more_than_the_model_moves(L, run):
+def test_expected_innovation_grows_at_most_with_the_step(L, run):
     """E H⁺ <= (1 - ρ/2) H + 3α²L²/ρ (||∇f||² + ω/M H)."""
     alpha, seen = run
     for s in seen:
@@ -124,7 +124,7 @@ def test_the_news_grow_no_more_than_the_model_moves(L, run):
         assert s.next_innovation() <= bound + 1e-12
 
 
-def test_the_potential_falls_on_average_by_what_is_promised(problem, L):
+def test_expected_potential_falls_by_its_bound(problem, L):
     alpha = theory.max_alpha_stochastic_sparse(L, OMEGA, RHO, M)
     for s in observe(problem, alpha):
         now = theory.stochastic_sparse_potential(s.loss, s.innovation, alpha, L, OMEGA, RHO, M)
@@ -134,7 +134,7 @@ def test_the_potential_falls_on_average_by_what_is_promised(problem, L):
         assert then <= now - alpha / 2 * s.gradient + 1e-9 * now
 
 
-def test_the_average_gradient_is_as_small_as_promised(problem, L):
+def test_average_gradient_is_within_its_bound(problem, L):
     alpha = theory.max_alpha_stochastic_sparse(L, OMEGA, RHO, M)
     seen = observe(problem, alpha, rounds=120)
     gap = seen[0].loss - float(problem.loss(problem.optimum()))
@@ -142,7 +142,7 @@ def test_the_average_gradient_is_as_small_as_promised(problem, L):
     assert np.mean([s.gradient for s in seen]) <= 2 * first / (alpha * len(seen))
 
 
-def test_the_largest_alpha_by_hand():
+def test_largest_alpha_by_hand():
     assert theory.max_alpha_stochastic_sparse(2.0, 0.1, 1.0, 1000) == pytest.approx(0.25)
     assert theory.max_alpha_stochastic_sparse(2.0, 3.0, 0.25, 9) == pytest.approx(0.5 / 4 / 2)
 
@@ -185,6 +185,6 @@ def test_bounds_by_hand():
         (lambda: theory.max_alpha_stochastic_sparse(0, 2, 1, 1), "L must be a number above 0"),
     ],
 )
-def test_bad_input_is_refused_by_name(call, named):
+def test_invalid_argument_is_named(call, named):
     with pytest.raises(ValueError, match=named):
         call()

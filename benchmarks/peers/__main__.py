@@ -1,4 +1,4 @@
-"""Run one simulator and print what it wrote into its log as one JSON line."""
+"""Run one simulator and print its log as one JSON line."""
 
 import argparse
 import json
@@ -12,9 +12,9 @@ from peers.workload import CASES, RoundLog, Workload
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("simulator", help="a file of this folder, and perhaps :OPTION")
+    parser.add_argument("simulator", help="a file of this folder, optionally followed by :OPTION")
     parser.add_argument("case", choices=CASES)
-    parser.add_argument("folder", type=Path, help="where the data lies")
+    parser.add_argument("folder", type=Path, help="folder of the data")
     parser.add_argument("rounds", type=int)
     args = parser.parse_args()
     name, _, option = args.simulator.partition(":")

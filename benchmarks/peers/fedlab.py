@@ -1,7 +1,7 @@
-"""FedLab: its standalone pipeline, whose serial trainer takes one local step of SGD a device.
+"""FedLab: its standalone pipeline with the serial trainer, one local SGD step per device.
 
-The mean of the devices' models after a step is the model after a step along the mean gradient.
-In its favour, a device's data is one ready batch and not a loader that collates samples.
+The mean of the local models after one step equals the model after a step along the mean gradient.
+In its favour, the data of a device is one prepared batch, not a loader that collates samples.
 """
 
 import sys
@@ -13,7 +13,7 @@ from peers.workload import ALPHA
 
 
 def stub_torchvision():
-    """Stand in for torchvision where it is missing: FedLab needs it for its own data sets alone."""
+    """Replace a missing torchvision: FedLab needs it only for its own data sets."""
     try:
         import torchvision  # noqa: F401
     except ImportError:
@@ -24,7 +24,7 @@ def stub_torchvision():
 
 
 class SingleBatchDataset:
-    """All samples of a device as its only batch."""
+    """Serves all samples of a device as one batch."""
 
     def __init__(self, shards):
         self.shards = shards

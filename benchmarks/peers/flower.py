@@ -1,7 +1,7 @@
-"""Flower: its simulation on Ray, one CPU a client, so that as many clients run as there are cores.
+"""Flower: its simulation on Ray with one CPU per client, so that all cores are used.
 
-A client answers the model with its gradient, a strategy takes a step along the mean of them. In
-its favour, the model travels as one array, and each worker keeps module and data between messages.
+A client replies with its gradient, and the strategy takes a step along the mean. In its favour, the
+model is sent as one array, and each worker keeps module and data between messages.
 """
 
 import os
@@ -27,14 +27,14 @@ client = ClientApp()
 
 @lru_cache(1)
 def load_workload(case, folder):
-    """Model and data, read once in every worker."""
+    """Return model and data, cached in every worker."""
     workload = Workload(case, Path(folder), 0)
     return workload.model(), workload.shards()
 
 
 @client.train()
 def compute_gradient(message, context):
-    """Loss and gradient at the model of the message."""
+    """Reply with loss and gradient at the received model."""
     config = message.content["config"]
     model, shards = load_workload(config["case"], config["folder"])
     x, y = shards[context.node_config["partition-id"]]
@@ -50,7 +50,7 @@ def compute_gradient(message, context):
 
 
 class GradientDescent(FedAvg):
-    """Steps along the mean of the gradients."""
+    """A strategy that steps along the mean gradient."""
 
     def __init__(self, theta, devices, log):
         super().__init__(fraction_evaluate=0.0, min_train_nodes=devices)

@@ -1,7 +1,7 @@
-"""What a process and its children take of the machine, and what others take meanwhile.
+"""Measures the resources of a process tree, and the CPU use of all other processes.
 
-A neighbour on one core makes threads that wait for each other many times slower, and not all
-simulators alike. So every run is told how much others computed beside it.
+Another process on one core slows down threads that wait for each other many times, and not all
+simulators equally. So every run records how much other processes computed meanwhile.
 """
 
 import os
@@ -16,14 +16,14 @@ TICK, PAGE = (os.sysconf(name) for name in ("SC_CLK_TCK", "SC_PAGE_SIZE"))
 
 @dataclass(frozen=True)
 class ResourceUse:
-    """Peak MiB resident, pages that processes share counted in each, and cores others kept busy."""
+    """Peak resident MiB, with shared pages counted per process, and cores used by others."""
 
     peak_mib: float
     other_cores: float
 
 
 def monitor(process, limit):
-    """Wait for a process, `limit` seconds at most, and tell what it and others took meanwhile."""
+    """Wait for a process, at most `limit` seconds, and return the resource use meanwhile."""
     start, busy_before, tree = time.monotonic(), machine_seconds(), ProcessTree(process.pid)
     peak, seconds, other_cores = 0, 0.0, 0.0
     while process.poll() is None:
@@ -37,13 +37,13 @@ def monitor(process, limit):
 
 
 class ProcessTree:
-    """A process and all that it or its children ever started, even if another parent has them."""
+    """A process and all its descendants, including those that were re-parented."""
 
     def __init__(self, root):
-        self.cpu_seconds = {root: 0.0}  # seconds of computing, kept when a member has ended
+        self.cpu_seconds = {root: 0.0}  # kept after a process has ended
 
     def update(self):
-        """Bring the seconds up to date and return how many pages are resident now."""
+        """Update the CPU seconds, and return the number of resident pages."""
         seen = dict(processes())
         children = defaultdict(list)
         for number, (parent, _, _) in seen.items():
@@ -60,18 +60,18 @@ class ProcessTree:
 
 
 def processes():
-    """Yield number, and (parent, resident pages, seconds of computing) of every process."""
+    """Yield process id, and (parent, resident pages, CPU seconds), of every process."""
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = path.read_text().rpartition(")")[2].split()
-        except OSError:  # it has ended meanwhile
+        except OSError:  # the process has ended
             continue
         seconds = (int(fields[11]) + int(fields[12])) / TICK
         yield int(path.parent.name), (int(fields[1]), int(fields[21]), seconds)
 
 
 def wait_for_quiet(cores, timeout):
-    """Wait until others keep less than so many cores busy for a second; give up after a while."""
+    """Wait until fewer than `cores` cores are busy for a second, at most `timeout` seconds."""
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         start, busy_before = time.monotonic(), machine_seconds()
@@ -81,7 +81,7 @@ def wait_for_quiet(cores, timeout):
 
 
 def machine_seconds():
-    """Seconds that all cores have worked or were lent to other machines; 0 without /proc."""
+    """Return busy and stolen seconds over all cores; 0 without /proc."""
     known = Path("/proc/stat")
     if not known.is_file():
         return 0.0

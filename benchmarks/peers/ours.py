@@ -1,6 +1,6 @@
-"""This project's simulator at its defaults; the option names the method.
+"""AQUILA's simulator with its defaults; the option names the method.
 
-After the rounds that count, a few more tell how much of a round passes outside the gradients.
+After the measured rounds, a few more measure the fraction of time outside the gradients.
 """
 
 import statistics
@@ -19,7 +19,11 @@ def run(workload, log):
     problem = aquila.problem(workload.model(), workload.shards())
     method = aquila.create(workload.option, alpha=ALPHA, **PARAMETERS[workload.option])
     simulation = aquila.Simulation(
-        method, problem.theta0, problem.devices, seed=SEED, fleet=problem.fleet
+        method,
+        problem.theta0,
+        problem.devices,
+        seed=SEED,
+        options=aquila.RunOptions(fleet=problem.fleet),
     )
     records = []
     for _ in range(workload.rounds):
@@ -32,7 +36,7 @@ def run(workload, log):
 
 
 def outside_fraction(simulation):
-    """Share of a round, on the threads that compute gradients, in which they compute none."""
+    """Return the fraction of a round in which the gradient threads compute no gradient."""
     plain_gradient, gradient_times = ModuleOracle.gradient, []
 
     def timed_gradient(oracle, theta):

@@ -1,7 +1,7 @@
-"""pfl: federated averaging on its simulated backend, with one local step on all data of a device.
+"""pfl: federated averaging on its simulated backend, one local step on all data of a device.
 
-The mean of the devices' changes, added by a central optimizer of rate 1, is a step along the mean
-gradient. In its favour, nothing is evaluated, and losses are noted where they are computed anyway.
+A central optimizer of rate 1 adds the mean of the local changes, a step along the mean gradient.
+In its favour, nothing is evaluated, and losses are recorded where they are computed anyway.
 """
 
 import torch
@@ -21,7 +21,7 @@ from peers.workload import ALPHA
 
 
 class RecordedLossModel(torch.nn.Module):
-    """A model with the methods that pfl asks for."""
+    """A model with the methods that pfl requires."""
 
     def __init__(self, inner):
         super().__init__()
@@ -38,14 +38,14 @@ class RecordedLossModel(torch.nn.Module):
 
 
 class ModelWithoutEvaluation(PyTorchModel):
-    """Skips the evaluation before and after training that pfl makes in its first round."""
+    """Skips the evaluation before and after training in pfl's first round."""
 
     def evaluate(self, *args):
         return Metrics()
 
 
 class LogRounds(TrainingProcessCallback):
-    """Ends the log's round when pfl ends its own."""
+    """Ends a round of the log at the end of each central iteration."""
 
     def __init__(self, module, log):
         self.module, self.log = module, log
@@ -57,7 +57,7 @@ class LogRounds(TrainingProcessCallback):
 
 
 def federated(shards):
-    """A data set of pfl whose cohorts are all devices, in order."""
+    """Return a pfl data set whose cohorts are all devices, in order."""
     users = [PyTorchTensorDataset(shard, user_id=str(m)) for m, shard in enumerate(shards)]
     return FederatedDataset(users.__getitem__, MinimizeReuseUserSampler(range(len(users))))
 

@@ -1,4 +1,4 @@
-"""The unit of all ratios: a loop over the devices in plain PyTorch, with its default threads."""
+"""A plain PyTorch loop over the devices with default threads, the unit of all ratios."""
 
 import torch
 from torch.nn.functional import cross_entropy
@@ -14,7 +14,7 @@ def run(workload, log):
         total = torch.zeros(())
         for x, y in shards:
             loss = cross_entropy(model(x), y) / len(shards)
-            loss.backward()  # gradients of all devices add up
+            loss.backward()  # gradients of all devices accumulate
             total += loss.detach()
         optimizer.step()
         log.end_round(total)

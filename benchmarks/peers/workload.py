@@ -1,4 +1,4 @@
-"""The work that all simulators do, and the log in which they write down how it went."""
+"""The work that all simulators do, and the log of their rounds."""
 
 import time
 from dataclasses import dataclass, field
@@ -30,9 +30,9 @@ CASES = {
 
 @dataclass(frozen=True)
 class Workload:
-    """Rounds of gradient descent: each device its full gradient, the server a step of the mean.
+    """Gradient descent: devices compute full gradients, the server steps along their mean.
 
-    `option` is what a simulator's name says after its colon.
+    `option` is the part of a simulator's name after the colon.
     """
 
     case: str
@@ -45,13 +45,13 @@ class Workload:
         return CASES[self.case].devices
 
     def model(self):
-        """The model with its first parameters, the same for everyone."""
+        """Return the model with its initial parameters, the same for all simulators."""
         torch.manual_seed(SEED)
         case = CASES[self.case]
         return torch.nn.Linear(784, CLASSES) if case.model == "linear" else build_model(case.model)
 
     def shards(self):
-        """Inputs and targets of every device, read from disk when they are first touched."""
+        """Return inputs and targets of every device, memory-mapped from disk."""
         inputs, targets = (
             torch.from_numpy(np.load(path, mmap_mode="c")) for path in data_files(self.folder)
         )
@@ -60,7 +60,7 @@ class Workload:
 
 @dataclass
 class RoundLog:
-    """When each round ended, by a clock that all processes share, and its loss at the start."""
+    """End time of each round, by a clock that all processes share, and its initial loss."""
 
     ends: list[float] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
@@ -75,7 +75,7 @@ def data_files(folder):
 
 
 def write_data(name, folder):
-    """Draw the samples of a case; labels are random too, arithmetic takes as long on them."""
+    """Write random samples and labels of a case."""
     case = CASES[name]
     generator = torch.Generator().manual_seed(SEED)
     count = case.devices, case.samples

@@ -40,6 +40,6 @@ def main(grid: Grid, context: Context) -> None:
         problem.theta0,
         devices=DEVICES,
         rounds=int(context.run_config["rounds"]),
-        checkpoint_folder=str(context.run_config["folder"]) or None,
         evaluate=lambda theta: {"accuracy": problem.evaluate(theta)["test_accuracy"]},
+        options=aquila.RunOptions(out=str(context.run_config["folder"]) or None),
     ).start(grid)

@@ -1,10 +1,10 @@
-"""AQUILA: federated learning that hardly talks.
+"""AQUILA: communication-efficient federated learning.
 
     import aquila
     method = aquila.create("aquila", alpha=0.1, beta=0.25)
     run = aquila.simulate(method, theta0, devices, rounds=50, seed=0)
 
-Names are loaded when first used, so that `import aquila` does not wait for torch.
+Names load on first use, so `import aquila` does not load torch.
 """
 
 from importlib import import_module
@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from aquila.methods import METHODS as METHODS
     from aquila.methods import create as create
     from aquila.runtime.nan_guard import NonFiniteError as NonFiniteError
-    from aquila.sim.link import Link as Link
+    from aquila.runtime.options import RunOptions as RunOptions
     from aquila.sim.loop import Simulation as Simulation
     from aquila.sim.module import Problem as Problem
+    from aquila.sim.module import ProblemOptions as ProblemOptions
     from aquila.sim.module import problem as problem
     from aquila.sim.records import Record as Record
     from aquila.sim.simulate import Run as Run
@@ -34,9 +35,10 @@ _HOMES = {
     "Method": "aquila.core.method",
     "WireError": "aquila.core.packet",
     "NonFiniteError": "aquila.runtime.nan_guard",
-    "Link": "aquila.sim.link",
+    "RunOptions": "aquila.runtime.options",
     "Simulation": "aquila.sim.loop",
     "Problem": "aquila.sim.module",
+    "ProblemOptions": "aquila.sim.module",
     "problem": "aquila.sim.module",
     "Record": "aquila.sim.records",
     "Run": "aquila.sim.simulate",

@@ -1,4 +1,4 @@
-"""`aquila data` as a person meets it."""
+"""`aquila data` as users see it."""
 
 import hashlib
 import subprocess
@@ -18,13 +18,13 @@ CHECKSUM = "md5:" + hashlib.md5(CONTENT).hexdigest()
 
 @pytest.fixture(autouse=True)
 def named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """The folder that $AQUILA_DATA names, in a world that holds nothing else."""
+    """The folder in $AQUILA_DATA, with no other data folders."""
     return isolate_data_folders(monkeypatch, tmp_path)
 
 
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A data set that comes from no network."""
+    """A data set that needs no network."""
     item = Download("http://nowhere", "tiny/file", CHECKSUM)
     source = Source("tiny", "Tiny", ("tiny",), {"file": CHECKSUM}, (item,))
     monkeypatch.setitem(SOURCES, "tiny", source)
@@ -41,12 +41,12 @@ def row(text: str, name: str) -> str:
     return next(line for line in text.splitlines() if f" {name} " in line)
 
 
-def test_importing_the_command_does_not_wait_for_torch() -> None:
+def test_importing_the_command_does_not_import_torch() -> None:
     code = "import sys, aquila.cli.data; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_the_table_tells_what_is_here_and_what_is_right(tiny: None, named: Path) -> None:
+def test_table_shows_which_data_sets_are_present_and_verified(tiny: None, named: Path) -> None:
     (named / "tiny").mkdir(parents=True)
     (named / "tiny" / "file").write_bytes(CONTENT)
     write_wikitext2(named)
@@ -54,7 +54,7 @@ def test_the_table_tells_what_is_here_and_what_is_right(tiny: None, named: Path)
     assert "ready" in row(text, "digits")
     assert "missing: aquila data fetch cifar10" in row(text, "cifar10")
     assert "verified" in row(text, "tiny")
-    assert "not as published" in row(text, "wikitext2")
+    assert "wrong checksums" in row(text, "wikitext2")
     assert all(name in text for name in SOURCES)
 
 
@@ -62,16 +62,16 @@ def test_verify(tiny: None, named: Path) -> None:
     assert "was not found: run `aquila data fetch tiny`" in error_line("data", "verify", "tiny")
     (named / "tiny").mkdir(parents=True)
     (named / "tiny" / "file").write_bytes(CONTENT)
-    assert output("data", "verify", "tiny") == f"Tiny in {named / 'tiny'} is as published\n"
+    assert output("data", "verify", "tiny") == f"Tiny in {named / 'tiny'}: all checksums match\n"
     (named / "tiny" / "file").write_bytes(b"damaged")
-    assert "is not as published: file" in error_line("data", "verify", "tiny")
+    assert "has wrong checksums: file" in error_line("data", "verify", "tiny")
     assert "did you mean 'cifar100'" in error_line("data", "verify", "cifar1000")
 
 
-def test_fetch_tells_where_the_data_went(tiny: None, named: Path, tmp_path: Path) -> None:
+def test_fetch_prints_the_folder(tiny: None, named: Path, tmp_path: Path) -> None:
     text = output("data", "fetch", "tiny", "--to", str(tmp_path / "there"))
     assert f"Tiny is in {tmp_path / 'there' / 'tiny'}\n" in text
-    assert f"Set AQUILA_DATA={tmp_path / 'there'} so that it is found there\n" in text
+    assert f"Set AQUILA_DATA={tmp_path / 'there'} so that other commands find it\n" in text
     assert "16/16 bytes" in text
     text = output("data", "fetch", "tiny")
     assert f"Tiny is in {named / 'tiny'}\n" in text
@@ -88,7 +88,7 @@ def test_fetch_without_a_network_gives_one_sentence(
     assert "no network; or get the file in another way" in error_line("data", "fetch", "tiny")
 
 
-def test_split_draws_and_tells_the_sizes(tmp_path: Path, named: Path) -> None:
+def test_split_plots_and_prints_the_sizes(tmp_path: Path, named: Path) -> None:
     picture = tmp_path / "pictures" / "digits.png"
     text = output("data", "split", "digits", "classes:2", "--devices", "5", "--out", str(picture))
     assert "digits split classes:2: 5 devices with 2" in text
@@ -100,7 +100,7 @@ def test_split_draws_and_tells_the_sizes(tmp_path: Path, named: Path) -> None:
     assert (tmp_path / "split.png").exists()
 
 
-def test_the_seed_decides_the_split(tmp_path: Path) -> None:
+def test_split_follows_from_the_seed(tmp_path: Path) -> None:
     pictures = []
     for number, seed in enumerate("001"):
         path = tmp_path / f"{number}.png"
@@ -109,7 +109,7 @@ def test_the_seed_decides_the_split(tmp_path: Path) -> None:
     assert pictures[0] == pictures[1] != pictures[2]
 
 
-def test_mistakes_get_one_clear_sentence(named: Path) -> None:
+def test_invalid_arguments_give_one_sentence(named: Path) -> None:
     assert "did you mean 'digits'" in error_line("data", "split", "digit", "iid")
     assert "did you mean 'iid'" in error_line("data", "split", "digits", "idd")
     assert "is not of the form classes:COUNT" in error_line("data", "split", "digits", "classes")

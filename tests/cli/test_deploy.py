@@ -1,4 +1,4 @@
-"""`aquila deploy` as a person meets it."""
+"""`aquila deploy` as users see it."""
 
 import subprocess
 import sys
@@ -24,7 +24,7 @@ def without_extra(*arguments) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 
-def need_extra() -> None:
+def require_extra() -> None:
     pytest.importorskip("cryptography", reason="not installed: pip install 'aquila-fl[flower]'")
 
 
@@ -33,20 +33,21 @@ def test_help_needs_no_extra(command):
     assert without_extra("deploy", command, "--help").returncode == 0
 
 
-def test_a_missing_extra_is_one_sentence(tmp_path):
+def test_missing_extra_gives_one_sentence(tmp_path):
     done = without_extra("deploy", "init", tmp_path / "fed", "--devices", "2")
     assert done.returncode == 1
     assert done.stderr == (
-        "Error: aquila deploy needs more than is installed: pip install 'aquila-fl[flower]'\n"
+        "Error: aquila deploy needs packages that are not installed: "
+        "pip install 'aquila-fl[flower]'\n"
     )
     assert not (tmp_path / "fed").exists()
 
 
-def test_init_tells_what_to_type_next(tmp_path):
-    need_extra()
+def test_init_prints_the_next_commands(tmp_path):
+    require_extra()
     folder = tmp_path / "fed"
     text = output("deploy", "init", str(folder), "--devices", "2", "--host", "FL.example.org")
-    assert "Certificate for fl.example.org, 127.0.0.1, localhost until 20" in text
+    assert "Certificate for fl.example.org, 127.0.0.1, localhost, valid until 20" in text
     steps = [line.split()[0] for line in text.splitlines() if line.startswith("  ")]
     assert steps == [
         f"{folder}/server/start.sh", f"{folder}/server/register.sh", f"{folder}/device-0/start.sh",
@@ -54,54 +55,54 @@ def test_init_tells_what_to_type_next(tmp_path):
     assert "arning" not in text
 
 
-def test_insecure_must_be_typed_and_is_warned_of(tmp_path):
-    need_extra()
+def test_insecure_prints_a_warning(tmp_path):
+    require_extra()
     result = invoke("deploy", "init", str(tmp_path / "fed"), "--devices", "1", "--insecure")
     assert result.exit_code == 0
-    assert "Warning: insecure: nothing is encrypted" in result.stderr
+    assert "Warning: insecure: no encryption, and devices are not authenticated" in result.stderr
     assert "register" not in result.stdout
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--devices", "0"], "devices must be from 1 to 10000, not 0"),
         (["--devices", "2", "--host", "a b"], "'a b' is not a valid host"),
         (["--devices", "2", "--port", "70000"], "port must be from 1 to 55533, not 70000"),
     ],
 )
-def test_mistakes_write_nothing(tmp_path, arguments, said):
-    assert said in error_line("deploy", "init", str(tmp_path / "fed"), *arguments)
+def test_invalid_arguments_write_nothing(tmp_path, arguments, message):
+    assert message in error_line("deploy", "init", str(tmp_path / "fed"), *arguments)
     assert not (tmp_path / "fed").exists()
 
 
-def test_a_folder_in_use(tmp_path):
-    need_extra()
+def test_folder_in_use_is_not_overwritten(tmp_path):
+    require_extra()
     (tmp_path / "notes").write_text("mine")
-    said = error_line("deploy", "init", str(tmp_path), "--devices", "1")
-    assert "is not empty" in said
+    message = error_line("deploy", "init", str(tmp_path), "--devices", "1")
+    assert "is not empty" in message
     assert "notes" in error_line("deploy", "init", str(tmp_path), "--devices", "1", "--overwrite")
     assert (tmp_path / "notes").read_text() == "mine"
 
 
 def test_renew_and_rekey(tmp_path):
-    need_extra()
+    require_extra()
     folder = str(tmp_path / "fed")
     output("deploy", "init", folder, "--devices", "1")
-    assert "Certificate until 20" in output("deploy", "renew", folder)
-    assert "device-0 holds a new key" in output("deploy", "rekey", folder, "0")
-    assert "device-1 holds a new device" in output("deploy", "rekey", folder, "1")
+    assert "Certificate valid until 20" in output("deploy", "renew", folder)
+    assert f"Wrote a new key to {folder}/device-0" in output("deploy", "rekey", folder, "0")
+    assert f"Wrote a new device to {folder}/device-1" in output("deploy", "rekey", folder, "1")
     assert "register.sh keys/device-1.pub" in output("deploy", "rekey", folder, "1")
     assert "not 9" in error_line("deploy", "rekey", folder, "9")
 
 
-def test_renewing_nothing(tmp_path):
-    need_extra()
+def test_renew_needs_a_federation(tmp_path):
+    require_extra()
     assert "holds no federation" in error_line("deploy", "renew", str(tmp_path / "none"))
 
 
 def test_the_proxy_needs_certificates():
-    said = error_line(
+    message = error_line(
         "deploy", "proxy", "--listen", "127.0.0.1", "--port", "1", "--superlink", "127.0.0.1:2"
     )
-    assert "needs --ssl-ca-certfile, --ssl-certfile and --ssl-keyfile" in said
+    assert "needs --ssl-ca-certfile, --ssl-certfile and --ssl-keyfile" in message

@@ -1,4 +1,4 @@
-"""The reference is what the command prints, and says all that the catalogue knows."""
+"""docs/methods.md is what the command prints, and every method has a page."""
 
 from pathlib import Path
 
@@ -17,24 +17,24 @@ def printed(*words: str) -> str:
     return result.output
 
 
-def test_the_page_is_what_the_command_prints():
+def test_page_is_up_to_date():
     fresh = printed("--markdown")
     assert REFERENCE.read_text() == fresh, "run: aquila methods --markdown > docs/methods.md"
 
 
 @pytest.mark.parametrize("name", aquila.METHODS)
-def test_a_section_says_all_of_a_method(name):
-    entry, section = aquila.METHODS[name], printed(name, "--markdown")
-    assert section.startswith(f"## `{name}`\n\n{entry.summary}\n")
-    assert entry.lost_reply in section
-    assert entry.reconstruction in section
+def test_page_covers_the_method(name):
+    entry, page = aquila.METHODS[name], printed(name, "--markdown")
+    assert page.startswith(f"# `{name}`\n\n{entry.summary}\n")
+    assert entry.lost_reply in page
+    assert entry.reconstruction in page
     for parameter in entry.parameters.values():
         row = f"| `{parameter.name}` | `{parameter.default}` | {parameter} | {parameter.help} |"
-        assert row in section
-    assert section in REFERENCE.read_text()
+        assert row in page
+    assert f"| [`{name}`](../src/aquila/methods/" in REFERENCE.read_text()
 
 
-def test_an_unknown_method_is_refused():
+def test_unknown_method_is_an_error():
     result = CliRunner().invoke(main, ["methods", "aqila", "--markdown"])
     assert result.exit_code == 1
     assert "did you mean 'aquila'?" in result.output

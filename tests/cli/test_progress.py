@@ -1,4 +1,4 @@
-"""Progress as it is shown: on a terminal, in a file, and on a real pseudo-terminal."""
+"""Progress on a terminal, in a file, and on a real pseudo-terminal."""
 
 import fcntl
 import io
@@ -35,7 +35,7 @@ def watched(width: int = 120, **options: object) -> str:
     return text.getvalue()
 
 
-def test_plain_lines_where_there_is_no_terminal():
+def test_files_get_plain_lines():
     lines = watched(force_terminal=False).splitlines()
     assert lines[0].startswith("laq     round 2/8  loss 0.5000   50.0%     2.00 MiB up")
     assert "2 sent    2 skipped  0:00 left" in lines[0]
@@ -45,13 +45,13 @@ def test_plain_lines_where_there_is_no_terminal():
     assert "\x1b" not in "".join(lines)
 
 
-def test_plain_lines_on_a_terminal_that_cannot_move_its_cursor(monkeypatch):
+def test_dumb_terminals_get_plain_lines(monkeypatch):
     monkeypatch.setenv("TERM", "dumb")
     assert "\x1b" not in watched(force_terminal=True)
 
 
 @pytest.mark.parametrize("width", [120, 80, 60])
-def test_finished_runs_stay_as_one_line_each(width):
+def test_finished_runs_keep_one_line_each(width):
     text = watched(width, force_terminal=True, color_system=None, legacy_windows=False)
     rows = [row for row in re.split(r"\n", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)) if row]
     last = [row.rpartition("\r")[2] for row in rows]
@@ -67,7 +67,7 @@ def test_no_color_is_respected(monkeypatch):
     assert "8/8" in text
 
 
-def test_a_run_that_fails_gives_the_cursor_back():
+def test_failed_run_restores_the_cursor():
     text = io.StringIO()
     display = ProgressDisplay(
         Console(file=text, force_terminal=True, width=80), rounds=8, label_width=3
@@ -117,12 +117,12 @@ def on_a_terminal(*arguments: str, stop_at: bytes | None = None) -> tuple[int, b
 
 
 def last_shown(seen: bytes) -> list[str]:
-    """Return the lines as they stand in the end, each rewritten from its start."""
+    """Return the final content of each line."""
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode())
     return [line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n")]
 
 
-def test_a_real_terminal_shows_a_line_a_method(tmp_path):
+def test_real_terminal_shows_one_line_per_method(tmp_path):
     status, seen = on_a_terminal(
         "compare", "-m", "laq", "-m", "qsgd", "--rounds", "3", "--out", str(tmp_path / "runs")
     )
@@ -136,11 +136,11 @@ def test_a_real_terminal_shows_a_line_a_method(tmp_path):
     assert seen.rindex(SHOW) > seen.rindex(HIDE)
 
 
-def test_ctrl_c_on_a_real_terminal_leaves_it_sane(tmp_path):
+def test_ctrl_c_restores_a_real_terminal(tmp_path):
     status, seen = on_a_terminal(
         "run", "-m", "qsgd", "--rounds", "100000", "--out", str(tmp_path), stop_at=b"/100000"
     )
     assert status == 130
-    assert b"goes on with --resume" in seen
+    assert b"can be continued with --resume" in seen
     assert b"Traceback" not in seen
     assert seen.rindex(SHOW) > seen.rindex(HIDE)

@@ -5,7 +5,7 @@ from helpers.fake_records import fake_record
 
 
 class Clock:
-    """A clock that stands still until it is moved."""
+    """A clock that only tests advance."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -23,12 +23,12 @@ def run_progress(rounds: int = 20, done: int = 10, label: str = "aquila") -> Run
     return made
 
 
-def test_a_wide_line_tells_everything():
+def test_wide_line_shows_all_fields():
     text = format_line(run_progress(), 6, 120).plain
     for part in ("aquila", "10/20", "loss 0.1000", "50.0%", "10.00 MiB up", "0:20 left"):
         assert part in text
     assert "10 sent   10 skipped" in text
-    assert text.count("·") == text.index("10/20") // 2 - 5  # half of the bars are still to come
+    assert text.count("·") == text.index("10/20") // 2 - 5  # half of the rounds are in the future
     assert len(text) <= 120
 
 
@@ -47,19 +47,19 @@ def test_lines_never_wrap(width, label):
         (28, ("aquila", "loss"), "MiB"),
     ],
 )
-def test_narrow_terminals_get_what_matters_most(width, kept, dropped):
+def test_narrow_terminals_show_fewer_fields(width, kept, dropped):
     text = format_line(run_progress(), 6, width).plain
     assert all(part in text for part in kept)
     assert dropped not in text
 
 
-def test_terminals_without_blocks_get_no_bars():
+def test_ascii_terminals_show_no_bars():
     text = format_line(run_progress(), 6, 120, bars=False).plain
     assert text.isascii()
     assert "10/20" in text
 
 
-def test_the_time_left_runs_down_between_rounds():
+def test_time_left_decreases_between_rounds():
     made = run_progress()
     made.clock.now += 3
     assert made.time == "0:17 left"
@@ -69,7 +69,7 @@ def test_the_time_left_runs_down_between_rounds():
     assert made.time == "in 0:20"
 
 
-def test_resumed_rounds_say_nothing_about_the_speed():
+def test_resumed_rounds_do_not_count_for_the_speed():
     clock = Clock()
     made = RunProgress("laq", 4000, clock)
     made.add_resumed([fake_record(round_number) for round_number in range(100)])
@@ -81,7 +81,7 @@ def test_resumed_rounds_say_nothing_about_the_speed():
     assert made.time == "2:09:58 left"
 
 
-def test_perplexity_goes_before_accuracy_and_stays_until_the_next():
+def test_perplexity_takes_precedence_over_accuracy():
     made = RunProgress("laq", 5, Clock())
     made.add_record(fake_record(0, metrics={"perplexity": 3.14159, "test_accuracy": 0.1}))
     made.add_record(fake_record(1, metrics={}, loss=None))
@@ -96,10 +96,10 @@ def test_large_numbers_stay_short():
     assert "5.00 GiB up" in made.fields()["uplink"]
 
 
-def test_sparklines_fall_with_the_loss():
+def test_sparkline_follows_the_loss():
     falling = sparkline([2.0**-n for n in range(8)], 8, 8)
     assert falling == BARS[::-1]
     assert sparkline([1.0, 1.0], 4, 4) == "▁▁··"
     assert sparkline([], 6, MIN_BARS) == "······"
     assert len(sparkline([1.0] * 500, 1000, 24)) == 24
-    assert sparkline([3.0, -1.0], 2, 2) == "█▁"  # no logarithm: straight scale
+    assert sparkline([3.0, -1.0], 2, 2) == "█▁"  # negative values: linear scale

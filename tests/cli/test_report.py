@@ -1,4 +1,4 @@
-"""`aquila report` as a person meets it."""
+"""`aquila report` as users see it."""
 
 import re
 import shlex
@@ -11,13 +11,13 @@ from helpers.command_line import error_line, output
 from helpers.run_folders import write_comparison, write_run
 
 
-def test_a_page_is_written_into_the_first_folder(tmp_path):
+def test_report_is_written_to_the_first_folder(tmp_path):
     folder = write_comparison(tmp_path / "runs")
     assert output("report", str(folder)).strip() == str(folder / "report.html")
     assert "<h1>aquila reaches" in (folder / "report.html").read_text()
 
 
-def test_a_page_of_several_folders_goes_where_it_should(tmp_path):
+def test_report_of_several_folders_is_written_to_out(tmp_path):
     first = write_run(tmp_path / "a")
     second = write_run(tmp_path / "b", "laq")
     out = tmp_path / "new" / "page.html"
@@ -29,23 +29,23 @@ def test_a_page_of_several_folders_goes_where_it_should(tmp_path):
     ("content", "sentence"),
     [
         (None, "holds no run"),
-        (b"", "run of no rounds; there is nothing to report yet"),
+        (b"", "run without rounds; there is nothing to report yet"),
         (b"\x80\n", "does not hold records"),
         (b"{}\n", "is not the record of round 0"),
     ],
 )
-def test_a_folder_of_no_use_is_answered_in_one_sentence(tmp_path, content, sentence):
+def test_folder_without_valid_records_gives_one_sentence(tmp_path, content, sentence):
     if content is not None:
         (tmp_path / "records.jsonl").write_bytes(content)
     assert sentence in error_line("report", str(tmp_path))
 
 
-def test_no_folder_is_a_mistake(tmp_path):
+def test_folder_is_required(tmp_path):
     assert "DIR" in error_line("report")
     assert "is not a folder" in error_line("report", str(tmp_path / "nowhere"))
 
 
-def test_compare_ends_with_a_report_of_its_own_runs(tmp_path):
+def test_compare_reports_only_its_own_runs(tmp_path):
     write_run(tmp_path / "older", "an older run")
     text = output(
         "compare", "-m", "aquila", "-m", "laq:bits=5", "--rounds", "3", "--devices", "5",
@@ -59,7 +59,7 @@ def test_compare_ends_with_a_report_of_its_own_runs(tmp_path):
     assert "aquila compare -m aquila -m laq:bits=5 --devices 5 --rounds 3 --out runs/again" in page
 
 
-def test_the_command_lines_make_the_same_runs(tmp_path):
+def test_command_line_in_the_report_reproduces_the_run(tmp_path):
     asked = ["run", "-m", "aquila:b_min=2", "--rounds", "2", "--seed", "3", "--split", "iid"]
     output(*asked, "--out", str(tmp_path / "first"))
     output("report", str(tmp_path / "first"))
@@ -70,7 +70,7 @@ def test_the_command_lines_make_the_same_runs(tmp_path):
     assert first.read_bytes() == again.read_bytes()
 
 
-def test_parameters_that_an_experiment_gave_are_on_the_command_line():
+def test_parameters_of_the_experiment_are_on_the_command_line():
     setting = Setting(alpha=0.1, compile_model=True).to_dict()
     given = {"alpha": 0.1, "beta": 0.5, "b_min": 1, "level_rule": "paper", "work": "gradient"}
     facts = {"method": "aquila", "parameters": given, **setting}
@@ -81,7 +81,7 @@ def test_parameters_that_an_experiment_gave_are_on_the_command_line():
     assert last == "aquila report runs/again"
 
 
-def test_settings_of_an_older_version_are_enough():
+def test_missing_fields_take_their_defaults():
     assert command_lines([{"method": "laq bits=5", "data": "digits", "rounds": 7}]) == [
         "aquila run -m laq:bits=5 --rounds 7 --out runs/again/1",
         "aquila report runs/again",
@@ -92,11 +92,11 @@ def test_settings_of_an_older_version_are_enough():
     "facts", [{}, {"method": "aquila"}, {"method": 3, "data": "digits"},
               {"method": "aquila", "data": "digits", "rounds": "many"}]
 )  # fmt: skip
-def test_what_cannot_be_reproduced_has_no_command_line(facts):
+def test_incomplete_runs_have_no_command_line(facts):
     assert command_lines([facts]) == []
 
 
-def test_runs_of_different_settings_have_a_line_each():
+def test_runs_of_different_settings_have_one_line_each():
     facts = [{"method": "aquila", "data": "digits", "seed": seed} for seed in (0, 1, 1)]
     assert len(command_lines(facts)) == 3
     assert "--seed 1 --out runs/again/2" in command_lines(facts)[1]

@@ -1,4 +1,4 @@
-"""The pages of the tables are what the command prints of the committed runs."""
+"""docs/table2.md and docs/table3.md are what the command prints for the committed runs."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 @pytest.mark.parametrize("number", ["2", "3"])
-def test_the_page_is_what_the_command_prints(number):
+def test_page_is_up_to_date(number):
     words = ["table", number, "--markdown", "--results", str(ROOT / "results")]
     result = CliRunner().invoke(main, words)
     assert result.exit_code == 0, result.output

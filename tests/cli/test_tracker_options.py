@@ -1,4 +1,4 @@
-"""Trackers on the command line, where their programs are not installed."""
+"""Trackers on the command line when their packages are not installed."""
 
 import builtins
 from typing import Any
@@ -13,7 +13,7 @@ from helpers.command_line import error_line
     [("--tensorboard", "board", "tensorboard"), ("--mlflow", "sqlite:///runs.db", "mlflow")],
 )
 @pytest.mark.parametrize("command", ["run", "compare"])
-def test_a_missing_extra_is_named_before_anything_is_trained(
+def test_missing_extra_is_reported_before_training(
     command, option, place, package, tmp_path, monkeypatch
 ):
     real = builtins.__import__
@@ -25,6 +25,6 @@ def test_a_missing_extra_is_named_before_anything_is_trained(
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(builtins, "__import__", without)
-    said = error_line(command, "--rounds", "2", "--out", "out", option, place)
-    assert f"pip install 'aquila-fl[{package}]'" in said
+    message = error_line(command, "--rounds", "2", "--out", "out", option, place)
+    assert f"pip install 'aquila-fl[{package}]'" in message
     assert not list(tmp_path.iterdir())

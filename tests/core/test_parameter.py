@@ -133,3 +133,12 @@ def test_error_for_an_unknown_name_lists_all_parameters():
 def test_no_hint_without_a_similar_name():
     assert "did you mean" not in spelling_hint("zzz", ["alpha", "beta"])
     assert "did you mean 'alpha'?" in spelling_hint("alpa", ["alpha", "beta"])
+
+
+def test_parameters_that_are_not_annotated_are_left_out():
+    def factory_with_objects(bits: Annotated[int, Bounds("bits", 1)] = 4, fleet: object = None):
+        return bits, fleet
+
+    assert list(parameters(factory_with_objects)) == ["bits"]
+    with pytest.raises(ValueError, match="qsgd has no parameter 'fleet'"):
+        check_arguments("qsgd", factory_with_objects, {"fleet": 3})

@@ -48,7 +48,7 @@ def simulated(app, monkeypatch):
         [app.make_device(device, context) for device in range(app.DEVICES)],
         ROUNDS,
         evaluate=lambda theta: {"accuracy": problem.evaluate(theta)["test_accuracy"]},
-        workers=1,
+        options=aquila.RunOptions(workers=1),
     )
     by_device = {device: frames[device :: app.DEVICES] for device in range(app.DEVICES)}
     return run, by_device, app.make_method(context), problem.theta0

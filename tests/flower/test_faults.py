@@ -11,6 +11,8 @@ from local_grid import Node, local_grid
 
 import aquila
 import aquila.flower
+from aquila import RunOptions
+from aquila.flower import Deployment
 from aquila.flower.transport import content_of, frame_of
 from helpers.problems import ridge
 
@@ -27,10 +29,12 @@ def grid_of(make=make_device):
     return local_grid(aquila.flower.client_app(METHOD, make), 3)
 
 
-def run(grid, rounds=6, **options):
-    settings = {"devices": 3, "rounds": rounds, "deadline_seconds": 0.3, "wait_seconds": 2.0}
-    strategy = aquila.flower.strategy(METHOD, torch.zeros(30), **{**settings, **options})
-    return strategy.start(grid)
+def run(grid, rounds=6, seed=0, options=RunOptions(), on_record=None, **deployment):
+    given = Deployment(**{"deadline_seconds": 0.3, "wait_seconds": 2.0, **deployment})
+    strategy = aquila.flower.strategy(
+        METHOD, torch.zeros(30), 3, rounds, seed, options=options, deployment=given
+    )
+    return strategy.start(grid, on_record)
 
 
 def without_device_0(rounds=6):
@@ -168,7 +172,15 @@ def test_model_changes_without_replies():
         for node in grid.nodes.values():
             node.alter_reply = to_orders(lambda reply: None)
 
-    result = run(grid, 3, evaluate=lambda theta: {"first": float(theta[0])}, on_record=drop_replies)
+    run = aquila.flower.strategy(
+        METHOD,
+        torch.zeros(30),
+        devices=3,
+        rounds=3,
+        evaluate=lambda theta: {"first": float(theta[0])},
+        deployment=Deployment(deadline_seconds=0.3),
+    )
+    result = run.start(grid, on_record=drop_replies)
     assert [record.lost for record in result.records] == [0, 3, 3]
     assert len(set(models)) == 3
 
@@ -216,15 +228,21 @@ def test_run_without_devices_times_out():
         ({"devices": 0}, "0 devices"),
         ({"rounds": -1}, "rounds must be at least 0, not -1"),
         ({"seed": -1}, "seed must be from 0"),
-        ({"deadline_seconds": 0}, "must be above 0"),
-        ({"min_devices": 4}, "min_devices must be from 1 to 3, not 4"),
-        ({"fleet": aquila.Fleet.uniform(30, 4)}, "a fleet of 4 devices"),
+        ({"deployment": Deployment(min_devices=4)}, "min_devices must be from 1 to 3, not 4"),
+        ({"options": RunOptions(fleet=aquila.Fleet.uniform(30, 4))}, "a fleet of 4 devices"),
+        ({"options": RunOptions(uplink_loss=0.1)}, "uplink_loss is an option of the simulator"),
+        ({"options": RunOptions(checkpoint_every=1)}, "checkpoint_every is an option of the sim"),
     ],
 )
 def test_invalid_option_is_named(options, expected):
     settings = {"devices": 3, "rounds": 1, **options}
     with pytest.raises(ValueError, match=expected):
         aquila.flower.strategy(METHOD, torch.zeros(30), **settings)
+
+
+def test_deadline_must_be_above_0():
+    with pytest.raises(ValueError, match="must be above 0"):
+        Deployment(deadline_seconds=0)
 
 
 def test_invalid_method_and_model_are_named():
@@ -235,15 +253,15 @@ def test_invalid_method_and_model_are_named():
 
 
 def test_folder_of_different_run_is_refused(tmp_path):
-    run(grid_of(), 2, checkpoint_folder=tmp_path)
+    run(grid_of(), 2, options=RunOptions(out=tmp_path))
     with pytest.raises(ValueError, match=r"holds a different run .* seed 5 \(saved: seed 0\)"):
-        run(grid_of(), 3, checkpoint_folder=tmp_path, seed=5)
+        run(grid_of(), 3, options=RunOptions(out=tmp_path), seed=5)
 
 
 def test_run_with_different_slices_is_refused(tmp_path):
     def start(coordinates):
         fleet = aquila.Fleet(30, [0, 1, 1], [None, coordinates])
-        run(grid_of(), 0, checkpoint_folder=tmp_path, fleet=fleet)
+        run(grid_of(), 0, options=RunOptions(out=tmp_path, fleet=fleet))
 
     start(torch.arange(10))
     start(torch.arange(10))
@@ -252,8 +270,8 @@ def test_run_with_different_slices_is_refused(tmp_path):
 
 
 def test_damaged_checkpoint_is_refused(tmp_path):
-    run(grid_of(), 2, checkpoint_folder=tmp_path)
+    run(grid_of(), 2, options=RunOptions(out=tmp_path))
     path = tmp_path / "server.state"
     path.write_bytes(path.read_bytes()[:-3])
     with pytest.raises(ValueError, match="cannot be resumed"):
-        run(grid_of(), 3, checkpoint_folder=tmp_path)
+        run(grid_of(), 3, options=RunOptions(out=tmp_path))

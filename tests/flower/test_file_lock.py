@@ -96,12 +96,11 @@ def test_second_process_of_device_waits(tmp_path, monkeypatch):
 def test_second_server_in_folder_waits(tmp_path, monkeypatch):
     monkeypatch.setattr(aquila.flower.server, "LOCK_WAIT_SECONDS", 0.1)
     app = aquila.flower.client_app(METHOD, lambda device, context: lambda t: (1.0, t - 1))
-    options = {"devices": 3, "rounds": 2, "checkpoint_folder": tmp_path}
-    second = aquila.flower.strategy(METHOD, torch.zeros(4), **options)
+    options = aquila.RunOptions(out=tmp_path)
+    run = aquila.flower.strategy(METHOD, torch.zeros(4), devices=3, rounds=2, options=options)
 
     def meanwhile(record):
         with pytest.raises(TimeoutError, match="still using the run in"):
-            second.start(local_grid(app, 3))
+            run.start(local_grid(app, 3))
 
-    first = aquila.flower.strategy(METHOD, torch.zeros(4), on_record=meanwhile, **options)
-    assert len(first.start(local_grid(app, 3)).records) == 2
+    assert len(run.start(local_grid(app, 3), on_record=meanwhile).records) == 2

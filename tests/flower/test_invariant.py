@@ -37,10 +37,14 @@ class LocalRun:
 
     def run(self, rounds, on_record=lambda record: None, grid=None):
         strategy = aquila.flower.strategy(
-            METHOD, theta0(), devices=DEVICES, rounds=rounds, deadline_seconds=0.05,
-            wait_seconds=5, checkpoint_folder=self.run_folder, on_record=on_record,
-        )  # fmt: skip
-        return strategy.start(grid or self.grid)
+            METHOD,
+            theta0(),
+            devices=DEVICES,
+            rounds=rounds,
+            options=aquila.RunOptions(out=self.run_folder),
+            deployment=aquila.flower.Deployment(deadline_seconds=0.05, wait_seconds=5),
+        )
+        return strategy.start(grid or self.grid, on_record)
 
     def check(self):
         assert_consistent(self.run_folder, self.states, METHOD, theta0(), DEVICES)

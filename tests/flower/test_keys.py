@@ -65,7 +65,13 @@ def test_without_keys_any_node_gets_a_free_number():
 
 
 def strategy(folder):
-    return aquila.flower.strategy(METHOD, torch.zeros(3), devices=3, rounds=1, keys_folder=folder)
+    return aquila.flower.strategy(
+        METHOD,
+        torch.zeros(3),
+        devices=3,
+        rounds=1,
+        deployment=aquila.flower.Deployment(keys_folder=folder),
+    )
 
 
 def test_strategy_reads_keys(folder):

@@ -42,9 +42,13 @@ def test_four_methods_equal_the_simulator(tmp_path):
         for name in METHODS:
             chosen.write_text(name)
             results[name] = aquila.flower.strategy(
-                create(name), torch.zeros(DIMENSION), devices=DEVICES, rounds=ROUNDS, seed=SEED,
-                deadline_seconds=60, wait_seconds=60,
-            ).start(grid)  # fmt: skip
+                create(name),
+                torch.zeros(DIMENSION),
+                devices=DEVICES,
+                rounds=ROUNDS,
+                seed=SEED,
+                deployment=aquila.flower.Deployment(deadline_seconds=60, wait_seconds=60),
+            ).start(grid)
 
     run_simulation(server, client, DEVICES)
     for name in METHODS:

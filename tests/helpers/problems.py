@@ -1,4 +1,4 @@
-"""Problems the tests train on: small, seeded, with everything about them known."""
+"""Small seeded problems with known solutions, for tests."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,20 +13,10 @@ import aquila
 Vector = torch.Tensor
 LocalLoss = Callable[[Vector], tuple[float, Vector]]
 
-CONVERGENT_PARAMETERS = {
-    "aquila": {"b_min": 2},
-    "adaquantfl_levels": {"s_0": 32},
-    "aquila_topk": {"density": 0.2},
-    "ef21": {"density": 0.5},
-    "diana": {"bits": 6},
-    "eden": {"bits": 6},
-}
-"""Parameters under which a method gets to the optimum of these, where its defaults do not."""
-
 
 @dataclass(frozen=True)
 class Ridge:
-    """f_m(θ) = ½ ||A_m θ - y_m||² / n + ½ λ ||θ||², one block of rows a device."""
+    """f_m(θ) = ½ ||A_m θ - y_m||² / n + ½ λ ||θ||², one block of rows per device."""
 
     blocks: list[torch.Tensor]
     targets: list[torch.Tensor]
@@ -70,13 +60,13 @@ def ridge(devices: int = 5, dimension: int = 20, rows: int = 40, seed: int = 0) 
         return torch.randn(shape, generator=generator, dtype=torch.float64)
 
     blocks = [normal(rows, dimension) for _ in range(devices)]
-    # every device has an optimum of its own, so that its gradient at the common one is not zero
+    # devices have different optima, so their gradients at the common optimum are not zero
     targets = [A @ normal(dimension) + 0.1 * normal(rows) for A in blocks]
     return Ridge(blocks, targets, weight=0.1)
 
 
 def all_gradients(problem: Ridge) -> Callable[[np.ndarray], np.ndarray]:
-    """Return a function of the model that gives all devices' gradients, one row a device."""
+    """Return a function that maps a model to the gradients of all devices, one row per device."""
 
     def at(theta: np.ndarray) -> np.ndarray:
         return np.stack([local(torch.from_numpy(theta))[1].numpy() for local in problem.devices])
@@ -85,7 +75,7 @@ def all_gradients(problem: Ridge) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def device_states(simulation: aquila.Simulation) -> list[Any]:
-    """Return the devices' states once they know what the server has of them."""
+    """Return the devices' states after each device has processed the server's latest ack."""
     for m, device in enumerate(simulation.devices):
         device.apply_ack(simulation.server.acks[m])
     return [device.state for device in simulation.devices]

@@ -1,4 +1,4 @@
-"""AdaQuantFL in both readings against transcriptions: sizes that grow as the loss falls."""
+"""Both versions of AdaQuantFL against numpy implementations of their rules."""
 
 import math
 
@@ -38,7 +38,7 @@ class Reference:
         self.losses = []
 
     def advance(self):
-        """Run a round; return the width that the rule asks for, however large."""
+        """Run a round; return the width of the rule before it is capped."""
         k = len(self.losses)
         growth = math.sqrt(self.losses[0] / self.losses[k - 1]) if k else 1.0
         width, levels = self.size(self.start * growth)
@@ -77,7 +77,7 @@ def start(name, problem, dtype=torch.float64, **parameters):
 
 
 def follow(simulation, reference, rounds):
-    """Run both, compare every round, and return the widths that the rule asked for."""
+    """Run both, compare every round, and return the widths of the rule."""
     widths = []
     for _ in range(rounds):
         width = reference.advance()
@@ -96,7 +96,10 @@ def test_bits_follow_the_rule_round_by_round(problem, b_0):
     simulation = start("adaquantfl", problem, b_0=b_0)
     reference = Reference(problem, step_size(problem), b_0, by_bits)
     widths = follow(simulation, reference, rounds=60)
-    assert widths[:2] == [b_0, b_0]  # no loss is known yet, then the first one is the latest
+    assert widths[:2] == [
+        b_0,
+        b_0,
+    ]  # no loss is known in round 0; in round 1 the first loss is the latest
     assert len({width for width in widths if width < 32}) >= 3
     assert widths[-1] > 32
 
@@ -136,7 +139,7 @@ def test_capped_uploads_are_floats_of_32_bits(problem):
 
 @pytest.mark.parametrize("name", ["adaquantfl", "adaquantfl_levels"])
 @pytest.mark.parametrize("floor", [0.0, -1.0])
-def test_a_loss_that_vanishes_asks_for_the_widest_upload(name, floor):
+def test_vanishing_loss_gives_the_widest_upload(name, floor):
     device = [lambda theta: (float(theta @ theta) / 2 + floor * bool((theta < 1).all()), theta)]
     run = aquila.simulate(
         aquila.create(name, alpha=1.0), torch.full((4,), 3.0, dtype=torch.float64), device, rounds=6

@@ -1,4 +1,4 @@
-"""AQUILA against a transcription of its paper, and what its levels do to convergence."""
+"""AQUILA against a numpy implementation of its paper, and how levels affect convergence."""
 
 import math
 
@@ -15,7 +15,7 @@ SKIP_FRAME = len(pack(Packet(0)))
 
 
 class Algorithm1:
-    """The paper's Algorithm 1 with averages for its sums; round 0 uploads, R = 0 skips."""
+    """The paper's Algorithm 1 with averages instead of sums; round 0 uploads, R = 0 skips."""
 
     def __init__(self, gradients, theta0, alpha, beta, b_min=1):
         self.gradients, self.alpha, self.beta, self.b_min = gradients, alpha, beta, b_min
@@ -100,7 +100,7 @@ def memories(simulation):
 
 
 def compare(simulation, reference, rounds):
-    """Run both, demand that they agree in every round, and return the levels of every round."""
+    """Run both, assert that they agree in every round, and return the levels of every round."""
     history = []
     for _ in range(rounds):
         levels = reference.advance()
@@ -117,7 +117,7 @@ def compare(simulation, reference, rounds):
 
 
 def require_variety(history):
-    """A comparison is worth something if it saw uploads of several levels, and skips."""
+    """A comparison is meaningful only if it has uploads of several levels, and skips."""
     assert len({b for levels in history for b in levels.values()}) >= 2
     assert 0 < sum(map(len, history[1:])) < len(history[0]) * len(history[1:])
 
@@ -142,13 +142,13 @@ def network_and_data(seed=0, devices=4, samples=30):
         for p in module.parameters():
             p.copy_(0.5 * torch.randn(p.shape, generator=generator, dtype=torch.float64))
     x = torch.randn(devices, samples, 8, generator=generator, dtype=torch.float64)
-    x[:, :, 0] *= 10  # one large input gives gradients with a heavy tail, hence high levels
+    x[:, :, 0] *= 10  # one large input gives heavy-tailed gradients and thus high levels
     y = torch.randint(3, (devices, samples), generator=generator)
     return module, list(zip(x, y, strict=True))
 
 
 def network_gradients(module, shards):
-    """One gradient a device, by autograd over plain tensors."""
+    """One gradient per device, by autograd over plain tensors."""
     shapes = [p.shape for p in module.parameters()]
 
     def gradients(theta):
@@ -166,7 +166,7 @@ def network_gradients(module, shards):
 
 
 @pytest.mark.parametrize(("alpha", "beta", "b_min"), [(0.05, 0.25, 1), (0.1, 0.1, 2)])
-def test_a_network_follows_algorithm_1_round_by_round(alpha, beta, b_min):
+def test_network_follows_algorithm_1_round_by_round(alpha, beta, b_min):
     module, shards = network_and_data()
     problem = aquila.problem(module, shards)
     method = aquila.create("aquila", alpha=alpha, beta=beta, b_min=b_min)
@@ -176,7 +176,7 @@ def test_a_network_follows_algorithm_1_round_by_round(alpha, beta, b_min):
     require_variety(compare(simulation, reference, rounds=60))
 
 
-# why the least level matters
+# why the lowest level matters
 
 
 @pytest.fixture(scope="module")
@@ -192,7 +192,7 @@ def gap_after(ridge, relative_step, rounds=150, **parameters):
 
 @pytest.mark.parametrize("relative_step", [1.0, 0.5])
 @pytest.mark.parametrize("beta", [0.25, 0.0])
-def test_level_one_diverges_with_skips_and_without(ridge, relative_step, beta):
+def test_level_one_diverges_with_and_without_skips(ridge, relative_step, beta):
     assert gap_after(ridge, relative_step, beta=beta, b_min=1) > 100 * ridge.gap(ridge.theta0)
 
 
@@ -204,8 +204,8 @@ def test_more_levels_converge_like_gradient_descent(ridge, relative_step, parame
     assert gap_after(ridge, relative_step, beta=0.25, **parameters) < 3 * plain
 
 
-def test_very_different_devices_slow_two_bits_down_with_skips_and_without():
-    """With 20 samples a device its own smoothness is 5.4 times that of the average."""
+def test_very_different_devices_slow_two_bits_down_with_and_without_skips():
+    """With 20 samples per device, a device is 5.4 times less smooth than the average."""
     ridge = Ridge(n=20)
     start, plain = ridge.gap(ridge.theta0), ridge.gap(ridge.descent(0.5 / ridge.L, rounds=150))
     assert plain / start == pytest.approx(3.9e-7, rel=0.1)
@@ -215,7 +215,7 @@ def test_very_different_devices_slow_two_bits_down_with_skips_and_without():
 
 
 def relative_errors(draw, uploads, **parameters):
-    """Upload one constant gradient again and again; return ||g - q|| / ||g|| after each upload."""
+    """Upload one constant gradient repeatedly; return ||g - q|| / ||g|| after each upload."""
     g = torch.from_numpy(draw)
     method = aquila.create("aquila", beta=0.0, **parameters)
     simulation = aquila.Simulation(method, torch.zeros_like(g), [lambda theta: (0.0, g)])
@@ -234,24 +234,24 @@ DRAWS = {
 
 
 @pytest.mark.parametrize("name", DRAWS)
-def test_a_constant_gradient_is_never_learnt_at_level_one(name):
+def test_constant_gradient_is_never_learnt_at_level_one(name):
     errors = relative_errors(DRAWS[name](np.random.default_rng(0)), uploads=200, b_min=1)
     assert errors.min() > 0.5
-    assert errors[-2:] == pytest.approx(errors[-4:-2])  # a cycle of two uploads, for ever
+    assert errors[-2:] == pytest.approx(errors[-4:-2])  # an endless cycle of two uploads
 
 
 @pytest.mark.parametrize("name", DRAWS)
-def test_a_constant_gradient_is_learnt_three_times_better_by_every_upload_from_two_bits_on(name):
+def test_error_of_a_constant_gradient_shrinks_threefold_per_upload_from_two_bits(name):
     errors = relative_errors(DRAWS[name](np.random.default_rng(0)), uploads=15, b_min=2)
     shrinking = errors[:-1] / errors[1:]
     assert shrinking[5:] == pytest.approx(3, rel=0.1)
 
 
-# silence
+# skips
 
 
-def test_a_device_whose_memory_is_exact_sends_only_the_skip_frame():
-    """A gradient of equal magnitudes is learnt exactly by one bit a coordinate."""
+def test_device_with_an_exact_memory_sends_only_skip_frames():
+    """One bit per coordinate represents a gradient of equal magnitudes exactly."""
     flat = torch.tensor([1.0, -1.0, -1.0, 1.0], dtype=torch.float64)
     method = aquila.create("aquila", alpha=0.1, beta=0.0)
     simulation = aquila.Simulation(method, torch.zeros_like(flat), [lambda theta: (0.0, flat)])
@@ -261,7 +261,7 @@ def test_a_device_whose_memory_is_exact_sends_only_the_skip_frame():
     assert record.uplink == {0: SKIP_FRAME}
 
 
-def test_a_zero_gradient_is_never_sent_even_in_the_first_round():
+def test_zero_gradient_is_never_sent():
     zero = torch.zeros(4, dtype=torch.float64)
     devices = [lambda theta: (0.0, zero), lambda theta: (0.0, zero + 1)]
     run = aquila.simulate(aquila.create("aquila"), zero, devices, rounds=3)
@@ -269,13 +269,13 @@ def test_a_zero_gradient_is_never_sent_even_in_the_first_round():
     assert all(record.uplink[0] == SKIP_FRAME for record in run.records)
 
 
-def test_the_first_round_uploads_even_what_is_too_small_to_square():
+def test_first_round_uploads_even_if_the_squared_gradient_underflows():
     tiny = torch.full((4,), 1e-170, dtype=torch.float64)
     run = aquila.simulate(aquila.create("aquila"), 0 * tiny, [lambda theta: (0.0, tiny)], rounds=1)
     assert run.records[0].uploads == 1
 
 
-def test_the_model_moves_on_when_everybody_skips_and_uploads_come_back():
+def test_model_moves_while_all_devices_skip_and_uploads_resume():
     ridge, alpha = Ridge(d=40), 0.1
     method = aquila.create("aquila", alpha=alpha, beta=1.0, b_min=2)
     simulation = aquila.Simulation(method, ridge.theta0, ridge.devices)
@@ -290,14 +290,15 @@ def test_the_model_moves_on_when_everybody_skips_and_uploads_come_back():
     assert not all(silent[first:])
 
 
-# a link that loses replies
+# lost replies
 
 
-def test_a_quarter_of_the_replies_lost_still_leads_to_the_optimum():
+def test_optimum_is_reached_with_a_quarter_of_the_replies_lost():
     ridge = Ridge(d=40, low=0.3)
     method = aquila.create("aquila", alpha=0.5 / ridge.L, beta=0.1, b_min=2)
-    link = aquila.Link(uplink_loss=0.25)
-    simulation = aquila.Simulation(method, ridge.theta0, ridge.devices, link=link)
+    simulation = aquila.Simulation(
+        method, ridge.theta0, ridge.devices, options=aquila.RunOptions(uplink_loss=0.25)
+    )
     lost = uploads = skips = 0
     for _ in range(200):
         record = simulation.advance()

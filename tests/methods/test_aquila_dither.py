@@ -1,4 +1,4 @@
-"""AQUILA-Dither against a transcription of its equations, and what it is for."""
+"""AQUILA-Dither against a numpy implementation of its equations, and its properties."""
 
 from importlib import import_module
 
@@ -23,7 +23,7 @@ def stochastic_sparse(v, density, dither):
 
 
 class AquilaDither:
-    """The method in numpy: one row a device; `least`, `first` and `most` bound the share."""
+    """The method in numpy, one row per device; the density starts at `first`, within limits."""
 
     def __init__(self, problem, theta0, alpha, least, first, most):
         self.gradients, self.devices = all_gradients(problem), problem.devices
@@ -40,20 +40,20 @@ class AquilaDither:
         v = self.gradients(self.theta) - self.q
         densities = np.minimum(0.7, self.boosts * self.density)
         u = np.stack([stochastic_sparse(*row) for row in zip(v, densities, dither, strict=True)])
-        self.grow()
+        self.update_boosts()
         step = (self.q + u).mean(axis=0)
-        self.steer(v, u, densities, step)
+        self.update_density(v, u, densities, step)
         self.theta = self.theta - self.alpha * step
         self.q = self.q + u / (1 + 1 / self.limits[0])
 
-    def grow(self):
+    def update_boosts(self):
         losses = self.losses()
         rose = losses - np.minimum(self.least, losses) > 0.2 * self.first
         decayed = np.maximum(0.95 * self.boosts, 1)
         self.boosts = np.where(rose, np.minimum(2 * self.boosts, 64), decayed)
         self.least = np.where(rose, losses, np.minimum(self.least, losses))
 
-    def steer(self, v, u, densities, step):
+    def update_density(self, v, u, densities, step):
         noise = np.maximum(0, (u**2).sum(1) - (v**2).sum(1)) / len(v) ** 2
         weight = max(0.2, 1 / (self.rounds + 1))
         self.noise += weight * ((noise * densities).sum() - self.noise)
@@ -71,15 +71,15 @@ def problem():
     return ridge(devices=10, dimension=40, rows=60)
 
 
-def start(problem, density, step=0.2, dtype=torch.float64, **options):
+def start(problem, density, step=0.2, seed=0, **options):
     """Return a run from zero with a step size of `step` / L."""
     method = aquila.create("aquila_dither", alpha=step / problem.smoothness(), density=density)
-    theta0 = torch.zeros(problem.dimension, dtype=dtype)
-    return aquila.Simulation(method, theta0, problem.devices, **options)
+    theta0 = torch.zeros(problem.dimension, dtype=torch.float64)
+    return aquila.Simulation(method, theta0, problem.devices, seed, aquila.RunOptions(**options))
 
 
 def follow(simulation, reference, rounds):
-    """Advance both, and return the shares and the growth of each round."""
+    """Advance both; return the density and the largest boost of each round."""
     seen = []
     for k in range(rounds):
         seeds = [Key((3, k, m, Purpose.DEVICE)).uint32() for m in simulation.fleet.devices]
@@ -100,10 +100,10 @@ def test_follows_its_equations_round_by_round(problem, density):
     alpha = 0.2 / problem.smoothness()
     reference = AquilaDither(problem, np.zeros(40), alpha, density, density, density)
     _, boosts = follow(start(problem, density, seed=3), reference, rounds=40)
-    assert (boosts.max() > 1) == (density == 0.05)  # where lots are noisy
+    assert (boosts.max() > 1) == (density == 0.05)  # a low density is noisy
 
 
-def test_follows_its_equations_where_the_server_chooses_the_density():
+def test_follows_its_equations_when_the_server_chooses_the_density():
     problem = ridge(devices=3, dimension=2400, rows=8)
     reference = AquilaDither(problem, np.zeros(2400), 0.05, least=0.02, first=0.02, most=0.1)
     method = aquila.create("aquila_dither", alpha=0.05)
@@ -114,8 +114,8 @@ def test_follows_its_equations_where_the_server_chooses_the_density():
     assert len(set(densities)) > 10
 
 
-def test_devices_that_disagree_reach_the_optimum_exactly(problem):
-    """Drawing alone stays as noisy as the devices disagree; the memory takes that away."""
+def test_heterogeneous_devices_reach_the_exact_optimum(problem):
+    """Without the memory, noise as large as the devices' differences would remain."""
     simulation = start(problem, 0.25)
     optimum = problem.optimum()
     first = problem.loss(simulation.theta) - problem.loss(optimum)
@@ -124,8 +124,8 @@ def test_devices_that_disagree_reach_the_optimum_exactly(problem):
     assert problem.loss(simulation.theta) - problem.loss(optimum) < 1e-9 * first
 
 
-def test_a_lost_reply_is_a_turn_that_never_happened(problem):
-    simulation = start(problem, 0.5, link=aquila.Link(uplink_loss=0.4), seed=2)
+def test_lost_reply_rolls_the_memory_back(problem):
+    simulation = start(problem, 0.5, uplink_loss=0.4, seed=2)
     for _ in range(12):
         before = [s.q.clone() for s in device_states(simulation)]
         record = simulation.advance()
@@ -134,18 +134,18 @@ def test_a_lost_reply_is_a_turn_that_never_happened(problem):
             assert torch.equal(state.q, q) == (m not in record.levels)
 
 
-def test_an_upload_costs_a_fraction_of_a_bit_a_coordinate():
+def test_upload_costs_a_fraction_of_a_bit_per_coordinate():
     generator = torch.Generator().manual_seed(1)
     gradient = torch.randn(200_000, generator=generator)
     method = aquila.create("aquila_dither", alpha=0.1)
     run = aquila.simulate(method, torch.zeros(200_000), [lambda t: (0.0, gradient)] * 10, rounds=3)
     costs = [r.uplink_bytes * 8 / (200_000 * 10) for r in run.records]
-    # at first of 0.48 % of the coordinates; devices that agree are soon asked for half as much
+    # at first 0.48 % of the coordinates are sent; identical devices soon need half as many
     assert costs[0] < 0.018
     assert costs[2] < 0.6 * costs[0]
 
 
-def test_nothing_new_is_a_skip():
+def test_zero_innovation_is_a_skip():
     method = aquila.create("aquila_dither", alpha=0.1)
     zero = [lambda theta: (0.0, torch.zeros_like(theta))] * 2
     run = aquila.simulate(method, torch.zeros(20), zero, rounds=2)
@@ -153,7 +153,7 @@ def test_nothing_new_is_a_skip():
 
 
 def narrow(wide, devices):
-    """A fleet of which only some hold the second half of the model."""
+    """A fleet in which only `wide` devices hold the second half of the model."""
     groups = [0] * wide + [1] * (devices - wide)
     return Fleet(100_000, groups, [None, torch.arange(50_000)])
 
@@ -172,7 +172,7 @@ def narrow(wide, devices):
         (narrow(2, 10).with_participation(0.5), 0.03, 0.06),
     ],
 )
-def test_where_few_tell_of_a_coordinate_they_send_more(fleet, least, first):
+def test_density_is_higher_if_few_devices_hold_a_coordinate(fleet, least, first):
     server = aquila.create("aquila_dither").server
     _, orders = server.orders(server.init(torch.zeros(fleet.dimension), fleet), fleet, 0, Key((0,)))
     assert list(orders) == list(fleet.devices)
@@ -181,20 +181,20 @@ def test_where_few_tell_of_a_coordinate_they_send_more(fleet, least, first):
         assert order.scalar("rate") == pytest.approx(1 / (1 + 1 / least))
 
 
-def test_the_density_goes_by_the_devices_of_a_round():
+def test_density_depends_on_the_devices_per_round():
     problem = ridge(devices=10, dimension=2000, rows=5)
     for participation, density in [(1.0, 0.024), (0.1, 0.06)]:
         simulation = aquila.Simulation(
             aquila.create("aquila_dither"),
             torch.zeros(2000),
             problem.devices,
-            participation=participation,
+            options=aquila.RunOptions(participation=participation),
         )
         assert simulation.server.state.estimate.density == pytest.approx(density)
 
 
-def test_memories_keep_the_rate_that_a_run_began_with(monkeypatch):
-    """However the share goes; so what a device is known to have sent can be taken back."""
+def test_memories_keep_their_initial_rate(monkeypatch):
+    """The rate does not follow the density, so that uploads can be subtracted later."""
     fleet, server = (
         Fleet.uniform(40, 10).with_participation(0.2),
         aquila.create("aquila_dither").server,
@@ -219,8 +219,8 @@ def test_memories_keep_the_rate_that_a_run_began_with(monkeypatch):
 
 
 @pytest.mark.parametrize("devices", [1, 2, 10])
-def test_by_default_no_fleet_is_too_small(devices):
-    """At 6 % of the coordinates the same runs are left with 8 % of the gap or more."""
+def test_default_density_suits_small_fleets(devices):
+    """At a density of 6 % the same runs keep at least 8 % of the gap."""
     problem = ridge(devices=devices, dimension=40, rows=60)
     method = aquila.create("aquila_dither", alpha=0.5 / problem.smoothness())
     run = aquila.simulate(method, torch.zeros(40), problem.devices, rounds=60)
@@ -235,18 +235,16 @@ def test_by_default_no_fleet_is_too_small(devices):
         *(("rate", value, "1") for value in (0.0, -1.0, 1.01, float("nan"))),
     ],
 )
-def test_an_order_for_the_impossible_is_refused(name, value, most):
+def test_order_with_an_invalid_scalar_is_refused(name, value, most):
     device = aquila.create("aquila_dither").device
     order = Packet(4, Dense(torch.zeros(40)), {"share": 0.7, "rate": 1.0} | {name: value})
-    words = (
-        rf"order of round 4 asks for a {name} of {value}; it must be above 0 and at most {most}$"
-    )
+    words = rf"the order of round 4 has {name} = {value}; it must be above 0 and at most {most}$"
     with pytest.raises(WireError, match=words):
         device.step(device.init(torch.zeros(40)), order, None, Key((0,)))
 
 
 @pytest.mark.parametrize("missing", ["share", "rate"])
-def test_an_order_says_the_density_and_the_rate(missing):
+def test_order_must_carry_the_density_and_the_rate(missing):
     device = aquila.create("aquila_dither").device
     scalars = {name: 0.5 for name in ("share", "rate") if name != missing}
     with pytest.raises(WireError, match=f"lacks the scalar '{missing}'"):
@@ -256,19 +254,19 @@ def test_an_order_says_the_density_and_the_rate(missing):
 
 
 @pytest.mark.parametrize("boost", [0.0, 0.99, 64.1, float("inf"), float("nan"), -2.0])
-def test_a_reply_with_an_impossible_growth_is_refused(boost):
+def test_reply_with_an_invalid_boost_is_refused(boost):
     server = aquila.create("aquila_dither").server
     with pytest.raises(
-        WireError, match=r"reply of round 5 has multiplied its share by .*; 1 to 64"
+        WireError, match=r"the reply of round 5 has boost = .*must be from 1 to 64$"
     ):
         server.check(Packet(5, None, {"boost": boost}))
 
 
-def test_replies_say_how_their_density_has_grown():
+def test_reply_reports_its_boost():
     device, server = (method := aquila.create("aquila_dither")).device, method.server
     oracle = FunctionOracle(lambda theta: (1.0, torch.ones_like(theta)))
     order = Packet(0, Dense(torch.zeros(400)), {"share": 0.1, "rate": 0.25})
-    for boost, drawn, said in [
+    for boost, density, reported in [
         (1.0, 0.1, {}),
         (4.0, 0.4, {"boost": 4.0}),
         (64, 0.7, {"boost": 64}),
@@ -277,26 +275,26 @@ def test_replies_say_how_their_density_has_grown():
             torch.zeros(400), first_loss=1.0, lowest_loss=1.0, density_boost=boost
         )
         turn = device.step(state, order, oracle, Key((0,)))
-        assert turn.reply.scalars == said
-        assert float(turn.reply.vector.step) == pytest.approx(1 / drawn)
+        assert turn.reply.scalars == reported
+        assert float(turn.reply.vector.step) == pytest.approx(1 / density)
         torch.testing.assert_close(turn.state.q, 0.25 * turn.reply.vector.decode())
         server.check(turn.reply)
 
 
-def test_a_device_whose_loss_rises_doubles_its_density():
+def test_device_whose_loss_rises_doubles_its_density():
     start = AquilaDitherMemory(torch.zeros(1))
     losses = [5.0, 4.0, 4.9, 5.1, 5.0, 6.2, 5.9]
     boosts = []
     for loss in losses:
         start = start.after_loss(loss)
         boosts.append(start.density_boost)
-    # a rise by more than a fifth of the first loss, since the share last grew
+    # a rise by more than a fifth of the first loss since the boost last grew
     assert boosts == pytest.approx([1, 1, 1, 2, 1.9, 3.8, 3.61])
     assert AquilaDitherMemory(torch.zeros(1)).after_loss(-5.0).after_loss(-4.5).density_boost == 1
 
 
-def test_a_step_that_is_too_large_for_few_sent_coordinates_does_not_diverge(problem):
-    """At 0.4 % of 40 coordinates the same run without growth is at 1e47 times its first gap."""
+def test_large_step_at_a_low_density_does_not_diverge(problem):
+    """Without the boost the same run ends at 1e47 times its initial gap."""
     simulation = start(problem, 0.004, step=0.5)
     best = problem.loss(problem.optimum())
     first = problem.loss(simulation.theta) - best
@@ -306,15 +304,15 @@ def test_a_step_that_is_too_large_for_few_sent_coordinates_does_not_diverge(prob
     assert max(state.density_boost for state in device_states(simulation)) > 8
 
 
-def test_the_density_grows_no_further_than_makes_sense():
+def test_boost_is_limited():
     state = AquilaDitherMemory(torch.zeros(1))
     for loss in range(1, 20):
         state = state.after_loss(float(loss))
     assert state.density_boost == 64
 
 
-def test_a_lost_reply_does_not_hide_a_rise(problem):
-    simulation = start(problem, 0.004, step=0.5, link=aquila.Link(uplink_loss=0.5))
+def test_rise_of_the_loss_counts_even_if_the_reply_is_lost(problem):
+    simulation = start(problem, 0.004, step=0.5, uplink_loss=0.5)
     for _ in range(30):
         simulation.advance()
     assert max(state.density_boost for state in device_states(simulation)) > 2

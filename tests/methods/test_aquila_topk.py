@@ -1,4 +1,4 @@
-"""AQUILA-TopK against a transcription of its equations, and what it is for."""
+"""AQUILA-TopK against a numpy implementation of its equations, and its properties."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ def sparse(v, density):
 
 
 class AquilaTopk:
-    """The method in numpy: one row a device."""
+    """The method in numpy, one row per device."""
 
     def __init__(self, gradients, theta0, alpha, density):
         self.gradients, self.theta, self.alpha, self.density = gradients, theta0, alpha, density
@@ -36,11 +36,11 @@ def problem():
     return ridge(devices=10, dimension=40, rows=60)
 
 
-def start(problem, density, step=0.2, dtype=torch.float64, **options):
+def start(problem, density, step=0.2, seed=0, **options):
     """Return a run from zero with a step size of `step` / L."""
     method = aquila.create("aquila_topk", alpha=step / problem.smoothness(), density=density)
-    theta0 = torch.zeros(problem.dimension, dtype=dtype)
-    return aquila.Simulation(method, theta0, problem.devices, **options)
+    theta0 = torch.zeros(problem.dimension, dtype=torch.float64)
+    return aquila.Simulation(method, theta0, problem.devices, seed, aquila.RunOptions(**options))
 
 
 @pytest.mark.parametrize("density", [0.05, 0.25])
@@ -57,8 +57,8 @@ def test_follows_its_equations_round_by_round(problem, density):
         np.testing.assert_allclose([s.q for s in ours], reference.q, rtol=1e-7, atol=1e-8)
 
 
-def test_all_that_is_not_applied_is_owed(problem):
-    """θ - α mean(e) moves by -α ∇f(θ) exactly, whatever the quantizer does."""
+def test_errors_keep_all_that_was_not_sent(problem):
+    """θ - α mean(e) moves by exactly -α ∇f(θ) for every quantizer."""
     simulation, at = start(problem, 0.1), all_gradients(problem)
     alpha = 0.2 / problem.smoothness()
     virtual = np.zeros(40)
@@ -71,8 +71,8 @@ def test_all_that_is_not_applied_is_owed(problem):
         )
 
 
-def test_devices_that_disagree_reach_the_optimum_exactly(problem):
-    """Error feedback alone stops at a distance; the memory takes it away."""
+def test_heterogeneous_devices_reach_the_exact_optimum(problem):
+    """Error feedback without the memory would stop at a distance."""
     simulation = start(problem, 0.25)
     optimum = problem.optimum()
     first = problem.loss(simulation.theta) - problem.loss(optimum)
@@ -81,8 +81,8 @@ def test_devices_that_disagree_reach_the_optimum_exactly(problem):
     assert problem.loss(simulation.theta) - problem.loss(optimum) < 1e-9 * first
 
 
-def test_a_lost_reply_is_a_turn_that_never_happened(problem):
-    simulation = start(problem, 0.1, link=aquila.Link(uplink_loss=0.4), seed=2)
+def test_lost_reply_rolls_error_and_memory_back(problem):
+    simulation = start(problem, 0.1, uplink_loss=0.4, seed=2)
     for _ in range(12):
         before = [(s.e.clone(), s.q.clone()) for s in device_states(simulation)]
         record = simulation.advance()
@@ -92,8 +92,8 @@ def test_a_lost_reply_is_a_turn_that_never_happened(problem):
             assert kept == (m not in record.levels)
 
 
-def test_a_signal_gets_through_and_much_of_the_noise_is_never_told():
-    """A signal in ten coordinates of a thousand, in noise of its own size everywhere."""
+def test_signal_is_sent_and_much_of_the_noise_is_not():
+    """A signal in ten of a thousand coordinates, with noise of the same size in all of them."""
     signal = torch.zeros(1000)
     signal[:10] = 1.0
     generator = torch.Generator().manual_seed(0)
@@ -107,16 +107,16 @@ def test_a_signal_gets_through_and_much_of_the_noise_is_never_told():
     assert (run.theta[10:] == 0).float().mean() > 0.4
 
 
-def test_an_upload_costs_a_fraction_of_a_bit_a_coordinate():
+def test_upload_costs_a_fraction_of_a_bit_per_coordinate():
     generator = torch.Generator().manual_seed(1)
     gradient = torch.randn(200_000, generator=generator)
     method = aquila.create("aquila_topk", alpha=0.1)
     run = aquila.simulate(method, torch.zeros(200_000), [lambda t: (0.0, gradient)], rounds=3)
-    # 1 % of the coordinates: 0.081 bits a coordinate say which, 0.01 the signs, and a few sizes
+    # density 1 %: 0.081 bits per coordinate for the positions, 0.01 for signs, a few for magnitudes
     assert all(r.uplink_bytes * 8 < 0.11 * 200_000 for r in run.records)
 
 
-def test_nothing_owed_is_a_skip(problem):
+def test_zero_error_is_a_skip(problem):
     method = aquila.create("aquila_topk", alpha=0.1)
     zero = [lambda theta: (0.0, torch.zeros_like(theta))] * 2
     run = aquila.simulate(method, torch.zeros(20), zero, rounds=2)
@@ -124,7 +124,7 @@ def test_nothing_owed_is_a_skip(problem):
 
 
 @pytest.mark.parametrize(("coordinates", "sent"), [(20, 20), (200, 32), (20_000, 200)])
-def test_by_default_small_models_send_enough(coordinates, sent):
+def test_default_density_suits_small_models(coordinates, sent):
     gradient = torch.arange(1.0, coordinates + 1)
     method = aquila.create("aquila_topk")
     theta = torch.zeros(coordinates)

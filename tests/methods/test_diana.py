@@ -1,4 +1,4 @@
-"""DIANA against a transcription of its algorithm."""
+"""DIANA against a numpy implementation of its algorithm."""
 
 import numpy as np
 import pytest
@@ -43,7 +43,7 @@ def test_without_a_memory_it_is_qsgd():
             torch.zeros(30, dtype=torch.float64),
             problem.devices,
             rounds=10,
-            link=aquila.Link(uplink_loss=0.3),
+            options=aquila.RunOptions(uplink_loss=0.3),
         ).theta
         for name, options in (("diana", {"eta": 0}), ("qsgd", {}))
     ]

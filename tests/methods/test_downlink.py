@@ -1,4 +1,6 @@
-"""Every method on differences of models: it knows nothing of them and trains as well."""
+"""Every method with models sent as coded differences: it needs no code for them."""
+
+from dataclasses import replace
 
 import pytest
 import torch
@@ -7,17 +9,17 @@ import aquila
 from aquila.core.packet import Codes, Dense
 from aquila.core.wire import unpack
 from aquila.runtime import model_downlink
-from helpers.problems import CONVERGENT_PARAMETERS, ridge
+from helpers import contract
+from helpers.problems import ridge
 
 PROBLEM = ridge(devices=5, dimension=30)
-ALPHA = 0.5 / PROBLEM.smoothness()
 ROUNDS = 100
 
 every_method = pytest.mark.parametrize("name", aquila.METHODS)
 
 
 def create(name: str) -> aquila.Method:
-    return aquila.create(name, alpha=ALPHA, **CONVERGENT_PARAMETERS.get(name, {}))
+    return contract.create(name, PROBLEM)
 
 
 def theta0(dtype: torch.dtype = torch.float64) -> torch.Tensor:
@@ -30,22 +32,29 @@ def gap(theta: torch.Tensor) -> float:
 
 @every_method
 @pytest.mark.parametrize("uplink_loss", [0.0, 0.2])
-def test_trains_about_as_well_as_on_whole_models(name, uplink_loss):
-    link = aquila.Link(uplink_loss=uplink_loss, downlink_loss=uplink_loss / 2)
+def test_trains_about_as_well_as_with_whole_models(name, uplink_loss):
     whole, coded = (
         aquila.simulate(
-            create(name), theta0(), PROBLEM.devices, ROUNDS, link=link, downlink_error=error
+            create(name),
+            theta0(),
+            PROBLEM.devices,
+            ROUNDS,
+            options=aquila.RunOptions(
+                uplink_loss=uplink_loss, downlink_loss=uplink_loss / 2, downlink_error=error
+            ),
         )
         for error in (0.0, 0.5)
     )
     assert gap(coded.theta) < max(1e-2 * gap(theta0()), 1.5 * gap(whole.theta))
     down = [sum(record.downlink_bytes for record in run.records) for run in (whole, coded)]
-    assert down[1] < (0.6 if uplink_loss == 0 else 0.9) * down[0]  # mostly control frames
+    assert (
+        down[1] < (0.6 if uplink_loss == 0 else 0.9) * down[0]
+    )  # the rest is mostly control frames
 
 
 @every_method
 def test_devices_compute_at_the_servers_references(name):
-    """Also where replies and orders get lost, and where they hold different coordinates."""
+    """With lost replies and orders, and with devices that hold different coordinates."""
     half = torch.arange(PROBLEM.dimension // 2)
     fleet = aquila.Fleet(PROBLEM.dimension, [0, 0, 0, 1, 1], [None, half])
     asked: dict[int, list[torch.Tensor]] = {m: [] for m in fleet.devices}
@@ -60,10 +69,15 @@ def test_devices_compute_at_the_servers_references(name):
 
         return local
 
-    link = aquila.Link(uplink_loss=0.2, downlink_loss=0.2)
     devices = [device(m) for m in fleet.devices]
     run = aquila.Simulation(
-        create(name), theta0(), devices, fleet=fleet, link=link, downlink_error=0.5, seed=2
+        create(name),
+        theta0(),
+        devices,
+        seed=2,
+        options=aquila.RunOptions(
+            fleet=fleet, uplink_loss=0.2, downlink_loss=0.2, downlink_error=0.5
+        ),
     )
     differences = 0
     for _ in range(20):
@@ -72,7 +86,7 @@ def test_devices_compute_at_the_servers_references(name):
         differences += sum(not isinstance(unpack(frame).vector, Dense) for frame in frames)
         run.advance()
         for m, thetas in asked.items():
-            if thetas:  # the last, since some methods also ask at the model before
+            if thetas:  # the last one, because some methods also evaluate the previous model
                 assert torch.equal(thetas[-1], run.server.references[fleet.groups[m]].theta)
             thetas.clear()
     assert differences > 20
@@ -81,11 +95,12 @@ def test_devices_compute_at_the_servers_references(name):
 @every_method
 def test_interrupted_run_resumes_bit_for_bit(name, tmp_path):
     method, devices = create(name), PROBLEM.devices
-    options = {"link": aquila.Link(uplink_loss=0.2), "downlink_error": 0.5}
-    whole = aquila.simulate(method, theta0(), devices, rounds=9, **options)
-    options |= {"out": tmp_path, "checkpoint_every": 4}
-    aquila.simulate(method, theta0(), devices, rounds=5, **options)
-    resumed = aquila.simulate(method, theta0(), devices, rounds=9, resume=True, **options)
+    options = aquila.RunOptions(uplink_loss=0.2, downlink_error=0.5)
+    whole = aquila.simulate(method, theta0(), devices, rounds=9, options=options)
+    options = replace(options, out=tmp_path, checkpoint_every=4)
+    aquila.simulate(method, theta0(), devices, rounds=5, options=options)
+    options = replace(options, resume=True)
+    resumed = aquila.simulate(method, theta0(), devices, rounds=9, options=options)
     assert resumed.records == whole.records
     assert torch.equal(resumed.theta, whole.theta)
 
@@ -94,7 +109,9 @@ def test_interrupted_run_resumes_bit_for_bit(name, tmp_path):
 def test_gradient_descent_converges_as_the_theorem_says(error, a):
     alpha, K = a / PROBLEM.smoothness(), 100
     method = aquila.create("fedsgd", alpha=alpha)
-    run = aquila.Simulation(method, theta0(), PROBLEM.devices, downlink_error=error)
+    run = aquila.Simulation(
+        method, theta0(), PROBLEM.devices, options=aquila.RunOptions(downlink_error=error)
+    )
     bound, smallest, before = 0.0, float("inf"), theta0()
     for _ in range(K):
         theta = run.theta
@@ -108,7 +125,7 @@ def test_gradient_descent_converges_as_the_theorem_says(error, a):
     assert gap(run.theta) < 0.1 * gap(theta0())
 
 
-def test_a_share_of_the_coordinates_would_diverge(monkeypatch):
+def test_sending_a_fraction_of_the_coordinates_would_diverge(monkeypatch):
     def largest_tenth(u, _):
         kept, fine = u.abs().topk(len(u) // 10), 2**20
         step = kept.values.max().reshape(1) / fine
@@ -117,8 +134,12 @@ def test_a_share_of_the_coordinates_would_diverge(monkeypatch):
         return Codes(codes, 22, -step * fine, step, len(u))
 
     method = aquila.create("fedsgd", alpha=0.6 / PROBLEM.smoothness())
-    run = aquila.simulate(method, theta0(), PROBLEM.devices, 150, downlink_error=0.5)
+    run = aquila.simulate(
+        method, theta0(), PROBLEM.devices, 150, options=aquila.RunOptions(downlink_error=0.5)
+    )
     assert gap(run.theta) < 1e-9
     monkeypatch.setattr(model_downlink, "quantize_within", largest_tenth)
-    run = aquila.simulate(method, theta0(), PROBLEM.devices, 150, downlink_error=0.5)
+    run = aquila.simulate(
+        method, theta0(), PROBLEM.devices, 150, options=aquila.RunOptions(downlink_error=0.5)
+    )
     assert gap(run.theta) > 10 * gap(theta0())

@@ -1,4 +1,4 @@
-"""EF21 against a transcription of its algorithm."""
+"""EF21 against a numpy implementation of its algorithm."""
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ def test_follows_its_algorithm_round_by_round():
         np.testing.assert_allclose(simulation.theta, theta, rtol=1e-8, atol=1e-10)
 
 
-def test_an_unchanged_gradient_is_learnt_and_then_costs_nothing():
+def test_constant_gradient_is_learnt_and_then_skipped():
     gradient = torch.arange(1.0, 9.0)
     method = aquila.create("ef21", alpha=0.1, density=0.5)
     simulation = aquila.Simulation(method, torch.zeros(8), [lambda theta: (0.0, gradient)])

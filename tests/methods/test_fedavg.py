@@ -1,4 +1,4 @@
-"""FedAvg against a transcription: the weighted average of models trained on each device."""
+"""FedAvg against a numpy implementation: the weighted average of locally trained models."""
 
 import numpy as np
 import pytest
@@ -62,12 +62,12 @@ def test_fraction_is_the_fraction_of_devices_in_a_round(problem, fraction, count
     records = [simulation.advance() for _ in range(60)]
     assert all(record.uploads == count == len(record.uplink) for record in records)
     assert all(record.skips == record.lost == 0 for record in records)
-    # over the rounds everybody has a turn
+    # every device is selected at some point
     assert set().union(*(record.levels for record in records)) == set(range(10))
 
 
-def test_no_device_is_lost_to_rounding(problem):
-    method = aquila.create("fedavg", fraction=0.29)  # 0.29 * 100 is a little less than 29
+def test_number_of_devices_is_rounded_to_nearest(problem):
+    method = aquila.create("fedavg", fraction=0.29)  # 0.29 * 100 is slightly below 29
     theta0 = torch.zeros(DIMENSION, dtype=torch.float64)
     assert aquila.Simulation(method, theta0, problem.devices * 10).advance().uploads == 29
 

@@ -1,4 +1,4 @@
-"""LAdaQ against a transcription: LAQ's rule at AdaQuantFL's width."""
+"""LAdaQ against a numpy implementation: LAQ's rule at AdaQuantFL's width."""
 
 import math
 from itertools import pairwise
@@ -23,7 +23,7 @@ def problem():
 
 
 class Reference:
-    """LAdaQ in numpy; every device's loss counts, uploaded or not."""
+    """LAdaQ in numpy; every device's loss counts, also when it skips."""
 
     def __init__(self, problem, alpha, b_0, xi, depth, t_bar):
         self.problem, self.alpha, self.b_0 = problem, alpha, b_0

@@ -1,4 +1,4 @@
-"""LAG against a transcription of its rule, and its convergence."""
+"""LAG against a numpy implementation of its rule, and its convergence."""
 
 from itertools import pairwise
 
@@ -11,7 +11,7 @@ from helpers.problems import all_gradients, ridge
 
 
 class Reference:
-    """LAG-WK in numpy, with averages for its sums: upload iff the gradient changed enough."""
+    """LAG-WK in numpy, with averages instead of sums: upload if the gradient changed enough."""
 
     def __init__(self, gradients, theta0, alpha, xi, depth):
         self.gradients, self.alpha, self.xi, self.depth = gradients, alpha, xi, depth
@@ -34,9 +34,9 @@ def problem():
     return ridge(devices=10, dimension=40, rows=60)
 
 
-def start(problem, share, **parameters):
-    """Return a run from zero with a step size of `share` / L."""
-    method = aquila.create("lag", alpha=share / problem.smoothness(), **parameters)
+def start(problem, relative_step, **parameters):
+    """Return a run from zero with a step size of `relative_step` / L."""
+    method = aquila.create("lag", alpha=relative_step / problem.smoothness(), **parameters)
     theta0 = torch.zeros(problem.dimension, dtype=torch.float64)
     return aquila.Simulation(method, theta0, problem.devices)
 
@@ -56,10 +56,10 @@ def test_lag_follows_its_rule_round_by_round(problem, xi, depth):
         np.testing.assert_allclose(simulation.theta, reference.models[-1], rtol=1e-9, atol=1e-12)
         assert number > 0 or len(uploaded) == 10
         uploads += len(uploaded)
-    assert 20 < uploads < 500  # of 600, so devices both went on uploading and skipped
+    assert 20 < uploads < 500  # of 600, so devices both uploaded and skipped
 
 
-def test_depth_sets_how_many_steps_count(problem):
+def test_depth_sets_the_number_of_steps_in_the_trigger(problem):
     deep, shallow = start(problem, 0.5, depth=10), start(problem, 0.5, depth=1)
     uploads = [sum(run.advance().uploads for _ in range(40)) for run in (deep, shallow)]
     assert uploads[0] < uploads[1]

@@ -1,4 +1,4 @@
-"""LAQ against a transcription of its rule, and its convergence."""
+"""LAQ against a numpy implementation of its rule, and its convergence."""
 
 from functools import partial
 
@@ -11,7 +11,7 @@ from helpers.problems import device_states, ridge
 
 
 class Reference:
-    """LAQ in numpy, with averages for its sums: upload iff significant or silent for too long."""
+    """LAQ in numpy, with averages instead of sums: upload if significant or silent too long."""
 
     def __init__(self, gradients, theta0, alpha, bits, xi, depth, t_bar):
         self.gradients, self.alpha, self.bits = gradients, alpha, bits
@@ -19,7 +19,7 @@ class Reference:
         self.models = [theta0]
         self.q = np.zeros_like(gradients(theta0))
         self.last_error = np.zeros(len(self.q))
-        self.silence = np.full(len(self.q), t_bar)  # run out, so that everybody starts
+        self.silence = np.full(len(self.q), t_bar)  # at the limit, so that all devices upload first
 
     def advance(self):
         """Run a round; return the devices that uploaded, and those forced to by the clock."""
@@ -41,7 +41,7 @@ class Reference:
         return uploaded, forced
 
     def drift(self):
-        """Average of the squared steps, over the last `depth` of those that there have been."""
+        """Average of the last squared steps, at most `depth` of them."""
         steps = [np.sum((b - a) ** 2) for a, b in zip(self.models, self.models[1:], strict=False)]
         return np.mean(steps[-self.depth :]) if steps else 0.0
 
@@ -59,15 +59,15 @@ def gradients(problem, theta):
     return np.stack([local(torch.from_numpy(theta))[1].numpy() for local in problem.devices])
 
 
-def start(problem, relative_step, link=None, **parameters):
+def start(problem, relative_step, options=aquila.RunOptions(), **parameters):
     """Return a run from zero with a step size of `relative_step` / L."""
     method = aquila.create("laq", alpha=relative_step / problem.smoothness(), **parameters)
     theta0 = torch.zeros(problem.dimension, dtype=torch.float64)
-    return aquila.Simulation(method, theta0, problem.devices, link=link)
+    return aquila.Simulation(method, theta0, problem.devices, options=options)
 
 
 def distance(problem, simulation):
-    """Way to the optimum that is left, against the whole way."""
+    """Remaining distance to the optimum ÷ initial distance."""
     optimum = problem.optimum()
     return float(torch.linalg.norm(simulation.theta - optimum) / torch.linalg.norm(optimum))
 
@@ -95,7 +95,7 @@ def test_laq_follows_its_rule_round_by_round(problem, bits, xi, depth, t_bar):
     assert (forced > 0) == (t_bar == 3)
 
 
-def test_a_device_is_silent_for_t_bar_rounds_at_most(problem):
+def test_device_is_silent_for_at_most_t_bar_rounds(problem):
     simulation = start(problem, 0.1, xi=1e6, t_bar=4)  # nothing is ever significant
     uploads = [simulation.advance().uploads for _ in range(16)]
     assert uploads == [10, 0, 0, 0, 0] * 3 + [10]
@@ -108,7 +108,7 @@ def test_laq_converges_and_skips(problem):
     assert distance(problem, simulation) < 1e-6
 
 
-def test_a_quarter_of_the_replies_lost_still_leads_to_the_optimum(problem):
+def test_optimum_is_reached_with_a_quarter_of_the_replies_lost(problem):
     simulation = start(problem, 0.5, aquila.Link(uplink_loss=0.25))
     lost = skips = 0
     for _ in range(200):

@@ -1,4 +1,4 @@
-"""LENA, and what AQUILA's tables call so, against transcriptions of their rules."""
+"""LENA, and the variant in AQUILA's tables, against numpy implementations of their rules."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ def midrise(v, bits):
 
 
 class Lena:
-    """LENA in numpy: errors added up, uploaded once they are large against the gradient."""
+    """LENA in numpy: errors accumulate until they are large compared with the gradient."""
 
     def __init__(self, gradients, theta0, alpha, zeta, bits):
         self.gradients, self.theta, self.alpha = gradients, theta0, alpha
@@ -42,7 +42,7 @@ class Lena:
 
 
 class Tables:
-    """The tables' LENA in numpy: the gradient quantized, or whole if it left the last whole one."""
+    """LENA of the tables in numpy: gradients are quantized, or whole after a large change."""
 
     def __init__(self, gradients, theta0, alpha, zeta, bits):
         self.gradients, self.theta, self.alpha = gradients, theta0, alpha
@@ -90,10 +90,10 @@ def test_lena_follows_its_rule_round_by_round(problem, bits, zeta):
         np.testing.assert_allclose([s.error for s in ours], reference.error, rtol=1e-9, atol=1e-11)
         seen |= set(ages.values())
     assert 1 in seen
-    assert max(seen) >= 3  # u / age was put to the test
+    assert max(seen) >= 3  # so u / age is tested
 
 
-def test_server_knows_the_mean_of_what_devices_think_it_knows(problem):
+def test_server_memory_is_the_average_of_the_known_gradients(problem):
     simulation = start("lena", problem, 0.2, bits=6)
     for _ in range(30):
         simulation.advance()
@@ -101,7 +101,7 @@ def test_server_knows_the_mean_of_what_devices_think_it_knows(problem):
         np.testing.assert_allclose(simulation.server.state.q_bar, mean, rtol=1e-9, atol=1e-12)
 
 
-def test_an_upload_at_32_bits_leaves_no_error(problem):
+def test_upload_at_32_bits_leaves_no_error(problem):
     simulation = start("lena", problem, 0.2, bits=32)
     for _ in range(10):
         levels = simulation.advance().levels

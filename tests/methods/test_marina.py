@@ -1,4 +1,4 @@
-"""MARINA against a transcription of its rule: coin, differences, stale devices, minibatches."""
+"""MARINA against a numpy implementation: full rounds, differences, stale devices, minibatches."""
 
 from dataclasses import dataclass
 
@@ -8,6 +8,7 @@ import torch
 
 import aquila
 from aquila.core.random import Key, Purpose
+from aquila.sim.link import Link
 from aquila.sim.oracle import FunctionOracle
 from helpers.problems import Ridge, ridge
 
@@ -41,7 +42,7 @@ def stochastic_round(v, levels, uniform):
 
 
 class Reference:
-    """MARINA in numpy; messages are lost as the link says."""
+    """MARINA in numpy; the link decides which messages are lost."""
 
     def __init__(self, shards, theta0, alpha, bits, p, link):
         self.shards, self.theta, self.alpha = shards, theta0, alpha
@@ -90,10 +91,10 @@ def step_size(problem):
     return 0.3 / problem.smoothness()
 
 
-def start(problem, shards=None, link=None, **parameters):
+def start(problem, shards=None, options=aquila.RunOptions(), **parameters):
     method = aquila.create("marina", alpha=step_size(problem), **parameters)
     theta0 = torch.zeros(DIMENSION, dtype=torch.float64)
-    return aquila.Simulation(method, theta0, shards or problem.devices, seed=SEED, link=link)
+    return aquila.Simulation(method, theta0, shards or problem.devices, seed=SEED, options=options)
 
 
 def batches(problem):
@@ -101,12 +102,11 @@ def batches(problem):
 
 
 @pytest.mark.parametrize("minibatches", [False, True])
-@pytest.mark.parametrize(
-    "link", [aquila.Link(), aquila.Link(uplink_loss=0.1, downlink_loss=0.2)], ids=str
-)
+@pytest.mark.parametrize("link", [Link(), Link(uplink_loss=0.1, downlink_loss=0.2)], ids=str)
 def test_marina_follows_its_rule_round_by_round(problem, minibatches, link):
     shards = batches(problem) if minibatches else problem.devices
-    simulation = start(problem, shards, link, bits=6, p=0.15)
+    options = aquila.RunOptions(uplink_loss=link.uplink_loss, downlink_loss=link.downlink_loss)
+    simulation = start(problem, shards, options, bits=6, p=0.15)
     reference = Reference(
         shards, np.zeros(DIMENSION), step_size(problem), bits=6, p=0.15, link=link
     )
@@ -123,7 +123,7 @@ def test_marina_follows_its_rule_round_by_round(problem, minibatches, link):
     assert (stales > 20) == (link.downlink_loss > 0)
 
 
-def test_all_devices_share_one_coin(problem):
+def test_a_round_is_full_for_all_devices_or_none(problem):
     simulation = start(problem, p=0.5)
     rounds = [simulation.advance().levels for _ in range(40)]
     assert all(len(levels) == DEVICES for levels in rounds)
@@ -132,7 +132,7 @@ def test_all_devices_share_one_coin(problem):
     assert 10 < widths.count({64}) < 30
 
 
-def test_without_luck_only_the_first_round_is_full(problem):
+def test_with_probability_zero_only_the_first_round_is_full(problem):
     simulation = start(problem, p=0.0)
     levels = [simulation.advance().levels for _ in range(40)]
     assert levels[0] == dict.fromkeys(range(DEVICES), 64)
@@ -150,12 +150,13 @@ def test_exact_differences_add_up_to_gradient_descent(problem, p, bits, accuracy
         torch.testing.assert_close(simulation.theta, theta, rtol=accuracy, atol=accuracy)
 
 
-def test_a_device_that_missed_an_order_is_left_out_for_a_round(problem):
+def test_device_that_missed_an_order_sends_no_change_for_one_round(problem):
     class OneGap(aquila.Link):
         def order_arrives(self, key):
             return key.path[1:3] != (5, 2)  # device 2 misses the order of round 5
 
-    simulation = start(problem, link=OneGap(), p=0.0)
+    simulation = start(problem, p=0.0)
+    simulation.link = OneGap()
     records = [simulation.advance() for _ in range(9)]
     missing = [set(range(DEVICES)) - set(record.levels) for record in records]
     assert missing == [set()] * 5 + [{2}, {2}] + [set()] * 2
@@ -184,7 +185,7 @@ def test_both_points_are_evaluated_on_the_same_minibatch(problem):
     for _ in range(4):
         simulation.advance()
         models.append(simulation.theta.numpy().copy())
-    assert len(asked) == 4 * DEVICES  # one draw a device and round
+    assert len(asked) == 4 * DEVICES  # one draw per device and round
     for (_, k, _, _), points in asked.items():
         assert len(points) == (1 if k == 0 else 2)
         np.testing.assert_array_equal(

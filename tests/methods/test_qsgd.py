@@ -1,4 +1,4 @@
-"""QSGD against a transcription of its rule: right on average, and at a fixed cost."""
+"""QSGD against a numpy implementation of its rule, its bias and its cost."""
 
 import math
 
@@ -64,7 +64,7 @@ def test_qsgd_follows_its_rule_round_by_round(problem, norm, bucket, bits):
 
 
 @pytest.mark.parametrize(("norm", "bucket"), [("max", 0), ("max", 8), ("l2", 0)])
-def test_step_is_the_gradient_step_on_average(problem, norm, bucket):
+def test_expected_step_is_the_gradient_step(problem, norm, bucket):
     runs = []
     for seed in range(400):
         simulation = start(problem, seed=seed, bits=3, norm=norm, bucket=bucket)
@@ -75,12 +75,12 @@ def test_step_is_the_gradient_step_on_average(problem, norm, bucket):
     spread = np.std(runs, axis=0, ddof=1) / math.sqrt(len(runs))
     assert np.all(spread > 0)
     assert np.all(np.abs(np.mean(runs, axis=0) - expected) < 4.5 * spread)
-    # an average this sharp tells a step from none
+    # precise enough to distinguish a step from no step
     assert np.linalg.norm(spread) < 0.05 * np.linalg.norm(expected - 1)
 
 
 @pytest.mark.parametrize("bits", [2, 6, 9])
-def test_an_upload_costs_its_bits_times_its_coordinates(problem, bits):
+def test_upload_costs_bits_times_coordinates(problem, bits):
     record = start(problem, bits=bits).advance()
     assert record.paper_bits == bits * DIMENSION * DEVICES
     grid = 2 * 8  # low and step in float64
@@ -88,14 +88,14 @@ def test_an_upload_costs_its_bits_times_its_coordinates(problem, bits):
     assert record.uplink_bytes - record.uplink_header_bytes == body * DEVICES
 
 
-def test_every_bucket_brings_its_own_grid(problem):
+def test_every_bucket_has_its_own_grid(problem):
     one, three = (start(problem, bucket=bucket).advance() for bucket in (0, 8))
     assert three.paper_bits == one.paper_bits
     assert three.uplink_bytes - one.uplink_bytes == 2 * 2 * 8 * DEVICES
 
 
 @pytest.mark.parametrize("norm", ["max", "l2"])
-def test_six_bits_come_near_the_optimum(problem, norm):
+def test_six_bits_come_close_to_the_optimum(problem, norm):
     simulation, optimum = start(problem, norm=norm), problem.optimum()
     before = torch.linalg.norm(simulation.theta - optimum)
     for _ in range(200):

@@ -1,4 +1,4 @@
-"""Bytes to an accuracy, by hand."""
+"""Bytes to an accuracy, computed by hand."""
 
 import torch
 
@@ -15,21 +15,21 @@ CURVE = AccuracyCurve(
 )
 
 
-def test_accuracy_is_the_mean_of_three_evaluations_in_a_row():
+def test_smoothed_accuracy_is_mean_of_three_evaluations():
     assert [round(mean, 9) for mean in CURVE.smoothed_accuracy] == [0.6, 0.5, 0.7]
 
 
-def test_a_level_is_reached_once_the_mean_is_there_and_one_lucky_model_does_not_count():
+def test_level_is_reached_by_moving_average_not_by_one_evaluation():
     assert CURVE.cost_to_reach(0.55) == Cost(6, 30, 300)
     assert CURVE.cost_to_reach(0.65) == Cost(10, 50, 500)
     assert CURVE.cost_to_reach(0.85) is None
 
 
-def test_a_run_shorter_than_the_window_reaches_nothing():
+def test_run_shorter_than_window_reaches_no_level():
     assert AccuracyCurve((1, 2), (1, 2), (1, 2), (1.0, 1.0)).cost_to_reach(0.1) is None
 
 
-def test_the_curve_adds_up_the_records_between_evaluations():
+def test_curve_sums_records_between_evaluations():
     problem = ridge(devices=3, dimension=12)
     run = aquila.simulate(
         aquila.create("qsgd", alpha=0.1 / problem.smoothness()),
@@ -37,7 +37,7 @@ def test_the_curve_adds_up_the_records_between_evaluations():
         problem.devices,
         rounds=5,
         evaluate=lambda theta: {"test_accuracy": float(theta.norm())},
-        evaluate_every=2,
+        options=aquila.RunOptions(evaluate_every=2),
     )
     curve = accuracy_curve(run.records)
     assert curve.rounds == (2, 4, 5)
@@ -46,6 +46,6 @@ def test_the_curve_adds_up_the_records_between_evaluations():
     assert curve.accuracy[-1] == float(run.theta.norm())
 
 
-def test_a_text_is_as_good_as_its_perplexity_is_small():
+def test_accuracy_of_language_model_is_inverse_perplexity():
     run = [fake_record(0, metrics={"perplexity": 40.0, "test_accuracy": 0.9})]
     assert accuracy_curve(run).accuracy == (1 / 40,)

@@ -1,4 +1,4 @@
-"""Colours go by the method, whatever else is in a figure."""
+"""Every method has a fixed colour."""
 
 from importlib.resources import files
 
@@ -8,7 +8,7 @@ from aquila.report.paper import TABLES, paper_rows
 from aquila.report.style import PALETTE
 
 
-def test_a_method_keeps_its_colour_in_any_company():
+def test_method_keeps_its_colour_next_to_any_others():
     assert set(COLOURS) <= set(METHODS)
     for method in (*METHODS, "mine"):
         variant, plain = assign_colours(["mine too", *METHODS, f"{method} bits=2", method])[-2:]
@@ -16,16 +16,16 @@ def test_a_method_keeps_its_colour_in_any_company():
         assert variant.colour_index + 1 == plain.colour_index
 
 
-def test_methods_that_are_often_compared_share_no_colour():
+def test_methods_of_one_paper_table_have_distinct_colours():
     own = {"aquila", "aquila_topk", "aquila_dither"}
     for row in (row for table in TABLES for row in paper_rows(table)):
         compared = own | set(row.printed)
         assert len({COLOURS[method] for method in compared}) == len(compared)
 
 
-def test_figures_and_pages_know_every_colour():
+def test_figures_and_pages_define_every_colour():
     assert {*COLOURS.values(), *FALLBACK_COLOURS} == set(PALETTE)
     css = files("aquila.report.page").joinpath("resources", "page.css").read_text()
     for name in PALETTE:
-        assert css.count(f"--{name}: #") >= 2  # by day and by night
+        assert css.count(f"--{name}: #") >= 2  # light and dark
         assert f".{name} {{ --line: var(--{name}); }}" in css

@@ -1,4 +1,4 @@
-"""Figures from made-up records: what is drawn, not how it looks."""
+"""Figures from synthetic records: the data that is drawn, not the looks."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -32,7 +32,7 @@ def points(figure, line: int = 0) -> list[tuple[float, float]]:
     return [tuple(xy) for xy in figure.axes[0].lines[line].get_xydata()]
 
 
-def test_a_folder_of_runs_gets_every_figure_it_has_numbers_for(tmp_path):
+def test_folder_gets_every_figure_it_has_data_for(tmp_path):
     for beta in ("0.1", "0.5"):
         write_fake_run(tmp_path / "runs" / beta, f"aquila beta={beta}", RECORDS)
     write_fake_run(tmp_path / "runs" / "qsgd", "qsgd", RECORDS)
@@ -52,7 +52,7 @@ def test_runs_of_different_folders_are_not_mixed(tmp_path):
     assert "loss_by_beta" not in text
 
 
-def test_a_run_may_have_others_below_it(tmp_path):
+def test_run_folder_may_contain_other_runs(tmp_path):
     write_fake_run(tmp_path / "runs", "laq", RECORDS[:2])
     write_fake_run(tmp_path / "runs" / "qsgd", "qsgd", RECORDS[:2])
     output("figures", str(tmp_path / "runs"), "--out", str(tmp_path / "out"))
@@ -60,31 +60,31 @@ def test_a_run_may_have_others_below_it(tmp_path):
         assert (tmp_path / folder / "loss_against_bits.png").exists()
 
 
-def test_a_single_run_may_be_drawn(tmp_path):
+def test_single_run_can_be_drawn(tmp_path):
     write_fake_run(tmp_path / "run", "laq", RECORDS[:2])
     output("figures", str(tmp_path / "run"))
     assert (tmp_path / "run" / "figures" / "loss_against_bits.png").exists()
 
 
 @pytest.mark.parametrize("draw", FIGURES.values())
-def test_runs_without_numbers_break_nothing(draw):
+def test_runs_without_data_do_not_fail(draw):
     draw(NOTHING)
     draw([RunResult("aquila beta=1", NOTHING[0].records), RunResult("aquila beta=2", RECORDS[:1])])
 
 
-def test_numbers_of_one_size_keep_a_straight_scale():
+def test_similar_values_keep_a_linear_scale():
     for largest, scale in ((2, "linear"), (200, "log")):
         figure = draw_curves([Series("x", [(1, 1), (2, largest)])], "x", "y", yscale="log")
         assert figure.axes[0].get_yscale() == scale
 
 
-def test_loss_is_drawn_against_all_that_was_sent():
+def test_loss_is_drawn_against_total_bits_sent():
     figure = loss_against_bits(RESULTS)
     assert points(figure)[2] == pytest.approx((3 * 4000 / 8 / 2**20, 1 / 3))
     assert figure.axes[0].get_xscale() == "log"
 
 
-def test_bits_of_a_round_are_smoothed_and_may_be_zero():
+def test_bits_per_round_are_smoothed_and_may_be_zero():
     silent = [fake_record(n, paper_bits=4_000_000 * (n < 2)) for n in range(12)]
     figure = bits_per_round([RunResult("laq", silent)])
     assert points(figure)[:4] == [(1, 4), (2, 4), (3, 2), (4, 0)]
@@ -100,7 +100,7 @@ def test_quality_is_drawn_where_it_was_measured():
     assert figure.axes[0].get_ylabel() == "test perplexity"
 
 
-def test_runs_without_errors_are_left_out_and_others_keep_their_colours():
+def test_exact_runs_are_omitted_and_others_keep_their_colours():
     exact = RunResult("fedavg", [fake_record(0, error_ratio=0.0)])
     figure = error_ratio([exact, *RESULTS])
     assert [line.get_label() for line in figure.axes[0].lines] == ["aquila", "qsgd"]
@@ -108,7 +108,7 @@ def test_runs_without_errors_are_left_out_and_others_keep_their_colours():
     assert error_ratio([exact]) is None
 
 
-def test_sweeps_are_in_the_order_of_beta():
+def test_sweep_is_sorted_by_beta():
     sweep = [RunResult(f"aquila beta={beta}", RECORDS) for beta in ("0.5", "2", "1e-1")]
     for figure in (loss_by_beta([*sweep, *RESULTS]), quality_by_beta([*sweep, *RESULTS])):
         labels = [line.get_label() for line in figure.axes[0].lines]
@@ -118,7 +118,7 @@ def test_sweeps_are_in_the_order_of_beta():
     assert loss_by_beta(RESULTS) is quality_by_beta(RESULTS) is None
 
 
-def test_maps_tell_levels_skips_and_absence():
+def test_level_map_distinguishes_levels_skips_and_no_reply():
     rounds = [
         fake_record(0, levels={0: 4, 1: 3}, uplink={0: 9, 1: 9}),
         fake_record(1, levels={1: 2}, uplink={0: 9, 1: 9}),
@@ -133,7 +133,7 @@ def test_maps_tell_levels_skips_and_absence():
     assert levels_over_time([constant]) is None
 
 
-def test_real_bits_a_coordinate():
+def test_real_bits_per_coordinate():
     record = fake_record(0, levels={0: 4}, paper_bits=4000, uplink_bytes=250)
     assert width_and_real_bits(record) == (4, 2.0)  # 250 bytes for 1000 coordinates
     assert width_and_real_bits(fake_record(0, levels={})) is None
@@ -141,7 +141,7 @@ def test_real_bits_a_coordinate():
     assert figure.axes[0].collections[0].get_offsets().tolist() == [[4, 2]]
 
 
-def test_aquila_stands_out_and_no_two_runs_look_alike():
+def test_aquila_has_thick_lines_and_all_styles_differ():
     labels = ["aquila", "aquila b_min=2", "aquila_like", *(f"method n={n}" for n in range(12))]
     styles = line_styles(labels)
     widths = [style["linewidth"] for style in styles]
@@ -151,22 +151,24 @@ def test_aquila_stands_out_and_no_two_runs_look_alike():
     assert styles[0]["color"] == styles[2]["color"] != styles[1]["color"]
 
 
-def test_no_two_methods_have_the_same_dots():
+def test_every_method_has_distinct_markers():
     record = fake_record(0, levels={0: 4}, paper_bits=4000, uplink_bytes=250)
     methods = ["qsgd", *(m for m in METHODS if m not in ("qsgd", "eden"))]
-    methods.insert(len(MARKERS), "eden")  # of the colour of QSGD, and a round of markers behind it
+    methods.insert(
+        len(MARKERS), "eden"
+    )  # same colour as QSGD, and the same marker without the index
     figure = bytes_against_width([RunResult(method, [record]) for method in methods])
     dots = figure.axes[0].collections
     looks = {(*dot.get_facecolor()[0], dot.get_paths()[0].vertices.tobytes()) for dot in dots}
     assert len(looks) == len(methods) == len(METHODS)
 
 
-def test_negative_values_keep_a_straight_scale():
+def test_negative_values_keep_a_linear_scale():
     figure = draw_curves([Series("x", [(1, -1), (2, 2)])], "x", "y", yscale="log")
     assert figure.axes[0].get_yscale() == "linear"
 
 
-def test_figures_go_into_new_folders(tmp_path: Path):
+def test_figures_create_missing_folders(tmp_path: Path):
     write_fake_run(tmp_path / "run", "laq", RECORDS[:1])
     output("figures", str(tmp_path / "run"), "--out", str(tmp_path / "a" / "b"))
     assert list((tmp_path / "a" / "b").iterdir())

@@ -15,12 +15,12 @@ def results() -> list[RunResult]:
     return [RunResult(f"method {n}", run.records) for n in range(12)]
 
 
-def test_figure_is_a_picture(tmp_path):
+def test_figure_is_written_as_png(tmp_path):
     path = plot_loss_against_uplink(results(), tmp_path / "new" / "figure.png")
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_run_without_a_round_does_not_break_the_figure(tmp_path):
+def test_run_without_rounds_does_not_fail(tmp_path):
     plot_loss_against_uplink([RunResult("empty", [], stopped=True), *results()], tmp_path / "f.png")
 
 

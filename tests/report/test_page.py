@@ -1,4 +1,4 @@
-"""The report as text: what is in it, what cannot be, and how large it may get."""
+"""The HTML of the report: contents, escaping, security policy and size."""
 
 import base64
 import hashlib
@@ -20,7 +20,7 @@ VOID = {"meta", "link", "input", "img", "br"}
 
 
 class Document(HTMLParser):
-    """Notes elements, and that every one that opens is closed."""
+    """Collects elements and checks that every opened one is closed."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ def data_of(page: str) -> dict:
     )
 
 
-def test_the_page_holds_everything(comparison):
+def test_page_has_all_sections(comparison):
     page = render(comparison, ["aquila compare -m aquila"])
     document = Document(page)
     assert document.open == []
@@ -70,7 +70,7 @@ def test_the_page_holds_everything(comparison):
     assert len(ids) == len(set(ids))
 
 
-def test_tables_tell_the_sums_of_the_records(comparison):
+def test_tables_show_totals_of_records(comparison):
     page = render(comparison)
     fedsgd = next(run for run in comparison.runs if run.label == "fedsgd")
     assert f'data-value="{fedsgd.result.uplink_bytes / 2**20!r}"' in page
@@ -80,7 +80,7 @@ def test_tables_tell_the_sums_of_the_records(comparison):
     assert f">{saving:.1f} ×<" in page
 
 
-def test_every_number_of_the_table_has_a_key_to_sort_by(comparison):
+def test_every_table_number_has_a_sort_key(comparison):
     table = re.search(r'<table id="methods-table">.*?</table>', render(comparison))[0]
     heads = re.findall(r"<th [^>]*scope=\"col\"[^>]*>", table)
     rows = re.findall(r"<tr[^>]*data-run.*?</tr>", table)
@@ -91,7 +91,7 @@ def test_every_number_of_the_table_has_a_key_to_sort_by(comparison):
         assert [float(key) for key in keys[1:]]
 
 
-def test_nothing_is_asked_of_the_network(comparison):
+def test_page_makes_no_network_request(comparison):
     document = Document(render(comparison))
     sources = [a.get("src") or a.get("href") for tag, a in document.elements if tag != "a"]
     assert all(source.startswith("data:") for source in sources if source)
@@ -107,7 +107,7 @@ def test_nothing_is_asked_of_the_network(comparison):
     ]
 
 
-def test_the_policy_knows_exactly_the_scripts_and_the_style_of_the_page(comparison):
+def test_security_policy_allows_only_the_inline_scripts_and_style(comparison):
     page = render(comparison)
     inside = re.findall(r"<script>(.*?)</script>|<style>(.*?)</style>", page, re.DOTALL)
     assert len(inside) == 3
@@ -116,7 +116,7 @@ def test_the_policy_knows_exactly_the_scripts_and_the_style_of_the_page(comparis
         assert f"&#x27;sha256-{digest}&#x27;" in page
 
 
-def test_whatever_comes_from_files_is_escaped(tmp_path):
+def test_values_from_files_are_escaped(tmp_path):
     facts = {"data": HOSTILE, "split": {"x": HOSTILE}, "gpu": HOSTILE, HOSTILE: HOSTILE}
     write_run(tmp_path / "a", HOSTILE, facts={**facts, "parameters": {HOSTILE: HOSTILE}})
     page = render(read_runs([tmp_path]), [HOSTILE], lambda run: None)
@@ -128,7 +128,7 @@ def test_whatever_comes_from_files_is_escaped(tmp_path):
     assert data_of(page)["runs"][0]["label"] == HOSTILE
 
 
-def test_numbers_are_packed_as_the_script_reads_them(comparison):
+def test_numbers_are_packed_in_the_order_of_the_script(comparison):
     data = data_of(render(comparison))
     numbers = zlib.decompress(base64.b64decode(data["numbers"]))
     columns = 2 + len(data["charts"])
@@ -146,13 +146,13 @@ def test_numbers_are_packed_as_the_script_reads_them(comparison):
     assert cells[0].tolist() == [run.records[n].levels.get(0, 0) for n in range(12)]
 
 
-def test_a_device_that_does_not_reply_is_not_one_that_skips(tmp_path):
+def test_missing_reply_differs_from_skip(tmp_path):
     folder = write_run(tmp_path / "run", devices=3, uplink={0: 5029, 2: 29}, levels={0: 5})
     (run,) = read_runs([folder]).runs
     assert level_map(run)[:, 0].tolist() == [5, NO_REPLY, 0]
 
 
-def test_a_large_run_stays_small(tmp_path):
+def test_page_of_large_run_stays_small(tmp_path):
     write_run(tmp_path / "aquila", rounds=1000, devices=100)
     write_run(tmp_path / "qsgd", "qsgd", rounds=1000, devices=100)
     page = render(read_runs([tmp_path]))
@@ -160,7 +160,7 @@ def test_a_large_run_stays_small(tmp_path):
     assert data_of(page)["runs"][0]["cells"] == 1000
 
 
-def test_a_huge_run_is_thinned_out():
+def test_huge_run_shows_evenly_spaced_rounds():
     for count in (0, 1, 7, MAX_POINTS, MAX_POINTS + 1, 10**6):
         shown = shown_rounds(count, MAX_POINTS)
         assert len(shown) <= MAX_POINTS
@@ -169,42 +169,42 @@ def test_a_huge_run_is_thinned_out():
 
 
 @pytest.mark.parametrize("rounds", [1, 2])
-def test_the_shortest_runs_have_a_page(tmp_path, rounds):
+def test_shortest_runs_have_a_page(tmp_path, rounds):
     write_run(tmp_path / "run", rounds=rounds, devices=1)
     assert Document(render(read_runs([tmp_path / "run"]))).open == []
 
 
-def test_records_without_any_measure_have_a_page(tmp_path):
+def test_records_without_measures_have_a_page(tmp_path):
     write_run(tmp_path / "run", loss=None, metrics={}, error_ratio=None, levels={}, uplink={},
               uplink_bytes=0)  # fmt: skip
     (tmp_path / "run" / "run.json").unlink()
     (tmp_path / "run" / "split.json").unlink()
     page = render(read_runs([tmp_path / "run"]))
-    assert "12 rounds took" in page
+    assert "12 rounds used" in page
     assert 'id="quality"' not in page
     assert "no split.json" in page
 
 
-def test_a_run_that_stopped_says_so(tmp_path):
+def test_stopped_run_is_labelled(tmp_path):
     write_run(tmp_path / "run", rounds=5, facts={"rounds": 40})
     assert "stopped after 5 of 40 rounds" in render(read_runs([tmp_path]))
 
 
-def test_runs_of_different_problems_carry_a_warning(tmp_path):
+def test_runs_of_different_problems_get_a_warning(tmp_path):
     write_run(tmp_path / "a")
-    assert "not of one problem" not in render(read_runs([tmp_path]))
+    assert "different problems" not in render(read_runs([tmp_path]))
     write_run(tmp_path / "b", "laq", facts={"model": "cnn"})
     assert "they differ in model" in render(read_runs([tmp_path]))
 
 
-def test_classes_are_drawn_where_they_are_known(tmp_path):
+def test_class_map_is_drawn_if_classes_are_known(tmp_path):
     found = read_runs([write_run(tmp_path / "run")])
     page = render(found, (), lambda run: [[10, 0], [0, 10], [5, 5], [1, 9]])
     assert "Map of 4 devices by 2 classes" in page
     assert "Map of" not in render(found)
 
 
-def test_a_page_replaces_the_one_before(tmp_path, comparison):
+def test_page_replaces_older_page(tmp_path, comparison):
     path = tmp_path / "new" / "report.html"
     for _ in range(2):
         assert write_page(comparison, path, (), lambda run: None) == path
@@ -212,11 +212,11 @@ def test_a_page_replaces_the_one_before(tmp_path, comparison):
     assert [p.name for p in path.parent.iterdir()] == ["report.html"]
 
 
-def test_a_page_does_not_depend_on_when_it_is_written(comparison):
+def test_rendering_is_deterministic(comparison):
     assert render(comparison) == render(comparison)
 
 
-def test_lost_replies_are_not_called_skips(tmp_path):
-    for name, lost, said in (("sound", 0, "skip"), ("lossy", 1, "skip or lost")):
+def test_lost_replies_are_not_labelled_skips(tmp_path):
+    for name, lost, label in (("sound", 0, "skip"), ("lossy", 1, "skip or lost")):
         found = read_runs([write_run(tmp_path / name, lost=lost)])
-        assert data_of(render(found))["runs"][0]["no_upload_label"] == said
+        assert data_of(render(found))["runs"][0]["no_upload_label"] == label

@@ -1,69 +1,15 @@
-"""The report in a browser: it opens without an error, and everything on it can be worked."""
+"""The report in a browser: no errors, and every control works."""
 
-import os
-import shutil
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from aquila.report.page import read_runs, render
 from aquila.report.style import PALETTE
-from helpers.run_folders import write_comparison, write_run
-
-NAMES = ("chromium", "chromium-browser", "google-chrome")
-BROWSER = next(filter(None, map(shutil.which, NAMES)), None)
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-if BROWSER is None:
-    pytest.skip(f"no browser found, none of {', '.join(NAMES)}", allow_module_level=True)
+from helpers.run_folders import write_run
 
 WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
-SECONDS = 1000
-
-
-@pytest.fixture(scope="module")
-def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = write_comparison(tmp_path_factory.mktemp("page") / "runs")
-    write_run(folder / "laq", "laq", level=3, rounds=9, facts={"rounds": 12}, metrics={})
-    page = folder / "report.html"
-    page.write_text(render(read_runs([folder]), ["aquila run"]), encoding="utf-8")
-    return page
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    root = ["--no-sandbox"] if os.geteuid() == 0 else []
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=BROWSER, args=root)
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def opened(browser: Any, path: Path) -> Iterator[Any]:
-    """Opens the page in a window of a size; in the end there must have been no complaint."""
-    complaints: list[str] = []
-    asked: list[str] = []
-    contexts = []
-
-    def open_page(size: dict[str, int] = WIDE, **options: Any) -> Any:
-        contexts.append(browser.new_context(viewport=size, **options))
-        page = contexts[-1].new_page()
-        page.set_default_timeout(20 * SECONDS)
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("request", lambda request: asked.append(request.url))
-        page.goto(path.as_uri())
-        if options.get("java_script_enabled", True):
-            page.wait_for_selector("html[data-ready=true]")
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert complaints == []
-    assert {url.split(":")[0] for url in asked} <= {"file", "data"}
 
 
 def first_column(page: Any) -> list[str]:
@@ -73,20 +19,20 @@ def first_column(page: Any) -> list[str]:
 
 
 def picture(page: Any, column: str = "loss") -> str:
-    """Return what a figure shows right now."""
+    """Return the current pixels of a figure."""
     page.evaluate("() => new Promise(done => requestAnimationFrame(() => setTimeout(done, 20)))")
     return page.locator(f"[data-chart={column}] canvas").evaluate("canvas => canvas.toDataURL()")
 
 
-def comes(page: Any, wanted: Callable[[str], bool]) -> bool:
-    """Whether the figure of the loss comes to look as wanted."""
+def wait_until(page: Any, wanted: Callable[[str], bool]) -> bool:
+    """Wait until the loss figure satisfies a condition; return False on timeout."""
     return any(wanted(picture(page)) for _ in range(100))
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", [WIDE, NARROW], ids=["1280", "390"])
-def test_the_body_never_scrolls_sideways(opened, size, scheme):
-    page = opened(size, color_scheme=scheme)
+def test_body_never_scrolls_horizontally(open_report, size, scheme):
+    page = open_report(size, color_scheme=scheme)
     assert page.evaluate("document.documentElement.scrollWidth") == size["width"]
     assert page.locator(".plot.interactive canvas").count() == 5
 
@@ -102,8 +48,8 @@ def test_long_names_do_not_widen_the_page(browser, tmp_path):
     page.close()
 
 
-def test_headings_sort_the_table_both_ways_by_key_and_by_mouse(opened):
-    page = opened()
+def test_headings_sort_in_both_directions_by_mouse_and_keyboard(open_report):
+    page = open_report()
     assert first_column(page)[0] == "aquila"
     head = page.locator("#methods-table thead th", has_text="uplink MiB")
     head.locator("button").click()
@@ -120,12 +66,12 @@ def test_headings_sort_the_table_both_ways_by_key_and_by_mouse(opened):
     accuracy = page.locator("#methods-table thead th", has_text="test accuracy").locator("button")
     for _ in range(2):
         accuracy.click()
-        assert first_column(page)[-1] == "laq"  # it has none, and comes last either way
+        assert first_column(page)[-1] == "laq"  # no value: last in both directions
     assert page.locator("#methods-table [aria-sort]").count() == 1
 
 
-def test_the_legend_switches_lines_off_and_on(opened):
-    page = opened()
+def test_legend_hides_and_shows_lines(open_report):
+    page = open_report()
     before = picture(page)
     button = page.locator("#legend button", has_text="fedsgd")
     button.focus()
@@ -141,8 +87,8 @@ def test_the_legend_switches_lines_off_and_on(opened):
     assert page.locator("#legend [aria-pressed=true]").count() == 0
 
 
-def test_figures_zoom_by_dragging_wheel_keys_and_buttons_and_come_back(opened):
-    page = opened()
+def test_figures_zoom_by_drag_wheel_keys_and_buttons_and_reset(open_report):
+    page = open_report()
     plot = page.locator("[data-chart=loss] .u-over")
     plot.scroll_into_view_if_needed()
     box = plot.bounding_box()
@@ -160,21 +106,22 @@ def test_figures_zoom_by_dragging_wheel_keys_and_buttons_and_come_back(opened):
         page.mouse.move(left + 100, top + 100)
         page.mouse.wheel(0, -200)
 
-    ways = [drag, wheel, lambda: page.keyboard.press("+"), lambda: page.keyboard.press("ArrowLeft"),
-            page.locator("[data-chart=loss] [data-zoom=in]").click]  # fmt: skip
+    zooms = [drag, wheel,
+             lambda: page.keyboard.press("+"), lambda: page.keyboard.press("ArrowLeft"),
+             page.locator("[data-chart=loss] [data-zoom=in]").click]  # fmt: skip
     resets = [lambda: page.keyboard.press("0"), lambda: plot.dblclick(position={"x": 30, "y": 30}),
               page.locator("[data-chart=loss] [data-zoom=reset]").click]  # fmt: skip
-    for number, way in enumerate(ways):
+    for number, zoom in enumerate(zooms):
         page.locator("[data-chart=loss] .plot").focus()
-        way()
-        assert comes(page, lambda now: now != whole), f"way {number}"
+        zoom()
+        assert wait_until(page, lambda now: now != whole), f"zoom {number}"
         page.locator("[data-chart=loss] .plot").focus()
         resets[number % len(resets)]()
-        assert comes(page, lambda now: now == whole), f"way {number}"
+        assert wait_until(page, lambda now: now == whole), f"zoom {number}"
 
 
-def test_the_wheel_scrolls_past_a_figure_that_has_no_focus(opened):
-    page = opened()
+def test_wheel_scrolls_past_an_unfocused_figure(open_report):
+    page = open_report()
     plot = page.locator("[data-chart=loss] .u-over")
     plot.scroll_into_view_if_needed()
     whole = picture(page)
@@ -187,8 +134,8 @@ def test_the_wheel_scrolls_past_a_figure_that_has_no_focus(opened):
     assert picture(page) == whole
 
 
-def test_no_zoom_is_too_far(opened):
-    page = opened()
+def test_zoom_is_limited_and_resets(open_report):
+    page = open_report()
     whole = picture(page)
     for key in "+-":
         page.locator("[data-chart=loss] .plot").focus()
@@ -199,13 +146,13 @@ def test_no_zoom_is_too_far(opened):
         }""",
             key,
         )
-        assert comes(page, lambda now: now != whole)
+        assert wait_until(page, lambda now: now != whole)
         page.keyboard.press("0")
-        assert comes(page, lambda now: now == whole)
+        assert wait_until(page, lambda now: now == whole)
 
 
-def test_loss_can_be_seen_against_rounds(opened):
-    page = opened()
+def test_loss_can_be_drawn_against_rounds(open_report):
+    page = open_report()
     loss, level = picture(page), picture(page, "level")
     page.locator("[data-axis=round]").click()
     assert page.locator("[data-axis=round]").get_attribute("aria-pressed") == "true"
@@ -214,8 +161,8 @@ def test_loss_can_be_seen_against_rounds(opened):
     assert picture(page, "level") == level
 
 
-def test_a_point_under_the_mouse_is_told(opened):
-    page = opened()
+def test_point_under_the_mouse_is_described(open_report):
+    page = open_report()
     page.locator("[data-show=aquila]").click()
     page.locator("#legend button", has_text="b_min").click()
     plot = page.locator("[data-chart=level] .u-over")
@@ -223,14 +170,14 @@ def test_a_point_under_the_mouse_is_told(opened):
     box = plot.bounding_box()
     for down in range(4, int(box["height"]), 8):
         page.mouse.move(box["x"] + box["width"] / 2, box["y"] + down)
-        if told := page.locator("[data-chart=level] .readout").text_content():
+        if shown := page.locator("[data-chart=level] .readout").text_content():
             break
-    assert told.startswith("aquila: ")
-    assert "at round" in told
+    assert shown.startswith("aquila: ")
+    assert "at round" in shown
 
 
-def test_savings_follow_the_baseline(opened):
-    page = opened()
+def test_savings_follow_the_baseline(open_report):
+    page = open_report()
     saving = page.locator("#methods-table tbody tr", has_text="qsgd").locator("[data-saving]")
     assert page.locator("#baseline-name").text_content() == "fedsgd"
     assert saving.text_content() != "1.0 ×"
@@ -239,23 +186,23 @@ def test_savings_follow_the_baseline(opened):
     assert saving.text_content() == "1.0 ×"
 
 
-def test_bytes_to_the_same_quality_follow_measure_and_target(opened):
-    page = opened()
+def test_bytes_to_quality_follow_measure_and_target(open_report):
+    page = open_report()
     rows = page.locator(".bytes-to-quality tbody tr")
     assert "not reached" in rows.last.text_content()
-    told = rows.first.text_content()
+    shown = rows.first.text_content()
     page.locator("#target").focus()
     page.keyboard.press("ArrowLeft")
     page.keyboard.press("Home")
-    assert rows.first.text_content() != told
+    assert rows.first.text_content() != shown
     assert "test accuracy" in page.locator("#target").get_attribute("aria-valuetext")
     page.select_option("#measure", "loss")
     assert page.locator("#goal").text_content().startswith("training loss")
     assert "not reached" not in rows.first.text_content()
 
 
-def test_cells_of_the_map_are_told_by_key(opened):
-    page = opened()
+def test_arrow_keys_describe_map_cells(open_report):
+    page = open_report()
     page.select_option("#device-run", label="qsgd")
     page.locator("#level-map").focus()
     page.keyboard.press("ArrowRight")
@@ -266,16 +213,16 @@ def test_cells_of_the_map_are_told_by_key(opened):
     assert "6 bits" in page.locator("#map-scale").text_content()
 
 
-def test_landmarks_names_and_the_way_past_them(opened):
-    page = opened()
+def test_page_has_landmarks_labels_and_a_skip_link(open_report):
+    page = open_report()
     for landmark in ("header", "nav", "main", "footer", "h1"):
         assert page.locator(landmark).count() == 1
     assert page.locator("table").count() == page.locator("table > caption").count()
-    nameless = """() => [...document.querySelectorAll('button, select, input, canvas, [tabindex]')]
+    unnamed = """() => [...document.querySelectorAll('button, select, input, canvas, [tabindex]')]
         .filter(e => e.closest('.uplot') === null)
         .filter(e => !(e.getAttribute('aria-label') || e.textContent.trim() || e.labels?.length))
         .map(e => e.outerHTML)"""
-    assert page.evaluate(nameless) == []
+    assert page.evaluate(unnamed) == []
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"
     assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
@@ -283,7 +230,7 @@ def test_landmarks_names_and_the_way_past_them(opened):
     assert page.evaluate("document.activeElement.id") == "results"
 
 
-def test_text_stands_out_from_its_ground(opened):
+def test_text_and_lines_have_enough_contrast(open_report):
     contrast = """(names) => {
         const style = getComputedStyle(document.documentElement);
         const parse = (name) => style.getPropertyValue(name).trim();
@@ -296,21 +243,21 @@ def test_text_stands_out_from_its_ground(opened):
         return [['--ink', '--muted'].map(ratio), names.map(name => ratio(`--${name}`))];
     }"""
     for scheme in ("light", "dark"):
-        texts, lines = opened(color_scheme=scheme).evaluate(contrast, list(PALETTE))
+        texts, lines = open_report(color_scheme=scheme).evaluate(contrast, list(PALETTE))
         assert min(texts) >= 4.5
         assert min(lines) >= 2.8
 
 
-def test_without_javascript_tables_and_still_figures_remain(opened):
-    page = opened(java_script_enabled=False)
+def test_tables_and_static_figures_work_without_javascript(open_report):
+    page = open_report(java_script_enabled=False)
     assert page.locator("svg.static:visible").count() == 5
     assert page.locator("#methods-table:visible").count() == 1
     assert page.locator("#settings:visible").count() == 1
     assert page.locator(".needs-js:visible").count() == 0
 
 
-def test_on_paper_the_figures_are_still_ones(opened):
-    page = opened()
+def test_print_uses_static_figures(open_report):
+    page = open_report()
     page.emulate_media(media="print")
     assert page.locator("svg.static:visible").count() == 5
     assert page.locator(".uplot:visible, nav:visible, .controls:visible").count() == 0

@@ -1,4 +1,4 @@
-"""Bytes to the same quality: the target, who is compared with whom, and the sentence."""
+"""Bytes to the same quality: the target, the baseline and the headline."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def runs(tmp_path):
     return read_runs([write_comparison(tmp_path / "runs")]).runs
 
 
-def test_bytes_are_counted_up_to_the_round_that_first_gets_there(runs):
+def test_bytes_count_up_to_the_first_round_at_the_target(runs):
     own = runs[0]
     accuracies = ACCURACY.values(own)
     assert bytes_to_target(own, ACCURACY, accuracies[3]) == own.cumulative_uplink[3]
@@ -29,7 +29,7 @@ def test_bytes_are_counted_up_to_the_round_that_first_gets_there(runs):
     assert bytes_to_target(own, LOSS, LOSS.values(own)[5]) == own.cumulative_uplink[5]
 
 
-def test_the_target_is_within_reach_of_half_of_the_runs(tmp_path):
+def test_half_of_the_runs_reach_the_target(tmp_path):
     for number, best in enumerate((0.1, 0.8, 0.9)):
         write_run(
             tmp_path / f"run{number}", f"m{number}", metrics={"test_accuracy": best}, loss=best
@@ -39,7 +39,7 @@ def test_the_target_is_within_reach_of_half_of_the_runs(tmp_path):
     assert common_target(LOSS, runs) == 0.84
 
 
-def test_aquila_is_compared_with_the_run_that_sends_most(runs):
+def test_aquila_is_compared_with_the_run_of_largest_uplink(runs):
     found = compare(runs)
     assert (found.lead.label, found.baseline.label) == ("aquila", "fedsgd")
     assert found.cheapest is found.lead
@@ -50,14 +50,14 @@ def test_aquila_is_compared_with_the_run_that_sends_most(runs):
     assert sentence.endswith(f"fedsgd needs {needed}\u00a0MiB, {ratio:.1f} times as much.")
 
 
-def test_where_aquila_sends_most_the_cheapest_run_leads(tmp_path):
+def test_cheapest_run_leads_if_aquila_sends_most(tmp_path):
     write_run(tmp_path / "a", "aquila", level=9)
     write_run(tmp_path / "b", "laq", level=3)
     found = compare(read_runs([tmp_path]).runs)
     assert (found.lead.label, found.baseline.label) == ("laq", "aquila")
 
 
-def test_a_run_that_gets_nowhere_is_no_baseline(tmp_path):
+def test_run_that_misses_the_target_is_not_the_baseline(tmp_path):
     for name, level, accuracy in (("aquila", 4, 0.9), ("qsgd", 6, 0.9), ("fedsgd", 32, 0.1)):
         write_run(tmp_path / name, name, level=level, metrics={"test_accuracy": accuracy})
     found = compare(read_runs([tmp_path]).runs)
@@ -76,7 +76,7 @@ def test_only_runs_of_one_problem_are_compared(tmp_path):
     assert set(found.needed_bytes) == {"aquila", "qsgd", "fedsgd"}
 
 
-def test_aquila_is_not_flattered(tmp_path):
+def test_aquila_that_misses_the_target_does_not_lead(tmp_path):
     write_run(tmp_path / "late", "aquila", metrics={})
     write_run(tmp_path / "early", "qsgd", level=5, loss=0.001, metrics={})
     write_run(tmp_path / "cheap", "laq", level=2, loss=0.001, metrics={})
@@ -87,25 +87,25 @@ def test_aquila_is_not_flattered(tmp_path):
 
 
 @pytest.mark.parametrize("loss", [-3.0, 0.0, 1e-300])
-def test_odd_losses_have_a_target_too(tmp_path, loss):
+def test_unusual_losses_have_a_target(tmp_path, loss):
     runs = read_runs([write_run(tmp_path / "run", loss=loss, metrics={})]).runs
     found = compare(runs)
     assert found.needed_bytes["aquila"] == runs[0].cumulative_uplink[0]
 
 
-def test_one_run_has_a_sentence_of_its_own(tmp_path):
+def test_single_run_has_a_headline(tmp_path):
     runs = read_runs([write_run(tmp_path / "run")]).runs
     assert summary_sentence(runs, compare(runs)).endswith("MiB of uplink.")
 
 
-def test_perplexity_comes_before_accuracy_and_accuracy_before_loss(tmp_path):
+def test_measures_are_ordered_perplexity_accuracy_loss(tmp_path):
     metrics = {"perplexity": 20.0, "test_accuracy": 0.5}
     runs = read_runs([write_run(tmp_path / "run", metrics=metrics)]).runs
     assert [m.key for m in available_measures(runs)] == ["perplexity", "test_accuracy", "loss"]
     assert "a perplexity of 21 " in summary_sentence(runs, compare(runs))
 
 
-def test_nan_is_no_measurement(tmp_path):
+def test_nan_does_not_count_as_a_value(tmp_path):
     (run,) = read_runs([write_run(tmp_path / "run")]).runs
     spoilt = type(run)(run.label, run.folder, [improving_record(0, loss=float("nan"))], {}, [])
     assert LOSS.values(spoilt) == [None]

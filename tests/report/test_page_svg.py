@@ -1,4 +1,6 @@
-"""Still figures: axes that name round numbers, for any range."""
+"""Static figures: ticks at round numbers for any range."""
+
+import re
 
 import pytest
 
@@ -12,7 +14,7 @@ from helpers.run_folders import write_comparison
 @pytest.mark.parametrize(
     "numbers", [[1, 2], [1e-9, 1e9], [5, 5], [0.001, 0.0011], [3, 1000], [1e-300, 1e-299]]
 )
-def test_axes_have_a_few_ticks_within_their_range(numbers, log):
+def test_axis_has_a_few_ticks_within_its_range(numbers, log):
     axis = Axis(numbers, 0, 100, log)
     ticks = axis.ticks()
     assert len(ticks) <= 12
@@ -21,15 +23,17 @@ def test_axes_have_a_few_ticks_within_their_range(numbers, log):
     assert all(-1e-6 <= axis.position(number) <= 100 + 1e-6 for number in numbers)
 
 
-def test_axes_of_negative_numbers():
+def test_linear_axis_accepts_negative_numbers():
     assert 0 <= Axis([-3, -1], 0, 100, log=False).position(-2) <= 100
 
 
-def test_every_run_has_a_line_and_looks_like_no_other(tmp_path):
+def test_every_run_has_a_line_with_its_own_style(tmp_path):
     runs = read_runs([write_comparison(tmp_path / "runs")]).runs
     figures = charts_for(runs)
     assert [c.column for c in figures] == ["loss", "test_accuracy", "uplink", "level", "ratio"]
+    assert re.search(r">\d+%</text>", chart_svg(figures[1], runs))
     drawn = chart_svg(figures[0], runs)
+    assert "%</text>" not in drawn
     assert drawn.count("<polyline") == 4
     assert max(drawn.index("line ink"), drawn.index("line blue")) < drawn.index("line aquila")
     assert len(set(line_styles(runs))) == 4

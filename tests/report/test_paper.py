@@ -1,4 +1,4 @@
-"""The paper's numbers as data agree with the experiment files, which carry them as comments."""
+"""The paper's numbers agree with the comments in the experiment files."""
 
 import re
 from pathlib import Path
@@ -25,13 +25,13 @@ def file_of(row: PaperRow) -> Path:
     return EXPERIMENTS / f"table{row.table}" / f"{row.data}_{split}.toml"
 
 
-def test_all_rows_are_there():
+def test_all_rows_exist():
     assert [len(paper_rows(table)) for table in TABLES] == [8, 5]
     assert all(name in METHODS for row in ROWS for name in row.printed)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.table} {row.title}")
-def test_numbers_and_settings_are_those_of_the_experiment_file(row):
+def test_numbers_and_settings_match_the_experiment_file(row):
     file = file_of(row)
     comments = " ".join(re.findall(r"^# (.*)$", file.read_text(), re.MULTILINE))
     printed = {
@@ -48,7 +48,7 @@ def test_numbers_and_settings_are_those_of_the_experiment_file(row):
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.table} {row.title}")
-def test_a_run_of_the_experiment_file_is_of_this_row_alone(row, tmp_path):
+def test_run_of_experiment_file_matches_only_its_row(row, tmp_path):
     setting = read_experiment(file_of(row), {}).setting
     write_fake_run(tmp_path / "any name", "laq", [fake_record(0)], **setting.to_dict())
     (run,) = find_runs(tmp_path)
@@ -64,12 +64,12 @@ def test_a_run_of_the_experiment_file_is_of_this_row_alone(row, tmp_path):
         {"uplink_loss": 0.1}, {"participation": 0.5}, {"test_samples": 10}, {"downlink_error": 0.5},
     ],
 )  # fmt: skip
-def test_runs_of_another_setting_are_of_no_row(change, tmp_path):
+def test_run_with_another_setting_matches_no_row(change, tmp_path):
     write_fake_run(tmp_path / "run", "laq", [fake_record(0)], **change)
     assert not any(row.matches(run) for row in ROWS for run in find_runs(tmp_path))
 
 
-def test_differences_are_named(tmp_path):
+def test_differences_are_listed(tmp_path):
     write_fake_run(
         tmp_path / "run", "laq", [fake_record(0)], batch_size=250, work="gradient", widths="1.0"
     )
@@ -89,7 +89,7 @@ def test_differences_are_named(tmp_path):
         ("aquila beta=0.15", {}, None),
     ],
 )
-def test_a_run_at_another_beta_belongs_to_the_figures(tmp_path, label, parameters, shown):
+def test_run_with_another_beta_matches_no_row(tmp_path, label, parameters, shown):
     write_fake_run(tmp_path / "run", label, [fake_record(0)], parameters=parameters)
     (run,) = find_runs(tmp_path)
     assert CIFAR10.matches(run) == (shown is not None)

@@ -1,4 +1,4 @@
-"""Made-up runs beside the paper's numbers."""
+"""Synthetic runs next to the paper's numbers."""
 
 import csv
 import io
@@ -47,14 +47,14 @@ def by_method(results: Path) -> dict[str, MethodLine]:
     return {line.method: line for line in method_lines(ROW, find_runs(results))}
 
 
-def test_all_methods_of_the_paper_have_a_line_and_other_runs_follow(results):
+def test_printed_methods_come_first_then_other_runs(results):
     assert list(by_method(results)) == [
         "qsgd", "qsgd (seed 1)", "adaquantfl", "laq", "ladaq", "lena_tables", "marina", "aquila",
         "fedavg", "aquila b_min=2",
     ]  # fmt: skip
 
 
-def test_a_line_adds_up_the_records(results):
+def test_line_sums_the_records(results):
     qsgd = by_method(results)["qsgd"]
     assert (qsgd.rounds, qsgd.test, qsgd.last_minibatch) == (40, 75, 96.875)
     assert (qsgd.printed, qsgd.printed_gib) == (93.38, 15.61)
@@ -63,29 +63,29 @@ def test_a_line_adds_up_the_records(results):
     assert qsgd.differs == ("batch_size 250, not 256",)
 
 
-def test_savings_are_those_of_aquila_over_the_rounds_that_both_ran(results):
+def test_savings_cover_the_rounds_that_both_ran(results):
     found = by_method(results)
     assert found["qsgd"].printed_saving == pytest.approx(1 - 4.59 / 15.61)
     assert found["qsgd"].uplink_saving == found["qsgd"].paper_saving == 0.75
     assert found["fedavg"].uplink_saving == 0.875
     assert found["fedavg"].printed_saving is None
     assert found["laq"].uplink_saving == -1  # 20 rounds of each
-    for name in ("qsgd (seed 1)", "aquila", "aquila b_min=2"):  # another seed, or its own
+    for name in ("qsgd (seed 1)", "aquila", "aquila b_min=2"):  # another seed, or AQUILA itself
         assert found[name].uplink_saving is None
 
 
-def test_what_was_not_run_still_has_the_printed_numbers(results):
+def test_method_without_run_keeps_its_printed_numbers(results):
     marina = by_method(results)["marina"]
     assert marina.rounds is None
     assert marina.uplink_gib is None
     assert (marina.printed, marina.printed_gib) == (94.12, 16.28)
 
 
-def test_the_longest_run_of_a_method_and_seed_counts(results):
+def test_longest_run_of_method_and_seed_counts(results):
     assert by_method(results)["laq"].rounds == 20
 
 
-def test_a_comparison_of_many_methods_counts_before_a_longer_run(results):
+def test_larger_comparison_is_preferred_to_longer_run(results):
     write_fake_run(results / "alone" / "aquila", "aquila", records(100))
     write_fake_run(results / "alone" / "marina", "marina", records(100))
     write_fake_run(results / "a" / "3", "laq", records(30))
@@ -95,7 +95,7 @@ def test_a_comparison_of_many_methods_counts_before_a_longer_run(results):
     }  # fmt: skip
 
 
-def test_texts_are_judged_by_perplexity(tmp_path):
+def test_language_models_are_measured_by_perplexity(tmp_path):
     run = [fake_record(0, metrics={"perplexity": 1.7, "test_accuracy": 0.9})]
     write_fake_run(
         tmp_path / "x", "laq", run, data="wikitext2", model="transformer", split="blocks:100",
@@ -112,7 +112,7 @@ def shown(results: Path) -> list[str]:
     return text.getvalue().splitlines()
 
 
-def test_the_screen_has_room_for_it_in_100_columns(results):
+def test_screen_table_fits_in_100_columns(results):
     found = shown(results)
     assert all(len(line) <= 100 and "…" not in line for line in found)
     (qsgd,) = [line for line in found if line.split()[:1] == ["qsgd"] and " of " in line]
@@ -125,7 +125,7 @@ def test_the_screen_has_room_for_it_in_100_columns(results):
     assert any(line.startswith("qsgd: batch_size 250, not 256") for line in found)
 
 
-def test_csv_has_every_digit(results):
+def test_csv_has_full_precision(results):
     made = method_lines(ROW, find_runs(results))
     rows = list(csv.DictReader(io.StringIO(csv_text([(ROW, made)]))))
     assert len(rows) == len(made)
@@ -135,33 +135,37 @@ def test_csv_has_every_digit(results):
     assert rows[2]["uplink_gib"] == ""
 
 
-def test_markdown_is_a_table(results):
+def test_markdown_tables_have_equal_column_counts(results):
     text = markdown([(ROW, method_lines(ROW, find_runs(results)))])
-    table = [line for line in text.splitlines() if line.startswith("|")]
-    assert len({line.count("|") for line in table}) == 1
+    blocks = [block.splitlines() for block in text.split("\n\n")]
+    tables = [block for block in blocks if block[0].startswith("|")]
+    assert [table[0].split(" | ")[0] for table in tables] == ["| column", "| method"]
+    for table in tables:
+        assert len({line.count("|") for line in table}) == 1
+    assert all(len(line) <= 100 for line in text.splitlines() if not line.startswith("|"))
     assert "| qsgd | 40 of 200 | 75.0 |" in text
     assert "| qsgd (seed 1) | 200 |" in text
 
 
-def test_kept_runs_make_the_same_lines(results, tmp_path_factory):
-    target = tmp_path_factory.mktemp("kept")
+def test_archived_runs_give_the_same_lines(results, tmp_path_factory):
+    target = tmp_path_factory.mktemp("archived")
     for run in find_runs(results):
         write_archive(archive_contents(run.folder, target / run.folder.relative_to(results)))
     assert not list(target.rglob("*.jsonl"))
     assert method_lines(ROW, find_runs(target)) == method_lines(ROW, find_runs(results))
 
 
-def test_records_that_are_no_text_are_named(tmp_path):
+def test_binary_records_are_reported(tmp_path):
     folder = write_fake_run(tmp_path / "x", "laq", [fake_record(0)])
     (folder / "records.jsonl").write_bytes(b"\xff\n")
     with pytest.raises(ValueError, match=r"records\.jsonl does not hold records: it is not text"):
         find_runs(tmp_path)
 
 
-def test_broken_folders_are_named(tmp_path):
+def test_broken_folders_are_reported(tmp_path):
     with pytest.raises(ValueError, match="there is no folder"):
         find_runs(tmp_path / "none")
     folder = write_fake_run(tmp_path / "x", "laq", [fake_record(0)])
     (folder / "run.json").write_text("[]")
-    with pytest.raises(ValueError, match=r"run\.json does not tell what was run"):
+    with pytest.raises(ValueError, match=r"run\.json is not a valid run file"):
         find_runs(tmp_path)

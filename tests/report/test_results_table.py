@@ -25,7 +25,7 @@ def render(*results: RunResult) -> str:
     return text.getvalue()
 
 
-def test_rows_add_up_the_records():
+def test_result_sums_the_records():
     qsgd = result("qsgd")
     assert qsgd.uploads == 20
     assert qsgd.skips == 0
@@ -34,34 +34,34 @@ def test_rows_add_up_the_records():
     assert qsgd.uplink_bytes == sum(r.uplink_bytes for r in qsgd.records)
 
 
-def test_no_compression_saves_nothing():
+def test_uncompressed_run_saves_nothing():
     fedsgd = result("fedsgd")
     assert dense_bytes(fedsgd, FLEET) == fedsgd.uplink_bytes
     assert "1.0 x" in render(fedsgd)
 
 
-def test_a_run_that_got_worse_is_named():
+def test_run_with_rising_loss_is_listed():
     records = result("fedsgd").records
     rising = [replace(records[0], round=n, loss=2.0 + n) for n in range(12)]
     falling = [replace(records[0], round=n, loss=20.0 - n) for n in range(12)]
     text = render(
         RunResult("up", rising), RunResult("down", falling), RunResult("short", rising[:3])
     )
-    assert "Not trained: up." in text
+    assert "Loss above its first value: up." in text
 
 
-def test_latest_metric_wins():
+def test_last_metric_is_the_latest_value():
     records = result("fedsgd").records
     judged = [replace(records[0], metrics={"a": 1.0}), replace(records[1], metrics={"a": 2.0})]
     assert RunResult("x", [*judged, *records[2:]]).last_metric("a") == 2.0
     assert RunResult("x", records).last_metric("a") is None
 
 
-def test_a_run_without_a_round_has_a_row_too():
+def test_run_without_rounds_has_a_row():
     assert "nothing" in render(RunResult("nothing", [], stopped=True))
 
 
-def test_narrow_terminals_keep_the_names_of_the_methods():
+def test_narrow_terminal_keeps_method_names():
     text = io.StringIO()
     Console(file=text, width=60).print(results_table([result("qsgd")], FLEET, width=60))
     assert "qsgd" in text.getvalue()
@@ -70,6 +70,6 @@ def test_narrow_terminals_keep_the_names_of_the_methods():
 
 
 @pytest.mark.parametrize("name", ["aquila", "lag"])
-def test_levels_of_skips_do_not_count(name):
+def test_mean_level_ignores_skips(name):
     levels = [level for r in result(name).records for level in r.levels.values()]
     assert result(name).mean_level == pytest.approx(sum(levels) / len(levels))

@@ -1,4 +1,4 @@
-"""What is said of broken runs: the same, whoever reads them."""
+"""Broken runs give the same errors in every reader."""
 
 import pytest
 
@@ -30,43 +30,43 @@ def read(request):
         {"error_ratio": {}},
     ],
 )
-def test_what_is_no_number_is_not_taken_for_one(tmp_path, read, changes):
+def test_invalid_numbers_in_records_are_reported(tmp_path, read, changes):
     folder = write_run(tmp_path / "run", rounds=1, **changes)
-    with pytest.raises(ValueError, match=r"line 1, has something that is no number"):
+    with pytest.raises(ValueError, match=r"line 1, has an invalid number"):
         read(folder)
 
 
 @pytest.mark.parametrize(
     ("facts", "fault"),
     [
-        ({"parameters": None}, "its parameters are no names with values"),
-        ({"parameters": [1]}, "its parameters are no names with values"),
-        ({"parameters": {"beta": None}}, "its beta is no number"),
-        ({"parameters": {"beta": "x"}}, "its beta is no number"),
-        ({"parameters": {"beta": 10**400}}, "its beta is no number"),
-        ({"method": "aquila beta=x"}, "its beta is no number"),
-        ({"seed": [1, 2]}, "its seed is no whole number"),
+        ({"parameters": None}, "its parameters are not a JSON object"),
+        ({"parameters": [1]}, "its parameters are not a JSON object"),
+        ({"parameters": {"beta": None}}, "its beta is not a number"),
+        ({"parameters": {"beta": "x"}}, "its beta is not a number"),
+        ({"parameters": {"beta": 10**400}}, "its beta is not a number"),
+        ({"method": "aquila beta=x"}, "its beta is not a number"),
+        ({"seed": [1, 2]}, "its seed is not an integer"),
     ],
 )
-def test_settings_that_cannot_be_are_named(tmp_path, read, facts, fault):
+def test_invalid_settings_are_reported(tmp_path, read, facts, fault):
     folder = write_run(tmp_path / "run", rounds=1, facts=facts)
-    with pytest.raises(ValueError, match=rf"run\.json does not tell what was run: {fault}"):
+    with pytest.raises(ValueError, match=rf"run\.json is not a valid run file: {fault}"):
         read(folder)
 
 
 @pytest.mark.parametrize(
     ("text", "fault"),
-    [("{", "it is not JSON"), (DEEP, "it is not JSON"), ("3", "it holds no settings")],
+    [("{", "it is not JSON"), (DEEP, "it is not JSON"), ("3", "it is not a JSON object")],
     ids=["cut off", "deep", "a number"],
 )
-def test_settings_that_are_none_are_named(tmp_path, read, text, fault):
+def test_run_file_that_is_not_an_object_is_reported(tmp_path, read, text, fault):
     folder = write_run(tmp_path / "run", rounds=1)
     (folder / "run.json").write_text(text)
-    with pytest.raises(ValueError, match=rf"run\.json does not tell what was run: {fault}"):
+    with pytest.raises(ValueError, match=rf"run\.json is not a valid run file: {fault}"):
         read(folder)
 
 
-def test_records_without_an_end_are_named(tmp_path, read):
+def test_deeply_nested_records_are_reported(tmp_path, read):
     folder = write_run(tmp_path / "run", rounds=1)
     (folder / "records.jsonl").write_text(DEEP + "\n")
     with pytest.raises(ValueError, match="line 1, is not the record of round 0"):
@@ -74,7 +74,7 @@ def test_records_without_an_end_are_named(tmp_path, read):
 
 
 @pytest.mark.parametrize("method", [None, "", ["laq"]])
-def test_a_method_is_named_by_a_text(tmp_path, method):
+def test_method_must_be_a_non_empty_string(tmp_path, method):
     folder = write_run(tmp_path / "run", rounds=1, facts={"method": method})
     with pytest.raises(ValueError, match="it names no method"):
         find_runs(folder)

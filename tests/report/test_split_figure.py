@@ -10,7 +10,7 @@ from aquila.report.split_figure import plot_split
 
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
-    """The figures that are written to files."""
+    """The figures that were written to files."""
     figures: list[Figure] = []
     real = Figure.savefig
 
@@ -27,7 +27,7 @@ def counts(devices: int, classes: int) -> list[list[int]]:
 
 
 @pytest.mark.parametrize(("devices", "classes"), [(1, 1), (10, 10), (100, 10), (100, 100)])
-def test_pictures_of_any_size_have_readable_axes(
+def test_figure_of_any_size_has_readable_axes(
     tmp_path: Path, drawn: list[Figure], devices: int, classes: int
 ) -> None:
     path = plot_split(counts(devices, classes), tmp_path / "new" / "split.png", "a title")
@@ -40,7 +40,7 @@ def test_pictures_of_any_size_have_readable_axes(
     assert drawn[0].get_suptitle() == "a title"
 
 
-def test_every_cell_shows_its_own_count(tmp_path: Path, drawn: list[Figure]) -> None:
+def test_every_cell_shows_its_count(tmp_path: Path, drawn: list[Figure]) -> None:
     plot_split([[5, 0, 7], [0, 9, 1]], tmp_path / "split.png")
     sizes, cells = drawn[0].axes
     assert [bar.get_height() for bar in sizes.patches] == [12, 10]

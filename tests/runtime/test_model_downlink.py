@@ -14,7 +14,6 @@ from aquila.runtime.model_downlink import (
     references_from_arrays,
     references_to_arrays,
 )
-from aquila.runtime.options import RunOptions
 from aquila.runtime.reference import resolve_model, with_checksum
 
 D = 200
@@ -116,9 +115,4 @@ def test_invalid_downlink_errors_are_rejected(error):
     with pytest.raises(
         ValueError, match=f"downlink_error must be at least 0 and below 1, not {error}"
     ):
-        aquila.Simulation(
-            aquila.create("fedsgd"),
-            THETA,
-            [lambda t: (0.0, t)],
-            options=RunOptions(downlink_error=error),
-        )
+        DownlinkCoder(error)

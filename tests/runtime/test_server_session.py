@@ -139,10 +139,10 @@ class TestInvalidReplies:
             "fedavg", 0, self.reply(name="fedavg"), "lacks the scalar 'samples'"
         )
         negative = self.reply(name="fedavg", scalars={"samples": -1.0})
-        self.assert_reply_rejected("fedavg", 0, negative, "claims -1 samples")
+        self.assert_reply_rejected("fedavg", 0, negative, "must have samples > 0, not -1")
         self.assert_reply_rejected("ladaq", 0, self.reply(name="ladaq"), "lacks the scalar 'loss'")
         no_age = self.reply(name="lena", scalars={"age": 0.0})
-        self.assert_reply_rejected("lena", 0, no_age, "adds up 0 rounds")
+        self.assert_reply_rejected("lena", 0, no_age, "must have age >= 1, not 0")
 
     def test_no_open_round(self):
         server, _ = make_sessions("aquila")

@@ -25,7 +25,11 @@ def made(sizes, module=None, **options) -> Problem:
 def run(problem, method="aquila", rounds=4):
     created = aquila.create(method, alpha=0.1)
     return aquila.simulate(
-        created, problem.theta0, problem.devices, rounds=rounds, fleet=problem.fleet, workers=1
+        created,
+        problem.theta0,
+        problem.devices,
+        rounds=rounds,
+        options=aquila.RunOptions(fleet=problem.fleet, workers=1),
     )
 
 
@@ -36,7 +40,7 @@ def no_trial_delay(monkeypatch):
 
 @pytest.fixture
 def passes(monkeypatch):
-    """How many devices each pass was for."""
+    """Number of devices in each pass."""
     counts, one_pass = [], BatchedGradients._one_pass
 
     def counted(self, devices, theta):
@@ -49,7 +53,7 @@ def passes(monkeypatch):
 
 
 class Clock:
-    """Shows one pass to take a second and everything else to take two."""
+    """A clock on which one pass takes one second and everything else two."""
 
     def __init__(self):
         self.readings = 0
@@ -64,22 +68,22 @@ class Clock:
 
 @pytest.fixture
 def unbatched(monkeypatch):
-    """Have devices compute by themselves."""
+    """Let devices compute separately."""
     monkeypatch.setattr(BatchedGradients, "gradient", lambda self, device, theta: None)
 
 
 @pytest.mark.parametrize("sizes", SHAPES.values(), ids=SHAPES)
 @pytest.mark.parametrize("method", ["aquila", "marina", "fedsgd", "fedavg"])
-def test_a_run_has_the_bits_of_devices_that_compute_alone(request, passes, method, sizes):
+def test_run_has_the_same_bits_as_separate_passes(request, passes, method, sizes):
     run_batched = run(made(sizes), method)
     request.getfixturevalue("unbatched")
     run_unbatched = run(made(sizes), method)
     assert run_batched.theta.equal(run_unbatched.theta)
     assert [r.loss for r in run_batched.records] == [r.loss for r in run_unbatched.records]
-    assert bool(passes) == (method != "fedavg")  # its local epochs meet no other device's model
+    assert bool(passes) == (method != "fedavg")  # local epochs cannot be batched
 
 
-def test_each_device_has_a_loss_of_its_own():
+def test_each_device_gets_its_own_loss():
     loss = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 5.0, 20.0]))
     problem, module = made([12] * 5, loss=loss), nn.Linear(64, 3)
     nn.utils.vector_to_parameters(problem.theta0, module.parameters())
@@ -91,7 +95,7 @@ def test_each_device_has_a_loss_of_its_own():
         torch.testing.assert_close(gradient, torch.cat([part.flatten() for part in expected]))
 
 
-def test_a_short_run_is_over_before_it_is_tried(passes, monkeypatch):
+def test_short_run_makes_no_trial(passes, monkeypatch):
     monkeypatch.setattr("aquila.sim.batched.TRIAL_DELAY_SECONDS", 1e9)
     run(made([12] * 9))
     assert passes == []
@@ -100,7 +104,7 @@ def test_a_short_run_is_over_before_it_is_tried(passes, monkeypatch):
 def test_devices_of_one_shape_share_a_pass(passes):
     problem = made([12] * 5 + [7] * 3)
     run(problem)
-    passes.clear()  # those that tried whether it pays
+    passes.clear()  # passes of the trial
     run(problem, rounds=2)
     assert passes == [5, 3, 5, 3]
 
@@ -114,7 +118,7 @@ def test_passes_are_nearly_equal_and_bounded(passes, monkeypatch):
     assert passes == [3, 3, 3]
 
 
-def test_what_rounds_in_another_way_is_not_used(passes, unbatched, monkeypatch):
+def test_passes_that_round_differently_are_not_used(passes, unbatched, monkeypatch):
     expected = run(made([12] * 9)).theta
     monkeypatch.undo()
 
@@ -129,7 +133,7 @@ def test_what_rounds_in_another_way_is_not_used(passes, unbatched, monkeypatch):
     assert run(made([12] * 9)).theta.equal(expected)
 
 
-def test_a_module_that_cannot_be_batched_computes_alone(passes):
+def test_module_that_vmap_rejects_is_not_batched(passes):
     class DataDependent(nn.Linear):
         def forward(self, x):
             return super().forward(x) if x.sum() > 0 else super().forward(x) * 2
@@ -139,19 +143,25 @@ def test_a_module_that_cannot_be_batched_computes_alone(passes):
 
 
 @pytest.mark.parametrize(
-    "options", [{"batch_size": 4}, {"classes": 3}, {"precision": "bf16"}], ids=str
+    "options",
+    [
+        {"batch_size": 4},
+        {"options": aquila.ProblemOptions(classes=3)},
+        {"options": aquila.ProblemOptions(precision="bf16")},
+    ],
+    ids=str,
 )
 def test_only_full_gradients_in_float32_are_batched(passes, options):
     run(made([12] * 6, **options), rounds=2)
     assert passes == []
 
 
-def test_a_module_that_draws_computes_alone(passes):
+def test_module_with_dropout_is_not_batched(passes):
     run(made([12] * 6, nn.Sequential(nn.Linear(64, 3), nn.Dropout(0.1))), rounds=2)
     assert passes == []
 
 
-def test_accuracy_of_the_last_minibatch_is_that_of_the_last_device(request, passes):
+def test_last_minibatch_accuracy_belongs_to_the_last_device(request, passes):
     test = torch.randn(5, 64), torch.randint(0, 3, (5,))
     accuracies = []
     for _ in range(2):
@@ -162,7 +172,7 @@ def test_accuracy_of_the_last_minibatch_is_that_of_the_last_device(request, pass
     assert accuracies[0] == accuracies[1]
 
 
-def test_a_large_gradient_is_added_up_in_passes_that_caches_hold():
+def test_large_batch_is_split_into_passes_that_fit_the_cache():
     cnn = aquila.tasks.build_model("cnn")
     flat = FlatModule(cnn, nn.functional.cross_entropy)
     x, y = channels_last(torch.randn(300, 1, 28, 28)), torch.randint(0, 10, (300,))
@@ -177,7 +187,7 @@ def test_a_large_gradient_is_added_up_in_passes_that_caches_hold():
     torch.testing.assert_close(in_parts[1], whole[1], rtol=1e-3, atol=1e-6)
 
 
-def test_devices_can_go_on_after_an_interrupt(passes, monkeypatch):
+def test_run_continues_after_an_interrupt(passes, monkeypatch):
     problem, submit, calls = made([12] * 9), ThreadPoolExecutor.submit, []
 
     def interrupted_once(self, *work):

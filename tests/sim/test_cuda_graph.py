@@ -1,4 +1,4 @@
-"""Recordings of graphs must be alone."""
+"""No other GPU work runs during a graph capture."""
 
 import threading
 
@@ -8,7 +8,7 @@ import torch
 from aquila.sim.cuda_graph import CAPTURE_LOCK, CaptureLock, RngLock
 
 
-def test_recording_waits_for_work_and_keeps_new_work_waiting():
+def test_capture_waits_for_work_and_blocks_new_work():
     lock, order = CaptureLock(), []
     started, may_end = threading.Event(), threading.Event()
 
@@ -34,7 +34,7 @@ def test_recording_waits_for_work_and_keeps_new_work_waiting():
     assert order == ["work", "recording", "more work"]
 
 
-def test_work_that_fails_does_not_block_recordings():
+def test_failed_work_does_not_block_a_capture():
     lock = CaptureLock()
     with pytest.raises(ValueError, match="failed"), lock.shared():
         raise ValueError("failed")
@@ -42,7 +42,7 @@ def test_work_that_fails_does_not_block_recordings():
         pass
 
 
-def test_whoever_works_may_record_once_the_others_have_stopped():
+def test_worker_can_capture_once_others_have_stopped():
     lock, order = CaptureLock(), []
     both = threading.Barrier(2)
 
@@ -65,7 +65,7 @@ def test_whoever_works_may_record_once_the_others_have_stopped():
     )
 
 
-def test_a_recording_does_not_wait_for_work_that_rests():
+def test_capture_does_not_wait_for_released_work():
     lock = CaptureLock()
     resting, recorded = threading.Event(), threading.Event()
 
@@ -86,7 +86,7 @@ def test_a_recording_does_not_wait_for_work_that_rests():
     assert not worker.is_alive()
 
 
-def test_models_draw_one_after_another_and_leave_the_generator_as_it_was():
+def test_models_draw_one_at_a_time_and_restore_the_generator():
     rng_lock, drawn, both = RngLock(), {}, threading.Barrier(4)
     before = torch.get_rng_state()
 
@@ -106,7 +106,7 @@ def test_models_draw_one_after_another_and_leave_the_generator_as_it_was():
         assert drawn[seed] == [torch.rand((), generator=generator).item() for _ in range(500)]
 
 
-def test_who_waits_to_draw_does_not_keep_others_from_recording():
+def test_waiting_to_draw_does_not_block_a_capture():
     rng_lock, waiting = RngLock(), threading.Event()
     cpu = torch.device("cpu")
 
@@ -126,7 +126,7 @@ def test_who_waits_to_draw_does_not_keep_others_from_recording():
     assert not later.is_alive()
 
 
-def test_a_failure_while_drawing_lets_the_next_one_draw():
+def test_failure_while_drawing_releases_the_lock():
     rng_lock, cpu = RngLock(), torch.device("cpu")
     with pytest.raises(ValueError, match="failed"), rng_lock.seeded(0, cpu):
         raise ValueError("failed")

@@ -1,4 +1,4 @@
-"""Differences of models in the simulator: who shares what, and that the option changes no more."""
+"""Models sent as coded differences in the simulator."""
 
 import pytest
 import torch
@@ -13,7 +13,8 @@ THETA0 = torch.zeros(40)
 
 
 def simulation(**options):
-    return aquila.Simulation(METHOD, THETA0, PROBLEM.devices, **{"downlink_error": 0.5, **options})
+    given = aquila.RunOptions(**{"downlink_error": 0.5, **options})
+    return aquila.Simulation(METHOD, THETA0, PROBLEM.devices, options=given)
 
 
 def references_of(run):
@@ -21,23 +22,22 @@ def references_of(run):
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_all_devices_share_the_model_they_hold(workers):
-    link = aquila.Link(uplink_loss=0.2, downlink_loss=0.3)
-    run = simulation(link=link, workers=workers)
+def test_devices_share_their_reference_model(workers):
+    run = simulation(uplink_loss=0.2, downlink_loss=0.3, workers=workers)
     for _ in range(12):
         run.advance()
         assert len({id(reference.theta) for reference in references_of(run)}) == 1
         assert references_of(run)[0].checksum == run.server.references[0].checksum
 
 
-def test_models_of_rounds_before_are_let_go_of():
+def test_models_of_earlier_rounds_are_freed():
     run = simulation(participation=0.25)
     for _ in range(10):
         record = run.advance()
         assert len(references_of(run)) == len(record.uplink) == 2
 
 
-def test_without_the_option_nobody_holds_anything():
+def test_without_the_option_no_device_keeps_a_model():
     run = simulation(downlink_error=0.0)
     for _ in range(3):
         run.advance()
@@ -45,7 +45,7 @@ def test_without_the_option_nobody_holds_anything():
     assert not run.server.references
 
 
-def test_the_first_round_is_whole_and_the_next_are_small():
+def test_first_model_is_whole_and_later_ones_are_small():
     run = simulation(workers=1)
     sizes = [run.advance().downlink_bytes for _ in range(6)]
     control = 8 * 47
@@ -53,7 +53,7 @@ def test_the_first_round_is_whole_and_the_next_are_small():
     assert max(sizes[1:]) - control < 0.6 * (sizes[0] - control)
 
 
-def test_a_device_that_has_lost_the_model_sits_out_one_round():
+def test_device_without_the_model_refuses_one_round():
     run = simulation()
     run.advance()
     run.devices[3].reference = None
@@ -65,16 +65,13 @@ def test_every_executor_gives_the_same_bits(executor):
     setting = Setting.of({"samples": 200, "test_samples": 50, "rounds": 6, "split": "iid"})
     problem, _ = setting.problem()
     method = aquila.create("aquila", alpha=0.3, b_min=2)
-    link = aquila.Link(uplink_loss=0.2)
     runs = [
         aquila.simulate(
             method,
             problem.theta0,
             problem.devices,
             6,
-            downlink_error=0.5,
-            link=link,
-            executor=chosen,
+            options=aquila.RunOptions(downlink_error=0.5, uplink_loss=0.2, executor=chosen),
         )
         for chosen in ("auto", executor)
     ]
@@ -82,8 +79,9 @@ def test_every_executor_gives_the_same_bits(executor):
     assert torch.equal(runs[0].theta, runs[1].theta)
 
 
-def test_a_checkpoint_with_another_error_is_another_run(tmp_path):
-    options = {"out": tmp_path, "checkpoint_every": 1}
-    aquila.simulate(METHOD, THETA0, PROBLEM.devices, 2, downlink_error=0.5, **options)
+def test_run_cannot_be_resumed_with_another_downlink_error(tmp_path):
+    first = aquila.RunOptions(out=tmp_path, checkpoint_every=1, downlink_error=0.5)
+    aquila.simulate(METHOD, THETA0, PROBLEM.devices, 2, options=first)
+    second = aquila.RunOptions(out=tmp_path, resume=True)
     with pytest.raises(ValueError, match=r"no downlink_error \(saved: downlink_error 0\.5\)"):
-        aquila.simulate(METHOD, THETA0, PROBLEM.devices, 4, resume=True, **options)
+        aquila.simulate(METHOD, THETA0, PROBLEM.devices, 4, options=second)

@@ -24,7 +24,7 @@ def network(width: float = 1.0) -> nn.Module:
 
 
 def shards(x, y):
-    """Two devices, classes 0 and 1 on the first, 2 and 3 on the second."""
+    """Return two shards: classes 0 and 1, and classes 2 and 3."""
     return [(x[y < 2], y[y < 2]), (x[y >= 2], y[y >= 2])]
 
 
@@ -42,11 +42,13 @@ def test_batch_norms_are_evaluated_with_statistics_of_the_training_inputs():
     assert metrics["test_accuracy"] == (outputs.argmax(1) == test_y).double().mean().item()
 
 
-def test_local_accuracy_is_the_average_over_devices_of_their_own_classes():
+def test_local_accuracy_averages_over_each_devices_classes():
     x, y = images(48)
     test_x, test_y = images(40, seed=1)
     module = network()
-    problem = aquila.problem(module, shards(x, y), test=(test_x, test_y), classes=4)
+    problem = aquila.problem(
+        module, shards(x, y), test=(test_x, test_y), options=aquila.ProblemOptions(classes=4)
+    )
     metrics = problem.evaluate(problem.theta0)
     outputs = with_batch_norm_statistics(module, [torch.cat([part for part, _ in shards(x, y)])])(
         test_x
@@ -61,10 +63,12 @@ def test_local_accuracy_is_the_average_over_devices_of_their_own_classes():
     assert metrics["local_accuracy"] != metrics["test_accuracy"]
 
 
-def test_masked_training_leaves_logits_of_other_classes_alone():
+def test_masked_training_does_not_change_other_classes():
     x, y = images(24)
     problem = aquila.problem(
-        nn.Sequential(nn.Flatten(), nn.Linear(192, 4)), shards(x, y), classes=4
+        nn.Sequential(nn.Flatten(), nn.Linear(192, 4)),
+        shards(x, y),
+        options=aquila.ProblemOptions(classes=4),
     )
     run = aquila.Simulation(aquila.create("fedsgd"), problem.theta0, problem.devices)
     run.devices[0].handle(run.server.open_round()[0])
@@ -83,7 +87,7 @@ def test_last_minibatch_accuracy_is_that_of_the_last_step():
     run = aquila.simulate(
         method, problem.theta0, problem.devices, rounds=1, evaluate=problem.evaluate
     )
-    # ten samples in batches of four: the last one has two, so the accuracy is a multiple of 1/2
+    # ten samples in batches of four: the last batch has two, so the accuracy is a multiple of 1/2
     assert run.records[0].metrics["last_minibatch_train_accuracy"] in (0.0, 0.5, 1.0)
 
 
@@ -108,15 +112,22 @@ def test_last_minibatch_accuracy_is_that_of_the_latest_run():
     x, y = images(48)
     narrow = network(0.5)
     problem = aquila.problem(
-        network(), shards(x, y), test=(x, y), narrower=[narrow], groups=[0, 1]
-    )  # each width has a model of its own, which tells who worked last
+        network(),
+        shards(x, y),
+        test=(x, y),
+        options=aquila.ProblemOptions(narrower=[narrow], groups=[0, 1]),
+    )  # each width has its own model, which shows who trained last
     rounds = {}
     for alpha, count in ((0.5, 5), (0.0001, 1)):
         method = aquila.create("fedsgd", alpha=alpha)
         run = aquila.simulate(
-            method, problem.theta0, problem.devices, rounds=count, fleet=problem.fleet,
+            method,
+            problem.theta0,
+            problem.devices,
+            rounds=count,
             evaluate=problem.evaluate,
-        )  # fmt: skip
+            options=aquila.RunOptions(fleet=problem.fleet),
+        )
         rounds[alpha] = run.records[-1].metrics["last_minibatch_train_accuracy"]
     assert rounds[0.5] != rounds[0.0001]
 
@@ -124,10 +135,16 @@ def test_last_minibatch_accuracy_is_that_of_the_latest_run():
 def test_widths_share_the_accuracy_of_the_last_minibatch():
     x, y = images(24)
     problem = aquila.problem(
-        network(), shards(x, y), test=(x, y), narrower=[network(0.5)], groups=[0, 1]
+        network(),
+        shards(x, y),
+        test=(x, y),
+        options=aquila.ProblemOptions(narrower=[network(0.5)], groups=[0, 1]),
     )
     run = aquila.Simulation(
-        aquila.create("fedsgd"), problem.theta0, problem.devices, fleet=problem.fleet
+        aquila.create("fedsgd"),
+        problem.theta0,
+        problem.devices,
+        options=aquila.RunOptions(fleet=problem.fleet),
     )
     record = run.advance(problem.evaluate)
     narrow = problem.devices[1].models.for_this_thread

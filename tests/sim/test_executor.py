@@ -38,9 +38,13 @@ def problem(module=None, **options):
 def run(made, workers=0, method="aquila", executor="auto", **parameters):
     parameters = {"alpha": 0.1, **parameters}
     return aquila.simulate(
-        aquila.create(method, **parameters), made.theta0, made.devices, ROUNDS,
-        evaluate=made.evaluate, fleet=made.fleet, workers=workers, executor=executor,
-    )  # fmt: skip
+        aquila.create(method, **parameters),
+        made.theta0,
+        made.devices,
+        ROUNDS,
+        evaluate=made.evaluate,
+        options=aquila.RunOptions(fleet=made.fleet, workers=workers, executor=executor),
+    )
 
 
 @pytest.mark.parametrize("method", ["aquila", "laq", "marina", "qsgd", "lena"])
@@ -62,7 +66,7 @@ def test_every_executor_gives_the_same_bits(executor):
 @pytest.mark.parametrize(
     ("made", "options", "message"),
     [
-        ({}, {"executor": "processes"}, "sequential, batched, threads, not processes"),
+        ({}, {"executor": "processes"}, "sequential, batched, threads, not 'processes'"),
         ({}, {"executor": "sequential", "workers": 2}, "sequential runs 1 worker, not 2"),
         ({"batch_size": 3}, {"executor": "batched"}, "device 0 cannot run batched"),
     ],
@@ -108,7 +112,7 @@ def test_devices_that_use_no_rng_are_thread_safe():
 
 
 def test_negative_workers_are_rejected():
-    with pytest.raises(ValueError, match="workers must be at least 0, not -1"):
+    with pytest.raises(ValueError, match="workers must be a whole number >= 0, not -1"):
         run(problem(), -1)
 
 
@@ -131,7 +135,9 @@ class Worker:
     def run(self, devices=6, rounds=1, **options):
         made = [self.device(number) for number in range(devices)]
         method = aquila.create("fedsgd", alpha=0.1)
-        return aquila.simulate(method, torch.ones(4), made, rounds, **options)
+        return aquila.simulate(
+            method, torch.ones(4), made, rounds, options=aquila.RunOptions(**options)
+        )
 
 
 def test_plain_functions_stay_on_the_callers_thread_unless_workers_are_set():
@@ -169,7 +175,13 @@ def test_interrupt_waits_for_turns_that_have_begun(monkeypatch):
 
     monkeypatch.setattr(executor_module, "_collect", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        aquila.simulate(aquila.create("fedsgd"), torch.ones(4), [slow] * 20, 1, workers=2)
+        aquila.simulate(
+            aquila.create("fedsgd"),
+            torch.ones(4),
+            [slow] * 20,
+            1,
+            options=aquila.RunOptions(workers=2),
+        )
     assert len(begun) == len(ended) < 20
 
 

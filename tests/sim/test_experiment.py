@@ -1,4 +1,4 @@
-"""The experiments of the paper: files that read, run, and count as the paper counts."""
+"""The experiment files can be read and run, and count bits as the paper does."""
 
 import tomllib
 from functools import cache, lru_cache
@@ -42,7 +42,7 @@ def name(path: Path) -> str:
 
 @cache
 def paper_bits_of_an_upload(model: str, data: str, width: float) -> int:
-    """Run one round of one device with the model's full dimension, and read the record."""
+    """Return the record of one round of one device with the model's full dimension."""
     option = "vocabulary" if data == "wikitext2" else "classes"
     with torch.device("meta"):
         module = build_model(model, width, **{option: CLASSES[data]})
@@ -55,12 +55,12 @@ def paper_bits_of_an_upload(model: str, data: str, width: float) -> int:
     return run.records[0].paper_bits
 
 
-def test_every_row_of_both_tables_is_there():
+def test_every_row_of_both_tables_has_a_file():
     assert {name(path) for path in ROWS} == set(PRINTED)
 
 
 @pytest.mark.parametrize("path", ROWS, ids=name)
-def test_qsgd_counts_what_the_table_prints(path):
+def test_qsgd_gives_the_count_of_the_paper(path):
     setting = read_experiment(path, {}).setting
     rounds = PRINTED_ROUNDS.get(name(path), setting.rounds)
     widths = [float(width) for width in setting.widths.split(",")]
@@ -73,7 +73,7 @@ def test_qsgd_counts_what_the_table_prints(path):
 
 
 @pytest.mark.parametrize("path", FILES, ids=name)
-def test_files_open_with_what_they_should_give(path):
+def test_files_start_with_the_expected_result(path):
     first = path.read_text().splitlines()[0]
     assert first.startswith(("# Table", "# Figures", "# Beyond the paper"))
     assert path.parent.name in ("beta", "table2", "table3", "bytes_to_accuracy", "gpu")
@@ -89,9 +89,13 @@ def trained(setting, method):
     """
     problem, parts = setting.problem()
     run = aquila.simulate(
-        method, problem.theta0, problem.devices, setting.rounds,
-        fleet=problem.fleet, evaluate=problem.evaluate, evaluate_every=2,
-    )  # fmt: skip
+        method,
+        problem.theta0,
+        problem.devices,
+        setting.rounds,
+        evaluate=problem.evaluate,
+        options=aquila.RunOptions(fleet=problem.fleet, evaluate_every=2),
+    )
     return problem, parts, run
 
 
@@ -112,12 +116,12 @@ def test_smoke_versions_run(path):
     assert (len(problem.fleet.slices) == 2) == ("0.0625" in setting.widths)
 
 
-def test_overrides_go_before_the_file():
+def test_overrides_take_precedence_over_the_file():
     setting = read_experiment(ROWS[0], {"rounds": "7", "data": "synthetic_cifar10"}).setting
     assert (setting.rounds, setting.data) == (7, "synthetic_cifar10")
 
 
-def test_settings_refuse_what_they_do_not_know():
+def test_unknown_settings_are_errors():
     with pytest.raises(ValueError, match="no parameter 'device_count'"):
         Setting.of({"device_count": 3})
     with pytest.raises(ValueError, match="augment must be true or false, not 'maybe'"):
@@ -125,12 +129,25 @@ def test_settings_refuse_what_they_do_not_know():
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-def test_a_missing_gpu_is_named():
-    with pytest.raises(ValueError, match="there is no CUDA GPU"):
+def test_run_options_are_flat_keys_of_a_setting():
+    setting = Setting.of({"rounds": 3, "participation": 0.5, "executor": "threads"})
+    assert setting.options == aquila.RunOptions(participation=0.5, executor="threads")
+    values = setting.to_dict()
+    assert (values["rounds"], values["participation"]) == (3, 0.5)
+    assert not {"options", "fleet", "out", "resume", "identity"} & set(values)
+    assert Setting.of(values) == setting
+    with pytest.raises(ValueError, match="the setting: participation must be a number > 0"):
+        Setting.of({"participation": 0})
+    with pytest.raises(ValueError, match="the setting has no parameter 'fleet'"):
+        Setting.of({"fleet": None})
+
+
+def test_missing_gpu_is_an_error():
+    with pytest.raises(ValueError, match="this machine has no CUDA GPU"):
         Setting(device="cuda").problem()
 
 
-def test_widths_are_shared_out_in_order():
+def test_widths_are_assigned_in_order():
     setting = Setting(widths="0.5,1", devices=5, data="digits", split="iid")
     problem, _ = setting.problem()
     full = len(problem.theta0)

@@ -1,4 +1,4 @@
-"""What holds on a CUDA GPU: the same answers as the CPU, and the same bits when asked for."""
+"""Runs on a CUDA GPU agree with the CPU, and are deterministic on request."""
 
 from itertools import pairwise
 
@@ -41,10 +41,8 @@ def small_resnet(width: float = 0.25) -> nn.Module:
 def problem(device: str, precision: str = "float32", **options: object) -> aquila.Problem:
     x, y = images()
     shards = [(x[m::4], y[m::4]) for m in range(4)]
-    return aquila.problem(
-        small_resnet(), shards, test=(x, y), batch_size=8, device=device, precision=precision,
-        **options,
-    )  # fmt: skip
+    given = aquila.ProblemOptions(device=device, precision=precision, **options)
+    return aquila.problem(small_resnet(), shards, test=(x, y), batch_size=8, options=given)
 
 
 def train(
@@ -52,9 +50,13 @@ def train(
 ) -> aquila.Run:
     method = aquila.create(name, alpha=0.02, work="epochs")
     return aquila.simulate(
-        method, made.theta0, made.devices, rounds=rounds, fleet=made.fleet,
-        evaluate=made.evaluate, workers=workers,
-    )  # fmt: skip
+        method,
+        made.theta0,
+        made.devices,
+        rounds=rounds,
+        evaluate=made.evaluate,
+        options=aquila.RunOptions(fleet=made.fleet, workers=workers),
+    )
 
 
 def test_gradients_agree_with_the_cpu(monkeypatch):
@@ -67,7 +69,7 @@ def test_gradients_agree_with_the_cpu(monkeypatch):
     assert error < 1e-4
 
 
-def test_a_run_agrees_with_the_cpu():
+def test_run_agrees_with_the_cpu():
     on_cpu, on_gpu = train(problem("cpu")), train(problem("cuda"))
     for mine, theirs in zip(on_cpu.records, on_gpu.records, strict=True):
         assert theirs.loss == pytest.approx(mine.loss, rel=2e-2)
@@ -77,7 +79,7 @@ def test_a_run_agrees_with_the_cpu():
 
 
 @pytest.mark.parametrize("precision", ["tf32", "bf16"])
-def test_short_arithmetic_stays_near(precision):
+def test_low_precision_stays_close(precision):
     configure_torch("cuda", precision, deterministic=False)
     exact, short = train(problem("cpu")), train(problem("cuda", precision))
     assert short.records[0].loss == pytest.approx(exact.records[0].loss, rel=5e-2)
@@ -86,20 +88,20 @@ def test_short_arithmetic_stays_near(precision):
 def test_graphs_take_the_same_steps_as_plain_calls():
     configure_torch("cuda", "float32", deterministic=True)
     x, y = (part.cuda() for part in images(20))
-    batches = [(x[:8], y[:8]), (x[8:16], y[8:16]), (x[16:], y[16:])]  # the last one is smaller
+    batches = [(x[:8], y[:8]), (x[8:16], y[8:16]), (x[16:], y[16:])]  # the last batch is smaller
     graphed, plain = (
         FlatModule(small_resnet(), nn.functional.cross_entropy, "cuda") for _ in range(2)
     )
     plain._run_step = plain._step
     theta = graphed.theta.clone()
-    for _ in range(2):  # recording must not show
+    for _ in range(2):  # a capture must not change the result
         results = [model.run_sgd(theta, batches, 0.05, Key((1,))) for model in (graphed, plain)]
     assert results[0][0] == pytest.approx(results[1][0], rel=1e-3)
     moved = [local - theta for _, local in results]
     assert (moved[0] - moved[1]).norm() < 1e-2 * moved[1].norm()
 
 
-def test_dropout_in_graphs_follows_the_key():
+def test_dropout_in_graphs_depends_on_the_key():
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(6, 64), nn.Dropout(0.5), nn.Linear(64, 3))
     model = FlatModule(module, nn.functional.cross_entropy, "cuda")
@@ -110,7 +112,7 @@ def test_dropout_in_graphs_follows_the_key():
     assert not torch.allclose(once, other)
 
 
-def test_devices_train_on_the_thread_that_looked_at_the_module():
+def test_devices_can_train_on_the_thread_of_the_probe():
     one_worker, three_workers = (train(problem("cuda"), workers=workers) for workers in (1, 3))
     for mine, theirs in zip(one_worker.records, three_workers.records, strict=True):
         assert theirs.loss == pytest.approx(mine.loss, rel=2e-2)
@@ -124,7 +126,7 @@ def test_deterministic_runs_give_the_same_bits():
         assert runs[0].records == other.records
 
 
-def test_devices_with_dropout_give_the_same_bits_one_after_another_and_side_by_side():
+def test_dropout_gives_the_same_bits_with_any_number_of_workers():
     configure_torch("cuda", "bf16", deterministic=True)
     x, y = images(160)
     shards = [(x[m::8], y[m::8]) for m in range(8)]
@@ -132,7 +134,11 @@ def test_devices_with_dropout_give_the_same_bits_one_after_another_and_side_by_s
     runs = []
     for workers in (1, 3, 4):
         made = aquila.problem(
-            module, shards, test=(x, y), batch_size=8, device="cuda", precision="bf16"
+            module,
+            shards,
+            test=(x, y),
+            batch_size=8,
+            options=aquila.ProblemOptions(device="cuda", precision="bf16"),
         )
         runs.append(train(made, workers=workers))
     for other in runs[1:]:
@@ -165,20 +171,26 @@ def test_methods_train_heterogeneous_fleets(name):
     assert run.records[-1].loss < run.records[0].loss
 
 
-def test_devices_of_many_sizes_record_many_graphs():
-    """Graphs are recorded while replies of earlier devices are still on their way."""
+def test_devices_of_many_sizes_capture_many_graphs():
+    """Graphs are captured while replies of earlier devices are being packed."""
     x, y = images(400)
     ends = [0, 31, 70, 116, 170, 233, 306, 400]
     shards = [(x[a:b], y[a:b]) for a, b in pairwise(ends)]
     runs = []
     for device in ("cpu", "cuda"):
-        made = aquila.problem(small_resnet(), shards, test=(x, y), batch_size=16, device=device)
+        made = aquila.problem(
+            small_resnet(),
+            shards,
+            test=(x, y),
+            batch_size=16,
+            options=aquila.ProblemOptions(device=device),
+        )
         runs.append(train(made, rounds=3))
     for on_cpu, on_gpu in zip(runs[0].records, runs[1].records, strict=True):
         assert on_gpu.loss == pytest.approx(on_cpu.loss, rel=2e-2)
 
 
-def test_scores_for_an_odd_number_of_words_are_those_of_the_cpu():
+def test_scores_for_an_odd_vocabulary_equal_the_cpu():
     scores = WordScores(16, 33)
     x = torch.randn(4, 5, 16)
     results = {}
@@ -194,10 +206,12 @@ def test_scores_for_an_odd_number_of_words_are_those_of_the_cpu():
         torch.testing.assert_close(theirs, mine, rtol=1e-4, atol=1e-4)
 
 
-def test_everybody_silent_still_moves_the_model():
+def test_model_moves_if_all_devices_skip():
     made = problem("cuda")
     method = aquila.create("aquila", alpha=0.02, beta=1e6, work="epochs")
-    run = aquila.Simulation(method, made.theta0, made.devices, fleet=made.fleet)
+    run = aquila.Simulation(
+        method, made.theta0, made.devices, options=aquila.RunOptions(fleet=made.fleet)
+    )
     run.advance()
     before = run.theta.clone()
     record = run.advance()
@@ -205,6 +219,6 @@ def test_everybody_silent_still_moves_the_model():
     assert not torch.equal(run.theta, before)
 
 
-def test_fused_models_train_alike():
+def test_compiled_models_give_close_results():
     plain, compiled = train(problem("cuda")), train(problem("cuda", compile_model=True))
     assert compiled.records[-1].loss == pytest.approx(plain.records[-1].loss, rel=5e-2)

@@ -1,4 +1,4 @@
-"""Fleets of several widths against a slow reference that keeps every coordinate in a dictionary."""
+"""Fleets of several widths against a slow reference with one dictionary entry per coordinate."""
 
 import math
 
@@ -69,19 +69,23 @@ def problem(groups: list[int]):
         )
         for _ in groups
     ]
-    made = aquila.problem(full, shards, narrower=[part], groups=groups)
+    made = aquila.problem(
+        full, shards, options=aquila.ProblemOptions(narrower=[part], groups=groups)
+    )
     held = [list(range(len(made.theta0))), submodel_coordinates(full, part).tolist()]
     return made, [held[group] for group in groups]
 
 
 @pytest.mark.parametrize("groups", [[0, 0, 1, 1], [0, 1, 1, 1, 1], [1, 1, 1]])
 def test_aquila_follows_the_reference(groups):
-    """In the last fleet half of the model belongs to no device at all."""
+    """In the last fleet no device holds half of the model."""
     made, held = problem(groups)
     functions = [shard.oracle(Key((0,))).gradient for shard in made.devices]
     reference = Reference(made.theta0, held, functions)
     method = aquila.create("aquila", alpha=ALPHA, beta=BETA, b_min=2)
-    run = aquila.Simulation(method, made.theta0, made.devices, fleet=made.fleet)
+    run = aquila.Simulation(
+        method, made.theta0, made.devices, options=aquila.RunOptions(fleet=made.fleet)
+    )
     silent = 0
     for k in range(25):
         record = run.advance()
@@ -93,21 +97,25 @@ def test_aquila_follows_the_reference(groups):
     assert silent > 0
 
 
-def test_coordinates_of_no_device_stay_as_they_were():
+def test_coordinates_that_no_device_holds_do_not_change():
     made, held = problem([1, 1, 1])
     method = aquila.create("aquila", alpha=ALPHA, b_min=2)
-    run = aquila.simulate(method, made.theta0, made.devices, rounds=5, fleet=made.fleet)
+    run = aquila.simulate(
+        method, made.theta0, made.devices, rounds=5, options=aquila.RunOptions(fleet=made.fleet)
+    )
     nobodys = sorted(set(range(len(made.theta0))) - set(held[0]))
     assert nobodys
     assert torch.equal(run.theta[nobodys], made.theta0[nobodys])
     assert not torch.equal(run.theta[held[0]], made.theta0[held[0]])
 
 
-def test_coordinates_of_no_device_of_the_round_stay_as_they_were():
-    """FedAvg selects some devices; where only narrow ones are chosen, the rest must not move."""
+def test_coordinates_that_no_selected_device_holds_do_not_change():
+    """FedAvg selects some devices; if all are narrow, the other coordinates must not change."""
     made, held = problem([0, 1, 1, 1])
     method = aquila.create("fedavg", alpha=ALPHA, fraction=0.25)
-    run = aquila.Simulation(method, made.theta0, made.devices, fleet=made.fleet)
+    run = aquila.Simulation(
+        method, made.theta0, made.devices, options=aquila.RunOptions(fleet=made.fleet)
+    )
     wide_only = sorted(set(held[0]) - set(held[1]))
     seen = set()
     for _ in range(12):
@@ -119,21 +127,29 @@ def test_coordinates_of_no_device_of_the_round_stay_as_they_were():
     assert seen == {True, False}
 
 
-def test_a_module_that_is_no_part_of_the_first_is_refused():
+def test_module_that_is_not_a_part_of_the_first_is_an_error():
     x, y = torch.randn(4, 5), torch.zeros(4).long()
     with pytest.raises(ValueError, match="is not a prefix of"):
-        aquila.problem(nn.Linear(5, 3), [(x, y)], narrower=[nn.Linear(6, 3)], groups=[1])
-    with pytest.raises(ValueError, match="groups must be from 0 to 0"):
-        aquila.problem(nn.Linear(5, 3), [(x, y)], groups=[1])
-    with pytest.raises(ValueError, match="groups names 2 devices, but there are 1"):
-        aquila.problem(nn.Linear(5, 3), [(x, y)], groups=[0, 0])
+        aquila.problem(
+            nn.Linear(5, 3),
+            [(x, y)],
+            options=aquila.ProblemOptions(narrower=[nn.Linear(6, 3)], groups=[1]),
+        )
+    with pytest.raises(
+        ValueError, match="each entry of groups must be a module number from 0 to 0"
+    ):
+        aquila.problem(nn.Linear(5, 3), [(x, y)], options=aquila.ProblemOptions(groups=[1]))
+    with pytest.raises(ValueError, match="groups has 2 entries, but there are 1"):
+        aquila.problem(nn.Linear(5, 3), [(x, y)], options=aquila.ProblemOptions(groups=[0, 0]))
 
 
-def test_a_resumed_run_must_hold_the_same_coordinates():
+def test_resumed_run_must_have_the_same_slices():
     def simulation(held):
         fleet = aquila.Fleet(4, [0, 1], [None, torch.tensor(held)])
         devices = [lambda theta: (0.0, theta)] * 2
-        return aquila.Simulation(aquila.create("fedsgd"), torch.ones(4), devices, fleet=fleet)
+        return aquila.Simulation(
+            aquila.create("fedsgd"), torch.ones(4), devices, options=aquila.RunOptions(fleet=fleet)
+        )
 
     assert simulation([0, 1]).fingerprint == simulation([0, 1]).fingerprint
     assert simulation([0, 1]).fingerprint != simulation([0, 2]).fingerprint

@@ -1,4 +1,4 @@
-"""Losses that are no mean over samples are never cut, and classes are read by the right axis."""
+"""Batches are split only for means over samples, and classes are read from the right axis."""
 
 from functools import partial
 
@@ -39,7 +39,7 @@ EVEN = {
 
 @pytest.fixture(autouse=True)
 def small_passes(monkeypatch):
-    """At most four targets in a pass."""
+    """Limit a pass to four targets."""
     monkeypatch.setattr("aquila.sim.flat_module.MAX_PASS_TARGETS", 4)
     monkeypatch.setattr("aquila.sim.evaluator.MAX_PASS_TARGETS", 4)
 
@@ -50,7 +50,7 @@ def network(*layers: nn.Module) -> nn.Module:
 
 
 def agrees_with_autograd(module, x, y, loss) -> int:
-    """Compare loss, gradient and test loss; return how many passes the gradient took."""
+    """Check loss, gradient and test loss; return the number of passes of the gradient."""
     made, passes = aquila.problem(module, [(x, y)], test=(x, y), loss=loss), []
     first = made.devices[0].models.original.module
     first.register_forward_pre_hook(lambda *_: passes.append(1))
@@ -65,16 +65,16 @@ def agrees_with_autograd(module, x, y, loss) -> int:
 
 
 @pytest.mark.parametrize(("loss", "y"), UNEVEN.values(), ids=UNEVEN)
-def test_what_is_no_mean_over_samples_is_not_cut(loss, y):
+def test_batches_of_other_losses_are_not_split(loss, y):
     assert agrees_with_autograd(network(), X, y, loss) == 1
 
 
 @pytest.mark.parametrize(("loss", "y"), EVEN.values(), ids=EVEN)
-def test_means_over_samples_are_cut(loss, y):
+def test_batches_of_means_over_samples_are_split(loss, y):
     assert agrees_with_autograd(network(), X, y, loss) > 1
 
 
-def test_texts_are_cut_unless_tokens_are_ignored():
+def test_texts_are_split_unless_tokens_are_ignored():
     x = torch.stack([X, -X], dim=1)
     y = torch.stack([CLASSES, CLASSES.flip(0)], dim=1)
     assert agrees_with_autograd(network(), x, y, token_loss) == 5
@@ -83,7 +83,7 @@ def test_texts_are_cut_unless_tokens_are_ignored():
 
 
 class ClassesSecond(nn.Module):
-    """Guesses right of inputs (sample, place, class), and has the classes in axis 1."""
+    """Predicts correctly from inputs (sample, place, class), with classes in axis 1."""
 
     def __init__(self):
         super().__init__()
@@ -99,7 +99,9 @@ def test_classes_may_be_in_the_second_axis(places):
     y[:3] %= 2
     x = functional.one_hot(y, 3).float()
     shards = [(x[:3], y[:3]), (x[3:], y[3:])]
-    made = aquila.problem(ClassesSecond(), shards, test=(x, y), classes=3)
+    made = aquila.problem(
+        ClassesSecond(), shards, test=(x, y), options=aquila.ProblemOptions(classes=3)
+    )
     unseen = made.devices[0].oracle(Key((0, 0, 0))).gradient(made.theta0)[1]
     assert unseen.ne(0).tolist() == [True, True, False]
     metrics = made.evaluate(made.theta0)
@@ -107,12 +109,14 @@ def test_classes_may_be_in_the_second_axis(places):
     assert metrics["last_minibatch_train_accuracy"] == 1
 
 
-def test_ignored_targets_count_for_no_accuracy():
+def test_ignored_targets_do_not_count_for_the_accuracy():
     x = functional.one_hot(CLASSES, 3).float()
-    x[6:] = x[6:].roll(1, dims=1)  # four of six guesses are wrong
+    x[6:] = x[6:].roll(1, dims=1)  # four of six predictions are wrong
     module = nn.Linear(3, 3, bias=False)
     nn.init.eye_(module.weight)
-    made = aquila.problem(module, [(x, IGNORING)], test=(x, IGNORING), classes=3)
+    made = aquila.problem(
+        module, [(x, IGNORING)], test=(x, IGNORING), options=aquila.ProblemOptions(classes=3)
+    )
     made.devices[0].oracle(Key((0, 0, 0))).gradient(made.theta0)
     metrics = made.evaluate(made.theta0)
     assert made.devices[0].classes.tolist() == [False, True, True]
@@ -120,7 +124,7 @@ def test_ignored_targets_count_for_no_accuracy():
     assert metrics["last_minibatch_train_accuracy"] == pytest.approx(2 / 6)
 
 
-def test_an_unknown_loss_with_outputs_of_another_shape_has_no_accuracy():
+def test_unknown_loss_with_other_shapes_has_no_accuracy():
     x, y = torch.randn(6, 4, 3), torch.zeros(6, 4).long()
     made = aquila.problem(
         ClassesSecond(), [(x, y)], test=(x, y), loss=lambda *pair: functional.cross_entropy(*pair)

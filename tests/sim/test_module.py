@@ -28,7 +28,7 @@ def reference(module: nn.Module, x, y) -> tuple[float, torch.Tensor]:
     return loss.item(), torch.cat([g.reshape(-1) for g in gradients])
 
 
-def test_gradient_is_autograds():
+def test_gradient_equals_autograd():
     module, (x, y) = network(), data()
     problem = aquila.problem(module, [(x, y)])
     loss, gradient = problem.devices[0].oracle(Key((0,))).gradient(problem.theta0)
@@ -37,7 +37,7 @@ def test_gradient_is_autograds():
     torch.testing.assert_close(gradient, expected)
 
 
-def test_large_batches_are_cut_without_a_trace():
+def test_large_batches_are_split_without_changing_the_gradient():
     module, (x, y) = network(), data(2 * MAX_PASS_TARGETS + 100)
     problem = aquila.problem(module, [(x, y)])
     loss, gradient = problem.devices[0].oracle(Key((0,))).gradient(problem.theta0)
@@ -46,7 +46,7 @@ def test_large_batches_are_cut_without_a_trace():
     torch.testing.assert_close(gradient, expected, rtol=1e-4, atol=1e-6)
 
 
-def test_the_module_itself_is_left_alone():
+def test_module_of_the_user_is_not_changed():
     module, batch = network(), data()
     before = [p.clone() for p in module.parameters()]
     problem = aquila.problem(module, [batch])
@@ -55,7 +55,7 @@ def test_the_module_itself_is_left_alone():
     assert all(p.grad is None for p in module.parameters())
 
 
-def test_minibatches_are_drawn_by_the_key_alone():
+def test_minibatches_depend_only_on_the_key():
     problem = aquila.problem(network(), [data()], batch_size=4)
     shard = problem.devices[0]
     once = shard.oracle(Key((1,))).gradient(problem.theta0)[1]
@@ -65,7 +65,7 @@ def test_minibatches_are_drawn_by_the_key_alone():
     assert not torch.equal(once, other)
 
 
-def test_the_minibatch_is_the_same_all_round():
+def test_minibatch_is_the_same_within_a_round():
     problem = aquila.problem(network(), [data()], batch_size=4)
     oracle = problem.devices[0].oracle(Key((1,)))
     assert torch.equal(oracle.gradient(problem.theta0)[1], oracle.gradient(problem.theta0)[1])
@@ -98,7 +98,7 @@ def test_an_epoch_sees_every_sample_once():
     assert sorted(torch.cat([b[0] for b in batches]).flatten().tolist()) == list(range(10))
 
 
-def test_dropout_is_drawn_by_the_key_and_leaves_the_global_generator_alone():
+def test_dropout_depends_on_the_key_and_restores_the_global_generator():
     module = nn.Sequential(nn.Linear(5, 50), nn.Dropout(0.5), nn.Linear(50, 3))
     problem = aquila.problem(module, [data()])
     torch.manual_seed(9)
@@ -131,7 +131,7 @@ def test_regression_has_no_accuracy():
     assert set(problem.evaluate(problem.theta0)) == {"test_loss"}
 
 
-def test_running_statistics_are_refused():
+def test_running_statistics_are_an_error():
     module = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4))
     with pytest.raises(ValueError, match=r"1 keeps running statistics.*track_running_stats=False"):
         aquila.problem(module, [data()])
@@ -140,12 +140,12 @@ def test_running_statistics_are_refused():
 @pytest.mark.parametrize(
     "shards", [data(), [data()[0].numpy()], [(data()[0].numpy(), data()[1].numpy())], ["ab"]]
 )
-def test_shards_that_are_no_pairs_of_tensors_are_refused(shards):
+def test_shards_must_be_pairs_of_tensors(shards):
     with pytest.raises(ValueError, match="shard 0 must be a pair of tensors"):
         aquila.problem(network(), shards)
 
 
-def test_shards_that_do_not_fit_are_refused():
+def test_shards_of_unequal_length_are_errors():
     x, y = data()
     with pytest.raises(ValueError, match="shard 1 has 30 inputs and 29 targets"):
         aquila.problem(network(), [(x, y), (x, y[:-1])])
@@ -153,7 +153,7 @@ def test_shards_that_do_not_fit_are_refused():
         aquila.problem(network(), [(x[:0], y[:0])])
 
 
-def test_batches_are_not_cut_under_batch_norm():
+def test_batches_are_not_split_with_batch_norm():
     torch.manual_seed(0)
     module = nn.Sequential(
         nn.Linear(5, 4), nn.BatchNorm1d(4, track_running_stats=False), nn.Linear(4, 3)
@@ -164,7 +164,7 @@ def test_batches_are_not_cut_under_batch_norm():
     torch.testing.assert_close(gradient, reference(module, x, y)[1], rtol=1e-3, atol=1e-6)
 
 
-def test_looking_at_a_module_keeps_nothing_of_it_alive():
+def test_probe_keeps_no_tensors_alive():
     module, made = network(), []
     module[1].register_forward_hook(lambda part, given, out: made.append(weakref.ref(out)))
     FlatModule(module, nn.functional.cross_entropy).probe(data()[0])
@@ -172,7 +172,7 @@ def test_looking_at_a_module_keeps_nothing_of_it_alive():
 
 
 class Slope(nn.Module):
-    """Answers with the slope of its own output."""
+    """Returns the derivative of its own output."""
 
     def __init__(self):
         super().__init__()
@@ -186,35 +186,38 @@ class Slope(nn.Module):
         return y + slope.sum(1, keepdim=True)
 
 
-def test_a_module_may_differentiate_within_itself():
+def test_module_may_use_autograd_in_forward():
     problem = aquila.problem(Slope(), [data()])
     loss, gradient = problem.devices[0].oracle(Key((0, 0, 0))).gradient(problem.theta0)
     assert gradient.norm() > 0
     assert loss > 0
 
 
-def test_a_single_gpu_is_chosen_from_outside():
-    with pytest.raises(ValueError, match="choose it by CUDA_VISIBLE_DEVICES"):
-        aquila.problem(network(), [data()], device="cuda:1")
+def test_gpu_index_is_an_error():
+    with pytest.raises(ValueError, match="choose a GPU by CUDA_VISIBLE_DEVICES"):
+        aquila.ProblemOptions(device="cuda:1")
 
 
-def test_absurd_problems_are_refused():
+def test_invalid_problems_are_errors():
     x, y = data()
     for wrong, problem in (
         ({"batch_size": 0}, "batch_size must be at least 1"),
         ({"epochs": 0}, "epochs must be at least 1"),
-        ({"precision": "fp8"}, "precision must be one of float32, tf32, bf16"),
     ):
         with pytest.raises(ValueError, match=problem):
             aquila.problem(network(), [(x, y)], **wrong)
+    with pytest.raises(ValueError, match="precision must be one of float32, tf32, bf16"):
+        aquila.ProblemOptions(precision="fp8")
     with pytest.raises(ValueError, match="at least one shard"):
         aquila.problem(network(), [])
     with pytest.raises(ValueError, match="no parameters to train"):
         aquila.problem(nn.ReLU(), [(x, y)])
 
 
-def test_a_forgotten_fleet_is_named():
+def test_missing_fleet_is_an_error():
     narrow = nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 3))
-    made = aquila.problem(network(), [data(), data()], narrower=[narrow], groups=[0, 1])
+    made = aquila.problem(
+        network(), [data(), data()], options=aquila.ProblemOptions(narrower=[narrow], groups=[0, 1])
+    )
     with pytest.raises(ValueError, match=r"device 1 trains 39 coordinates.*fleet=problem"):
         aquila.simulate(aquila.create("fedsgd"), made.theta0, made.devices)

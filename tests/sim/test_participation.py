@@ -1,4 +1,6 @@
-"""A share of the devices a round: the others are as if there were no round."""
+"""With participation below 1, devices that are not sampled do nothing."""
+
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,13 +14,17 @@ METHOD = aquila.create("aquila", alpha=0.3 / PROBLEM.smoothness(), b_min=2)
 THETA0 = torch.zeros(8)
 
 
-def simulation(method=METHOD, participation=0.1, **options):
+def simulation(method=METHOD, participation=0.1, seed=0, **options):
     return aquila.Simulation(
-        method, THETA0, PROBLEM.devices, participation=participation, **options
+        method,
+        THETA0,
+        PROBLEM.devices,
+        seed,
+        aquila.RunOptions(participation=participation, **options),
     )
 
 
-def test_only_those_drawn_take_part():
+def test_only_sampled_devices_take_part():
     run = simulation()
     record = run.advance()
     assert len(record.uplink) == record.uploads == 4
@@ -29,7 +35,7 @@ def test_only_those_drawn_take_part():
     assert record.downlink_bytes == everybody.downlink_bytes / 10
 
 
-def test_every_round_draws_anew_and_every_run_the_same():
+def test_sampling_changes_per_round_and_follows_from_the_seed():
     runs = [simulation(), simulation(), simulation(seed=1)]
     drawn = [[frozenset(run.advance().uplink) for _ in range(30)] for run in runs]
     assert drawn[0] == drawn[1] != drawn[2]
@@ -37,26 +43,28 @@ def test_every_round_draws_anew_and_every_run_the_same():
     assert len(frozenset().union(*drawn[0])) > 30
 
 
-def test_whole_participation_draws_nothing():
+def test_full_participation_is_the_default():
     whole = aquila.simulate(METHOD, THETA0, PROBLEM.devices, 3)
-    asked = aquila.simulate(METHOD, THETA0, PROBLEM.devices, 3, participation=1.0)
+    asked = aquila.simulate(
+        METHOD, THETA0, PROBLEM.devices, 3, options=aquila.RunOptions(participation=1.0)
+    )
     assert whole.records == asked.records
     assert len(whole.records[0].uplink) == 40
 
 
 @pytest.mark.parametrize(("participation", "expected"), [(0.001, 1), (0.5, 10), (1.0, 20)])
-def test_it_is_a_share_of_those_the_method_chose(participation, expected):
+def test_participation_is_a_fraction_of_the_methods_selection(participation, expected):
     method = aquila.create("fedavg", fraction=0.5)
     assert len(simulation(method, participation).advance().uplink) == expected
 
 
-@pytest.mark.parametrize("share", [0.0, -0.5, 1.1, float("nan")])
-def test_absurd_shares_are_refused(share):
-    with pytest.raises(ValueError, match="participation must be above 0 and at most 1"):
-        simulation(participation=share)
+@pytest.mark.parametrize("participation", [0.0, -0.5, 1.1, float("nan")])
+def test_invalid_participation_is_an_error(participation):
+    with pytest.raises(ValueError, match="participation must be a number > 0 and <= 1"):
+        simulation(participation=participation)
 
 
-def test_devices_that_have_had_no_turn_share_one_state():
+def test_devices_without_a_turn_share_one_state():
     run = simulation()
     record = run.advance()
     others = set(run.fleet.devices) - set(record.uplink)
@@ -64,43 +72,57 @@ def test_devices_that_have_had_no_turn_share_one_state():
 
 
 def test_after_a_round_a_device_holds_one_state_and_no_reply():
-    run = simulation(link=aquila.Link(uplink_loss=0.5))
+    run = simulation(uplink_loss=0.5)
     for _ in range(5):
         run.advance()
         assert all(session._pending is None for session in run.devices)
 
 
 @pytest.mark.parametrize("name", ["aquila", "lag", "laq"])
-def test_memories_reach_the_optimum_where_averages_of_a_few_cannot(name):
+def test_methods_with_memory_reach_the_optimum(name):
     method = METHOD if name == "aquila" else aquila.create(name, alpha=0.3 / PROBLEM.smoothness())
     theta0 = torch.zeros(8, dtype=torch.float64)
     gap_at_start = PROBLEM.loss(theta0) - PROBLEM.loss(PROBLEM.optimum())
-    run = aquila.simulate(method, theta0, PROBLEM.devices, 400, participation=0.1)
+    run = aquila.simulate(
+        method, theta0, PROBLEM.devices, 400, options=aquila.RunOptions(participation=0.1)
+    )
     assert PROBLEM.loss(run.theta) - PROBLEM.loss(PROBLEM.optimum()) < 1e-3 * gap_at_start
 
 
-def test_marina_sets_its_estimate_anew_when_nobody_saw_two_models_in_a_row():
-    """Else a change would be missing from the estimate, and the run diverge."""
+def test_marina_resets_its_estimate_if_no_device_saw_two_consecutive_models():
+    """Otherwise the estimate would miss a change, and the run would diverge."""
     method = aquila.create("marina", alpha=0.2 / PROBLEM.smoothness(), p=0.0)
-    run = aquila.simulate(method, THETA0, PROBLEM.devices, 300, participation=0.025)
+    run = aquila.simulate(
+        method, THETA0, PROBLEM.devices, 300, options=aquila.RunOptions(participation=0.025)
+    )
     assert PROBLEM.loss(run.theta.double()) < 2 * PROBLEM.loss(THETA0.double())
 
 
-def test_another_share_cannot_be_resumed(tmp_path):
-    aquila.simulate(METHOD, THETA0, PROBLEM.devices, 3, participation=0.1, out=tmp_path)
-    for share in (0.2, 1.0):
+def test_run_cannot_be_resumed_with_another_participation(tmp_path):
+    aquila.simulate(
+        METHOD,
+        THETA0,
+        PROBLEM.devices,
+        3,
+        options=aquila.RunOptions(participation=0.1, out=tmp_path),
+    )
+    for participation in (0.2, 1.0):
         with pytest.raises(ValueError, match=r"resumed: [^;]*participation 0\.1[^;]*$"):
             aquila.simulate(
-                METHOD, THETA0, PROBLEM.devices, 6, participation=share, out=tmp_path, resume=True
+                METHOD,
+                THETA0,
+                PROBLEM.devices,
+                6,
+                options=aquila.RunOptions(participation=participation, out=tmp_path, resume=True),
             )
 
 
-def test_resumes_with_devices_that_have_had_no_turn(tmp_path):
-    options = {"participation": 0.1, "link": aquila.Link(uplink_loss=0.2, downlink_loss=0.2)}
-    whole = aquila.simulate(METHOD, THETA0, PROBLEM.devices, 9, **options)
-    aquila.simulate(METHOD, THETA0, PROBLEM.devices, 4, out=tmp_path, **options)
-    resumed = aquila.simulate(
-        METHOD, THETA0, PROBLEM.devices, 9, out=tmp_path, resume=True, **options
-    )
+def test_resumes_with_devices_without_a_turn(tmp_path):
+    options = aquila.RunOptions(participation=0.1, uplink_loss=0.2, downlink_loss=0.2)
+    whole = aquila.simulate(METHOD, THETA0, PROBLEM.devices, 9, options=options)
+    options = replace(options, out=tmp_path)
+    aquila.simulate(METHOD, THETA0, PROBLEM.devices, 4, options=options)
+    options = replace(options, resume=True)
+    resumed = aquila.simulate(METHOD, THETA0, PROBLEM.devices, 9, options=options)
     assert resumed.records == whole.records
     assert torch.equal(resumed.theta, whole.theta)

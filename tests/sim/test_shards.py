@@ -1,4 +1,4 @@
-"""Samples of wrong types and shapes are refused by name, or become what they must mean."""
+"""Samples of wrong types and shapes raise errors that name them, or are converted."""
 
 from functools import partial
 
@@ -24,18 +24,18 @@ def gradient(module, y, **options):
     ("inputs", "module"),
     [(X.double(), "float32"), (X.byte(), "float32"), (X.half(), "float32"), (X, "float64")],
 )
-def test_inputs_of_another_type_than_the_module_are_refused(inputs, module):
+def test_inputs_of_another_type_than_the_module_are_errors(inputs, module):
     found = f"shard 0 has {str(inputs.dtype)[6:]} inputs .*module of {module} does not take: .*type"
     with pytest.raises(ValueError, match=found):
         aquila.problem(nn.Linear(5, 3).to(getattr(torch, module)), [(inputs, CLASSES)])
 
 
-def test_inputs_of_another_shape_than_the_module_takes_are_refused():
+def test_inputs_of_the_wrong_shape_are_errors():
     with pytest.raises(ValueError, match=r"shard 0 has float32 inputs of shape \(8, 4\).*shapes"):
         aquila.problem(nn.Linear(5, 3), [(X[:, :4], CLASSES)])
 
 
-def test_a_module_may_convert_its_inputs_itself():
+def test_module_may_convert_its_inputs():
     class Converts(nn.Linear):
         def forward(self, x):
             return super().forward(x.float())
@@ -43,7 +43,7 @@ def test_a_module_may_convert_its_inputs_itself():
     aquila.problem(Converts(5, 3), [(X.double(), CLASSES)])
 
 
-def test_one_type_for_all_inputs():
+def test_all_inputs_have_the_same_type():
     right, wrong = (X, CLASSES), (X.double(), CLASSES)
     with pytest.raises(ValueError, match="shard 1 has float64 inputs, but shard 0 has float32"):
         aquila.problem(nn.Linear(5, 3), [right, wrong])
@@ -51,7 +51,7 @@ def test_one_type_for_all_inputs():
         aquila.problem(nn.Linear(5, 3), [right], test=wrong)
 
 
-def test_test_samples_are_pairs_too():
+def test_test_samples_must_be_a_pair():
     with pytest.raises(ValueError, match="test must be a pair of tensors"):
         aquila.problem(nn.Linear(5, 3), [(X, CLASSES)], test=X)
     with pytest.raises(ValueError, match="test has 8 inputs and 7 targets"):
@@ -63,13 +63,14 @@ def test_test_samples_are_pairs_too():
     "loss",
     [functional.cross_entropy, nn.CrossEntropyLoss(), partial(functional.cross_entropy)],
 )
-def test_classes_may_be_whole_numbers_of_any_type(dtype, loss):
+def test_classes_may_be_integers_of_any_type(dtype, loss):
     module = nn.Linear(5, 3)
-    narrow = gradient(module, CLASSES.to(dtype), classes=3, loss=loss)
-    assert torch.equal(narrow, gradient(module, CLASSES, classes=3))
+    options = aquila.ProblemOptions(classes=3)
+    narrow = gradient(module, CLASSES.to(dtype), loss=loss, options=options)
+    assert torch.equal(narrow, gradient(module, CLASSES, options=options))
 
 
-def test_numbers_are_no_classes():
+def test_float_targets_are_not_classes():
     module, right = nn.Linear(5, 3), (X, CLASSES)
     with pytest.raises(ValueError, match="shard 1 has float32 targets, which are numbers, not"):
         aquila.problem(module, [right, (X, CLASSES.float())])
@@ -78,7 +79,7 @@ def test_numbers_are_no_classes():
 
 
 @pytest.mark.parametrize("loss", [functional.mse_loss, nn.MSELoss()])
-def test_numbers_to_come_near_to_may_be_of_any_type(loss):
+def test_regression_targets_may_have_any_type(loss):
     module, whole = nn.Linear(5, 1), NUMBERS.round()
     expected = gradient(module, whole, loss=loss)
     for other in (whole.double(), whole.int()):
@@ -95,30 +96,30 @@ def test_numbers_to_come_near_to_may_be_of_any_type(loss):
         (type("Mine", (nn.MSELoss,), {})(), 1, NUMBERS[:, 0], r"\(8, 1\)"),
         (nn.PoissonNLLLoss(), 1, NUMBERS[:, 0], r"\(8, 1\)"),
         (nn.NLLLoss(), 3, CLASSES[:, None], r"\(8,\)"),
-        (nn.CrossEntropyLoss(), 3, NUMBERS[:, 0], r"\(8, 3\), or whole numbers of shape \(8,\)"),
+        (nn.CrossEntropyLoss(), 3, NUMBERS[:, 0], r"\(8, 3\), or integers of shape \(8,\)"),
     ],
 )
-def test_targets_of_a_shape_that_the_loss_does_not_take_are_refused(loss, width, targets, right):
+def test_targets_of_the_wrong_shape_are_errors(loss, width, targets, right):
     found = rf"has targets of shape .* for outputs of shape \(8, {width}\) the loss takes {right}"
     with pytest.raises(ValueError, match="shard 0 " + found):
         aquila.problem(nn.Linear(5, width), [(X, targets)], loss=loss)
 
 
-def test_a_loss_of_ones_own_takes_what_it_likes():
+def test_targets_of_a_custom_loss_are_not_checked():
     def squeezed(outputs, targets):
         return functional.mse_loss(outputs[:, 0], targets)
 
     assert gradient(nn.Linear(5, 1), NUMBERS[:, 0], loss=squeezed).any()
 
 
-def test_probabilities_are_told_which_loss_takes_them():
-    chances = functional.one_hot(CLASSES).float()
-    with pytest.raises(ValueError, match=r"nn\.CrossEntropyLoss\(\) if they are probabilities"):
-        gradient(nn.Linear(5, 3), chances)
-    assert gradient(nn.Linear(5, 3), chances, loss=nn.CrossEntropyLoss()).any()
+def test_probabilities_need_a_loss_object():
+    probabilities = functional.one_hot(CLASSES).float()
+    with pytest.raises(ValueError, match=r"nn\.CrossEntropyLoss\(\) for probabilities"):
+        gradient(nn.Linear(5, 3), probabilities)
+    assert gradient(nn.Linear(5, 3), probabilities, loss=nn.CrossEntropyLoss()).any()
 
 
-def test_every_new_shape_of_inputs_is_tried():
+def test_every_new_input_shape_is_checked():
     module, right, wrong = nn.Linear(5, 3), (X, CLASSES), (X[:, :4], CLASSES)
     with pytest.raises(ValueError, match=r"shard 1 has float32 inputs of shape \(8, 4\), which"):
         aquila.problem(module, [right, wrong])
@@ -127,7 +128,7 @@ def test_every_new_shape_of_inputs_is_tried():
 
 
 class Returns(nn.Linear):
-    """Makes something of its outputs."""
+    """Applies a function to its outputs."""
 
     def __init__(self, change):
         super().__init__(5, 3)
@@ -147,12 +148,22 @@ class Returns(nn.Linear):
         (nn.Linear(5, 3), (X[0], CLASSES[0]), {}, r"shard 0 has .* of shape \(\); the first axis"),
         (nn.Linear(5, 3), (X, CLASSES), {"loss": nn.MSELoss}, r"class MSELoss; .* MSELoss\(\)"),
         (nn.Linear(5, 3), (X, CLASSES), {"loss": "mse"}, "loss must be a function of .* 'mse'"),
-        (nn.Linear(5, 3), (X, CLASSES + 1), {"classes": 3}, "shard 0 has target 3; .* from 0 to 2"),
-        (nn.Linear(5, 3), (X, CLASSES - 1), {"classes": 3}, "shard 0 has target -1; .* from 0 to"),
+        (
+            nn.Linear(5, 3),
+            (X, CLASSES + 1),
+            {"options": aquila.ProblemOptions(classes=3)},
+            "shard 0 has target 3; .* from 0 to 2",
+        ),
+        (
+            nn.Linear(5, 3),
+            (X, CLASSES - 1),
+            {"options": aquila.ProblemOptions(classes=3)},
+            "shard 0 has target -1; .* from 0 to",
+        ),
         (nn.Linear(5, 3), (X, CLASSES + 0j), {}, "shard 0 has complex64 targets; .* real"),
     ],
 )
-def test_mistakes_are_named(module, shard, options, found):
+def test_errors_name_the_problem(module, shard, options, found):
     with pytest.raises((ValueError, TypeError), match=found):
         aquila.problem(module, [shard], **options)
 

@@ -1,4 +1,4 @@
-"""States in a mapped file are the states they were, and leave nothing behind."""
+"""States in a mapped file keep their values, and no file is left behind."""
 
 import gc
 import os
@@ -20,14 +20,18 @@ METHOD = aquila.create("aquila", alpha=0.3 / PROBLEM.smoothness(), b_min=2)
 THETA0 = torch.zeros(50)
 
 
-def simulate(**options):
-    options = {"rounds": 8, "participation": 0.1, "link": aquila.Link(uplink_loss=0.2), **options}
-    return aquila.simulate(METHOD, THETA0, PROBLEM.devices, **options)
+TINY = 1e-6
+"""MiB of memory that no state fits in."""
+
+
+def simulate(rounds=8, **options):
+    given = aquila.RunOptions(**{"participation": 0.1, "uplink_loss": 0.2, **options})
+    return aquila.simulate(METHOD, THETA0, PROBLEM.devices, rounds, options=given)
 
 
 @dataclass(frozen=True, eq=False)
 class ExampleState:
-    """A state with all that a state may have."""
+    """A state with every kind of field."""
 
     q: torch.Tensor
     table: torch.Tensor
@@ -57,19 +61,19 @@ def open_files() -> int:
     return len(os.listdir("/dev/fd"))
 
 
-def test_a_state_comes_back_as_it_was():
+def test_state_is_restored_unchanged():
     kept = store().save(1, example_state(3, age=7))
     assert same(kept, example_state(3, age=7))
 
 
-def test_a_state_is_apart_from_the_one_it_was_made_of():
+def test_saved_state_shares_no_memory_with_the_original():
     given = example_state(1)
     kept = store().save(0, given)
     given.q.zero_()
     assert same(kept, example_state(1))
 
 
-def test_states_still_held_are_not_written_over():
+def test_states_in_use_are_not_overwritten():
     states = store()
     value, before = 1.0, states.save(0, example_state(1))
     for number in range(2, 9):
@@ -81,19 +85,19 @@ def test_states_still_held_are_not_written_over():
         value, before = (-number, fallback) if number % 3 else (number, after)
 
 
-def test_devices_do_not_write_over_each_other():
+def test_devices_do_not_overwrite_each_other():
     states = store(devices=4)
     kept = [states.save(device, example_state(device)) for device in range(4)]
     assert all(same(state, example_state(device)) for device, state in enumerate(kept))
 
 
-def test_a_state_that_did_not_change_is_not_written_again():
+def test_unchanged_state_is_not_written_again():
     states = store()
     before = states.save(0, example_state(1))
     assert states.save(0, before, before) is before
 
 
-def test_a_state_may_share_vectors_with_the_one_before():
+def test_state_may_share_vectors_with_the_previous_one():
     states = store()
     before = states.save(0, example_state(1))
     after = states.save(0, replace(before, table=before.table + 1, age=1), before)
@@ -102,45 +106,50 @@ def test_a_state_may_share_vectors_with_the_one_before():
     assert after.q.data_ptr() != before.q.data_ptr()
 
 
-def test_a_state_that_outgrows_its_place_stays_in_memory():
+def test_state_larger_than_its_slot_stays_in_memory():
     grown = replace(example_state(1), q=torch.ones(500))
     assert store().save(0, grown) is grown
 
 
-def test_the_limit_decides():
+def test_store_is_used_above_the_limit():
     fleet, start = Fleet.uniform(50, 100), METHOD.device.init(THETA0)
-    assert make_state_store([start], fleet, 2 * 100 * 256, None) is None  # 200 bytes take 256
-    assert make_state_store([start], fleet, 2 * 100 * 256 - 1, None) is not None
-    assert make_state_store([start], fleet, None, None) is None
-    with pytest.raises(ValueError, match="state_memory must be at least 0 bytes, not -1"):
-        make_state_store([start], fleet, -1, None)
+    needed = 2 * 100 * 256  # 200 bytes take 256
+
+    def store(limit):
+        options = aquila.RunOptions(state_memory=limit / 2**20)
+        return make_state_store([start], fleet, options)
+
+    assert store(needed) is None
+    assert store(needed - 1) is not None
+    assert store(0) is None
 
 
-def test_devices_that_remember_nothing_need_no_file():
+def test_devices_without_state_need_no_file():
     fedsgd = aquila.create("fedsgd")
-    assert make_state_store([fedsgd.device.init(THETA0)], Fleet.uniform(50, 9), 0, None) is None
+    options = aquila.RunOptions(state_memory=TINY)
+    assert make_state_store([fedsgd.device.init(THETA0)], Fleet.uniform(50, 9), options) is None
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_a_run_has_the_same_bits(workers):
-    here, there = simulate(), simulate(state_memory=0, workers=workers)
+def test_run_has_the_same_bits(workers):
+    here, there = simulate(), simulate(state_memory=TINY, workers=workers)
     assert here.records == there.records
     assert torch.equal(here.theta, there.theta)
     assert sum(record.uploads for record in here.records) > 50
 
 
-def test_a_run_can_be_resumed_on_either_side(tmp_path):
+def test_run_can_be_resumed_with_and_without_the_file(tmp_path):
     whole = simulate()
-    simulate(rounds=3, out=tmp_path, checkpoint_every=2, state_memory=0)
+    simulate(rounds=3, out=tmp_path, checkpoint_every=2, state_memory=TINY)
     simulate(rounds=6, out=tmp_path, resume=True)
-    resumed = simulate(out=tmp_path, resume=True, state_memory=0)
+    resumed = simulate(out=tmp_path, resume=True, state_memory=TINY)
     assert resumed.records == whole.records
     assert torch.equal(resumed.theta, whole.theta)
 
 
-def test_nothing_is_left_behind(tmp_path):
+def test_no_file_is_left_behind(tmp_path):
     before = open_files()
-    simulate(out=tmp_path, state_memory=0)
+    simulate(out=tmp_path, state_memory=TINY)
     gc.collect()
     assert open_files() == before
     assert {path.name for path in tmp_path.iterdir()} == {RECORDS_FILE, CHECKPOINT_FILE}
@@ -148,7 +157,7 @@ def test_nothing_is_left_behind(tmp_path):
 
 @dataclass(frozen=True)
 class CountsLosses:
-    """A device that falls back to a state of its own: it counts what was lost."""
+    """A device with its own fallback state, in which it counts lost replies."""
 
     inner: object
 
@@ -162,19 +171,24 @@ class CountsLosses:
         return Turn(kept, turn.reply, {**turn.notes, "lost": float(state.table)}, lost)
 
 
-def test_a_fallback_of_its_own_survives():
+def test_fallback_states_are_kept():
     method = Method("counts_losses", CountsLosses(METHOD.device), METHOD.server)
-    link = aquila.Link(uplink_loss=0.5)
     runs = [
-        aquila.simulate(method, THETA0, PROBLEM.devices[:5], 20, link=link, state_memory=limit)
-        for limit in (None, 0)
+        aquila.simulate(
+            method,
+            THETA0,
+            PROBLEM.devices[:5],
+            20,
+            options=aquila.RunOptions(uplink_loss=0.5, state_memory=limit),
+        )
+        for limit in (0, TINY)
     ]
     assert runs[0].records == runs[1].records
     assert torch.equal(runs[0].theta, runs[1].theta)
     assert runs[0].records[-1].notes["lost"] > 5
 
 
-def test_widths_have_places_of_their_own_size():
+def test_each_width_has_its_own_slot_size():
     half = torch.arange(25)
     fleet = Fleet(50, [0, 1, 0, 1], [None, half])
 
@@ -186,9 +200,12 @@ def test_widths_have_places_of_their_own_size():
 
     runs = [
         aquila.simulate(
-            aquila.create("lena", alpha=0.1), THETA0, [wide, narrow] * 2, 9, fleet=fleet,
-            state_memory=limit,
+            aquila.create("lena", alpha=0.1),
+            THETA0,
+            [wide, narrow] * 2,
+            9,
+            options=aquila.RunOptions(fleet=fleet, state_memory=limit),
         )
-        for limit in (None, 0)
-    ]  # fmt: skip
+        for limit in (0, TINY)
+    ]
     assert torch.equal(runs[0].theta, runs[1].theta)

@@ -1,4 +1,4 @@
-"""The command line, one file a subcommand. Heavy imports wait until a command needs them."""
+"""The command line, one file per subcommand. Commands import heavy packages when they run."""
 
 import os
 from typing import Any
@@ -17,14 +17,18 @@ from aquila.cli.run import run
 from aquila.cli.table import table
 from aquila.version import __version__
 
-os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # torch reads it once: vectors in huge pages
+os.environ.setdefault(
+    "THP_MEM_ALLOC_ENABLE", "1"
+)  # torch reads this once, to put vectors into huge pages
+
+CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 INTERRUPTED = 130
-"""Exit status of a command that was stopped by Ctrl-C, as shells have it."""
+"""Exit status of a command stopped by Ctrl-C, as in shells."""
 
 
 class PlainErrors(click.Group):
-    """A group whose commands report a user's mistake in one sentence, without a traceback."""
+    """A group whose commands report an error in one sentence, without a traceback."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
@@ -33,14 +37,14 @@ class PlainErrors(click.Group):
         except (ValueError, ArithmeticError, OSError) as error:
             raise click.ClickException(str(error)) from error
         except KeyboardInterrupt:
-            click.echo("\nStopped. A run that was given --out goes on with --resume.", err=True)
+            click.echo("\nStopped. A run with --out can be continued with --resume.", err=True)
             ctx.exit(INTERRUPTED)
 
 
-@click.group(cls=PlainErrors, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=PlainErrors, context_settings=CONTEXT_SETTINGS)
 @click.version_option(__version__, prog_name="aquila")
 def main() -> None:
-    """Federated learning that hardly talks: AQUILA and its peers, measured in real bytes."""
+    """Communication-efficient federated learning, measured in real bytes."""
 
 
 for command in (compare, run, report, table, figures, archive, methods, data, frame, deploy):

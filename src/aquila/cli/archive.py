@@ -1,4 +1,4 @@
-"""`aquila archive`: what is worth keeping of runs, and nothing else."""
+"""`aquila archive`: write the small, committable form of runs."""
 
 from pathlib import Path
 
@@ -11,11 +11,11 @@ KIB = 1024
 @click.argument("runs", type=click.Path(path_type=Path))
 @click.argument("target", type=click.Path(path_type=Path))
 def archive(runs: Path, target: Path) -> None:
-    """Copy the run in RUNS, or all runs below it, to TARGET, small enough to be committed.
+    """Write runs in a small form that can be committed.
 
-    Kept are settings, records and splits, the last two compressed. Checkpoints, figures and reports
-    are left behind, and so are runs of no rounds. `report`, `table` and `figures` read what
-    was kept like the runs themselves.
+    All runs in RUNS, at any depth, are written to TARGET. An archived run has its settings, records
+    and split, the last two compressed. Checkpoints, figures, reports and runs without rounds are
+    left out. `aquila report`, `table` and `figures` read archived runs like other runs.
     """
     from aquila.report.runs import find_runs
     from aquila.sim.archive import archive_contents, write_archive
@@ -24,7 +24,7 @@ def archive(runs: Path, target: Path) -> None:
     if not found:
         raise ValueError(f"there is no run in {runs}")
     if target.resolve().is_relative_to(runs.resolve()):
-        raise ValueError(f"{target} lies in {runs} itself; choose a folder outside it")
+        raise ValueError(f"{target} is inside {runs}; choose a folder outside it")
     if target.exists() and not target.is_dir():
         raise ValueError(f"{target} is a file, not a folder")
     targets = [target / run.folder.relative_to(runs) for run in found]

@@ -1,8 +1,8 @@
-"""What a command says beside its output."""
+"""Warnings about runs that cannot be read."""
 
 import click
 
 
 def warn_broken_run(reason: object) -> None:
-    """Say on stderr why a run is left out."""
-    click.echo(f"Warning: a run is left out: {reason}", err=True)
+    """Print to stderr why a run is skipped."""
+    click.echo(f"Warning: skipped a run: {reason}", err=True)

@@ -1,4 +1,4 @@
-"""`aquila compare`: several methods on the same problem, a table, a figure and a report."""
+"""`aquila compare`: train with several methods; write a table, a figure and a report."""
 
 from __future__ import annotations
 
@@ -17,13 +17,17 @@ if TYPE_CHECKING:
     from aquila.report.results_table import RunResult
 
 FIGURE_FILE = "loss_against_uplink.png"
+DEFAULT_VARIANTS: dict[str, tuple[dict[str, object], ...]] = {
+    "aquila": ({}, {"b_min": 2}, {"level_rule": "tight"}),
+    "signsgd": ({"alpha": 0.01},),  # its steps do not shrink with the gradient
+}
 
 
 @click.command()
 @setting_options
 @click.option(
     "-m", "--method", "methods", multiple=True, metavar="METHOD",
-    help="A method, as in `aquila run`; may be given many times. Default: the file's, or all.",
+    help="A method, as in `aquila run`; repeatable.  [default: those of EXPERIMENT, or all]",
 )  # fmt: skip
 @click.option(
     "--out",
@@ -32,8 +36,8 @@ FIGURE_FILE = "loss_against_uplink.png"
     show_default=True,
     help="Folder for records, checkpoints, the figure and the report.",
 )
-@click.option("--resume", is_flag=True, help="Go on with the runs in the folder.")
-@click.option("--overwrite", is_flag=True, help="Throw away the runs in the folder.")
+@click.option("--resume", is_flag=True, help="Continue the runs in the folder.")
+@click.option("--overwrite", is_flag=True, help="Delete the runs in the folder first.")
 @tracker_options
 def compare(
     experiment: Path | None,
@@ -46,7 +50,11 @@ def compare(
     mlflow: str | None,
     **options: str | None,
 ) -> None:
-    """Train with several methods on the same data, devices and seed, and compare them."""
+    """Train with several methods and compare them.
+
+    All methods get the same data, devices and seed. EXPERIMENT is a TOML file with the setting. The
+    default is the demo setting.
+    """
     chosen = load_experiment(experiment, smoke, options)
 
     from aquila.cli.method_runner import MethodRunner, prepare_output
@@ -59,9 +67,9 @@ def compare(
     ] or default_method_specs()
     trackers = make_trackers(tensorboard, mlflow)
     for number, spec in enumerate(specs):
-        spec.create(chosen)  # a misspelt method is reported before any training
+        spec.create(chosen)  # report a misspelt method before training
         if spec in specs[:number]:
-            raise ValueError(f"{spec.label} is given twice")
+            raise ValueError(f"method {spec.label} is given twice")
         prepare_output(spec, out / spec.file_name, trackers, resume, overwrite)
     console, setting = make_console(), chosen.setting
     problem, parts = setting.problem()
@@ -71,23 +79,25 @@ def compare(
     results = [run_method(spec, runner, out / spec.file_name) for spec in specs]
     console.print(results_table(results, problem.fleet, console.width))
     figure = plot_loss_against_uplink(results, out / FIGURE_FILE)
-    console.print(f"loss against uplink bytes: {figure}")
+    console.print(f"figure: {figure}")
     if any(result.records for result in results):
         page = write_report([out / spec.file_name for spec in specs], out / REPORT_FILE)
-        console.print(f"report, to open in a browser: {page}")
+        console.print(f"report: {page}")
 
 
 def default_method_specs() -> list[MethodSpec]:
-    """Return every method; AQUILA as printed, from two bits on, and at the tighter level."""
+    """Return every method, some of them in several variants."""
     from aquila.methods import METHODS
 
-    others = [MethodSpec(name, {}) for name in METHODS if name != "aquila"]
-    variants: tuple[dict[str, object], ...] = ({}, {"b_min": 2}, {"level_rule": "tight"})
-    return [*(MethodSpec("aquila", parameters) for parameters in variants), *others]
+    return [
+        MethodSpec(name, parameters)
+        for name in METHODS
+        for parameters in DEFAULT_VARIANTS.get(name, ({},))
+    ]
 
 
 def run_method(spec: MethodSpec, runner: MethodRunner, folder: Path) -> RunResult:
-    """Run one method; one that diverges ends early, says so and keeps its records."""
+    """Run one method. If it diverges, print why and return the records so far."""
     from aquila.report.results_table import RunResult
     from aquila.runtime.nan_guard import NonFiniteError
     from aquila.sim.records import read_records

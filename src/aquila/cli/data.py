@@ -1,4 +1,4 @@
-"""`aquila data`: which data sets are here, and how to get, check and share out one."""
+"""`aquila data`: list, download, verify and split data sets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 @click.group(invoke_without_command=True)
 @click.pass_context
 def data(context: click.Context) -> None:
-    """List the data sets, and which of them are here; or fetch, verify or split one."""
+    """List, download, verify and split data sets.
+
+    Without a command, list all data sets and where they were found.
+    """
     if context.invoked_subcommand is None:
         from aquila.cli.progress import make_console
 
@@ -27,13 +30,13 @@ def data(context: click.Context) -> None:
 @data.command()
 @click.argument("name")
 def verify(name: str) -> None:
-    """Check the files of the data set NAMEd against the published checksums."""
+    """Check the files of data set NAME against the published checksums."""
     from aquila.tasks import data_store
 
     copy = data_store.find_required(name)
     if faulty := data_store.verify(name):
-        raise ValueError(f"{copy.path} is not as published: {', '.join(faulty)}")
-    click.echo(f"{copy.source.title} in {copy.path} is as published")
+        raise ValueError(f"{copy.path} has wrong checksums: {', '.join(faulty)}")
+    click.echo(f"{copy.source.title} in {copy.path}: all checksums match")
 
 
 @data.command()
@@ -41,12 +44,12 @@ def verify(name: str) -> None:
 @click.option(
     "--to",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Folder to fetch to.  [default: $AQUILA_DATA, or ~/.cache/aquila]",
+    help="Folder to download to.  [default: $AQUILA_DATA, or ~/.cache/aquila]",
 )
 def fetch(name: str, to: Path | None) -> None:
-    """Download the data set NAMEd from its official address, and check it.
+    """Download data set NAME from its official address, and verify it.
 
-    A download that broke off goes on where it stopped.
+    An interrupted download continues where it stopped.
     """
     from aquila.cli.progress import make_console
     from aquila.tasks import data_store
@@ -56,7 +59,7 @@ def fetch(name: str, to: Path | None) -> None:
         copy = data_store.fetch(name, to, show)
     click.echo(f"{copy.source.title} is in {copy.path}")
     if data_store.find(name) is None:
-        click.echo(f"Set {data_store.FOLDER_VARIABLE}={to} so that it is found there")
+        click.echo(f"Set {data_store.FOLDER_VARIABLE}={to} so that other commands find it")
 
 
 @data.command()
@@ -69,10 +72,10 @@ def fetch(name: str, to: Path | None) -> None:
     type=click.Path(dir_okay=False, path_type=Path),
     default="split.png",
     show_default=True,
-    help="File for the picture.",
+    help="File for the figure.",
 )
 def split(name: str, spec: str, devices: int, seed: int, out: Path) -> None:
-    """Share out the data set NAMEd by SPEC, and draw which device has which classes.
+    """Split data set NAME, and plot the classes of each device.
 
     SPEC is iid, classes:COUNT, dirichlet:ALPHA, unequal:SPREAD or blocks:COUNT.
     """
@@ -87,7 +90,7 @@ def split(name: str, spec: str, devices: int, seed: int, out: Path) -> None:
     dataset = load_dataset(name, seed=seed)
     labels = dataset.train[1]
     if labels.ndim > 1:
-        raise ValueError(f"{name} is a text and has no classes to draw")
+        raise ValueError(f"{name} is a text data set, which has no classes to plot")
     parts = split_dataset(spec, dataset, devices, Key((seed, Purpose.SPLIT)))
     sizes = [len(part) for part in parts]
     click.echo(
@@ -99,7 +102,7 @@ def split(name: str, spec: str, devices: int, seed: int, out: Path) -> None:
 
 
 def datasets_table() -> Table:
-    """Return a table of all data sets: where each was found, and whether its files are right."""
+    """Return a table of all data sets: where each was found, and whether its checksums match."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -121,12 +124,12 @@ def _status(name: str) -> tuple[str, str]:
     if copy is None:
         return "-", f"missing: aquila data fetch {name}"
     faulty = data_store.verify(name)
-    return str(copy.path), f"not as published: {', '.join(faulty)}" if faulty else "verified"
+    return str(copy.path), f"wrong checksums: {', '.join(faulty)}" if faulty else "verified"
 
 
 @contextmanager
 def _progress_bars(console: Console) -> Iterator[Callable[[str, int, int], None]]:
-    """Show a bar for each file; yield the function that moves them."""
+    """Show a progress bar per file; yield the function that updates them."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn()

@@ -1,4 +1,4 @@
-"""`aquila deploy`: the files and the proxy of a real federation on Flower."""
+"""`aquila deploy`: files and proxy of a federation of real machines on Flower."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ import click
 FOLDER_PATH = click.Path(file_okay=False, path_type=Path)
 FILE_PATH = click.Path(exists=True, dir_okay=False, path_type=Path)
 MISSING_EXTRA_MESSAGE = (
-    "aquila deploy needs more than is installed: pip install 'aquila-fl[flower]'"
+    "aquila deploy needs packages that are not installed: pip install 'aquila-fl[flower]'"
 )
 
 
 @click.group()
 def deploy() -> None:
-    """Make a federation of real machines: certificates, keys, scripts and units."""
+    """Set up a federation of real machines on Flower.
+
+    The commands write certificates, keys, scripts and systemd units.
+    """
 
 
 @deploy.command()
@@ -27,18 +30,18 @@ def deploy() -> None:
     "--host",
     "hosts",
     multiple=True,
-    help="Name or address of the server, the first for devices.  [default: this machine alone]",
+    help="Name or address of the server; devices use the first.  [default: loopback only]",
 )
-@click.option("--port", default=8443, show_default=True, help="The server's port.")
-@click.option("--insecure", is_flag=True, help="No encryption and no keys: for tests only.")
-@click.option("--overwrite", is_flag=True, help="Throw away the federation in the folder.")
+@click.option("--port", default=8443, show_default=True, help="Port of the server.")
+@click.option("--insecure", is_flag=True, help="Use no encryption and no keys. For tests only.")
+@click.option("--overwrite", is_flag=True, help="Replace the federation in the folder.")
 def init(
     folder: Path, devices: int, hosts: tuple[str, ...], port: int, insecure: bool, overwrite: bool
 ) -> None:
     """Write all files of a federation to FOLDER.
 
-    The server gets a certificate from an authority of its own, every device a key. Private keys are
-    readable by you alone.
+    The federation gets its own certificate authority, a certificate for the server and a key per
+    device. Only you can read the private keys.
     """
     from aquila.deploy.plan import LOOPBACK, Plan
 
@@ -47,13 +50,14 @@ def init(
         from aquila.deploy import federation
 
         certificate = federation.create(folder, plan, overwrite)
-    click.echo(f"{folder} holds a federation of {devices} devices; its server is {plan.server}")
+    click.echo(f"Wrote a federation of {devices} devices to {folder}; its server is {plan.server}")
     if certificate is None:
-        warning = "Warning: insecure: nothing is encrypted and nobody proves who they are"
+        warning = "Warning: insecure: no encryption, and devices are not authenticated"
         click.echo(warning, err=True)
     else:
         click.echo(
-            f"Certificate for {', '.join(plan.certificate_hosts)} until {certificate.expires_on}"
+            f"Certificate for {', '.join(plan.certificate_hosts)}, valid until "
+            f"{certificate.expires_on}"
         )
     _next_steps(folder, insecure)
 
@@ -61,24 +65,26 @@ def init(
 @deploy.command()
 @click.argument("folder", type=FOLDER_PATH)
 def renew(folder: Path) -> None:
-    """Give the server in FOLDER a new certificate; nothing changes for devices."""
+    """Renew the certificate of the server in FOLDER. Devices need no change."""
     with _require_extra():
         from aquila.deploy import federation
 
         certificate = federation.renew(folder)
-    click.echo(f"Certificate until {certificate.expires_on}; start the server again to use it")
+    click.echo(f"Certificate valid until {certificate.expires_on}; restart the server to use it")
 
 
 @deploy.command()
 @click.argument("folder", type=FOLDER_PATH)
 @click.argument("device", type=int)
 def rekey(folder: Path, device: int) -> None:
-    """Give DEVICE of the federation in FOLDER a new key, or add the next device."""
+    """Create a new key for DEVICE of the federation in FOLDER, or add the next device."""
     with _require_extra():
         from aquila.deploy import federation
 
         added = federation.rekey_device(folder, device)
-    click.echo(f"{folder}/device-{device} holds {'a new device' if added else 'a new key'}; next:")
+    click.echo(
+        f"Wrote {'a new device' if added else 'a new key'} to {folder}/device-{device}. Next, run:"
+    )
     click.echo(f"  {folder}/server/register.sh keys/device-{device}.pub")
 
 
@@ -86,10 +92,10 @@ def rekey(folder: Path, device: int) -> None:
 @click.option("--listen", required=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(1, 65535), required=True, help="Port to listen on.")
 @click.option("--superlink", required=True, help="Address and port of the SuperLink.")
-@click.option("--ssl-ca-certfile", type=FILE_PATH, help="The authority's certificate.")
-@click.option("--ssl-certfile", type=FILE_PATH, help="The server's certificate.")
-@click.option("--ssl-keyfile", type=FILE_PATH, help="The server's key.")
-@click.option("--insecure", is_flag=True, help="No encryption: for tests only.")
+@click.option("--ssl-ca-certfile", type=FILE_PATH, help="Certificate of the authority.")
+@click.option("--ssl-certfile", type=FILE_PATH, help="Certificate of the server.")
+@click.option("--ssl-keyfile", type=FILE_PATH, help="Private key of the server.")
+@click.option("--insecure", is_flag=True, help="Use no encryption. For tests only.")
 def proxy(
     listen: str,
     port: int,
@@ -99,9 +105,9 @@ def proxy(
     ssl_keyfile: Path | None,
     insecure: bool,
 ) -> None:
-    """Let devices, and nobody else, reach a SuperLink that listens on loopback.
+    """Forward requests of devices to a SuperLink that listens on loopback.
 
-    The server's start.sh runs this.
+    All other requests are rejected. The server's start.sh runs this command.
     """
     tls = None
     if not insecure:
@@ -116,7 +122,7 @@ def proxy(
 
 @contextmanager
 def _require_extra() -> Iterator[None]:
-    """Say in one sentence what to install, where something is missing."""
+    """Turn a missing package into one sentence that says what to install."""
     try:
         yield
     except ModuleNotFoundError as missing:
@@ -126,8 +132,8 @@ def _require_extra() -> Iterator[None]:
 
 
 def _next_steps(folder: Path, insecure: bool) -> None:
-    click.echo("Next, with Flower's programs on the PATH:")
-    click.echo(f"  {folder}/server/start.sh       on the server's machine")
+    click.echo("Next, with Flower's commands on the PATH, run:")
+    click.echo(f"  {folder}/server/start.sh       on the server")
     if not insecure:
-        click.echo(f"  {folder}/server/register.sh    there too, once the server runs")
-    click.echo(f"  {folder}/device-0/start.sh     on the machine of device 0; others likewise")
+        click.echo(f"  {folder}/server/register.sh    on the server, once it is running")
+    click.echo(f"  {folder}/device-0/start.sh     on device 0, and likewise on the others")

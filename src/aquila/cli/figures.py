@@ -1,4 +1,4 @@
-"""`aquila figures`: pictures of runs."""
+"""`aquila figures`: figures of runs."""
 
 from pathlib import Path
 
@@ -15,9 +15,10 @@ from aquila.cli.broken_runs import warn_broken_run
     help="Folder for the figures.  [default: `figures` in FOLDER]",
 )
 def figures(folder: Path, out: Path | None) -> None:
-    """Draw the figures of the paper, and some more, of the runs in FOLDER.
+    """Plot figures of the runs in FOLDER.
 
-    Runs that are in different folders below FOLDER get figures of their own.
+    These are the figures of the paper and some more. Each folder of runs below FOLDER gets its own
+    figures.
     """
     from aquila.report.figures import draw_all
     from aquila.report.runs import find_runs

@@ -1,4 +1,4 @@
-"""`aquila frame`: what a frame holds."""
+"""`aquila frame`: the content of a frame."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def frame(file: Path) -> None:
-    """Print what the frame in FILE holds, or why it is not a frame."""
+    """Print the content of the frame in FILE."""
     from rich.console import Console
     from rich.table import Table
 
@@ -30,14 +30,18 @@ def frame(file: Path) -> None:
         ("round", parsed.round),
         ("acknowledges", "nothing" if parsed.ack == NEVER else f"round {parsed.ack}"),
         ("answers", f"{parsed.answers:08x}" if parsed.answers else "nothing"),
-        ("starts anew", "yes" if packet.fresh else "no"),
-        ("refused to upload", "yes" if packet.refused else "no"),
+        ("restarted from the initial state", "yes" if packet.fresh else "no"),
+        ("device refused to upload", "yes" if packet.refused else "no"),
         *((f"scalar {name}", f"{value:g}") for name, value in parsed.scalars.items()),
         *(vector_facts(packet.vector) if packet.vector is not None else ()),
-        *((("whole frame", wire_bits(data, packet.vector)),) if packet.vector is not None else ()),
+        *(
+            (("bits per coordinate, on the wire", wire_bits(data, packet.vector)),)
+            if packet.vector is not None
+            else ()
+        ),
         ("header bytes", len(data) - parsed.body_bytes),
         ("body bytes", parsed.body_bytes),
-        ("paper's count", f"{parsed.paper_bits} bits"),
+        ("bits as papers count them", parsed.paper_bits),
     ]
     table = Table.grid(padding=(0, 2))
     for name, value in facts:
@@ -46,37 +50,37 @@ def frame(file: Path) -> None:
 
 
 def vector_facts(vector: Codes | Dense) -> list[tuple[str, object]]:
-    """Return what is worth knowing of a vector and its codes."""
+    """Return facts about a vector and its codes."""
     from aquila.core.packet import Codes
     from aquila.core.vector import max_norm, squared_norm
 
     values = vector.decode()
     facts: list[tuple[str, object]] = [
         ("coordinates", vector.dimension),
-        ("bits a coordinate", vector.bits),
+        ("bits per coordinate, nominal", vector.bits),
         ("2-norm", f"{squared_norm(values) ** 0.5:g}"),
         ("largest coordinate", f"{max_norm(values):g}"),
     ]
     if isinstance(vector, Codes):
         facts += [
-            ("grids", f"{len(vector.low)} of {vector.bucket} coordinates"),
-            ("entropy of the codes", f"{entropy(vector):.3f} bits a coordinate"),
+            ("grids", f"{len(vector.low)}, each for {vector.bucket} coordinates"),
+            ("bits per coordinate, entropy", f"{entropy(vector):.3f}"),
         ]
         if vector.dither_seed is not None:
             sent = int((values != 0).sum())
-            facts.append(("lots", f"of seed {vector.dither_seed:08x}, won by {sent} coordinates"))
+            facts += [("dither seed", f"{vector.dither_seed:08x}"), ("coordinates sent", sent)]
     return facts
 
 
 def wire_bits(data: bytes, vector: Codes | Dense) -> str:
-    """Return what a coordinate really costs."""
-    return f"{8 * len(data) / vector.dimension:.3f} bits a coordinate"
+    """Return the length of the frame in bits per coordinate."""
+    return f"{8 * len(data) / vector.dimension:.3f}"
 
 
 def entropy(vector: Codes) -> float:
-    """Order-0 entropy of the codes: what a perfect coder would spend on a coordinate."""
+    """Return the order-0 entropy of the codes in bits per coordinate."""
     import torch
 
     counts = torch.unique(vector.codes, return_counts=True)[1].double()
-    shares = counts / counts.sum()
-    return float(-(shares * shares.log2()).sum().clamp_max(0))
+    frequencies = counts / counts.sum()
+    return float(-(frequencies * frequencies.log2()).sum().clamp_max(0))

@@ -1,4 +1,4 @@
-"""The reference of the methods as Markdown, made of what the catalogue and their modules say."""
+"""The method reference as Markdown, generated from the catalogue and module docstrings."""
 
 import inspect
 import re
@@ -10,28 +10,33 @@ from aquila.methods.parts.factory import MethodFactory
 INTRODUCTION = """\
 # All methods
 
-`aquila methods --markdown` prints this page; it is made from the code and cannot differ from it. In
-Python a method is `aquila.create("laq", alpha=0.1, bits=8)`, on the command line
-`-m laq:alpha=0.1,bits=8`. A name or value that is not allowed is refused with a sentence that says
-what is. [When to use which method](choosing.md) compares them by what was measured;
+This page is for users who look for a method by name. `aquila methods NAME` prints the paper, the
+parameters and the behaviour of one method, and the site has a page with the same content. Each
+name links to it; in the repository it links to the source file.
+
+| where | how to choose a method |
+|---|---|
+| Python | `aquila.create("laq", alpha=0.1, bits=8)` |
+| command line | `-m laq:alpha=0.1,bits=8` |
+
+An unknown name or value raises an error that lists what is allowed.
+[Which method to use](choosing.md) compares measured results.
 [Add a method](add-a-method.md) shows how to write one.
 
-`alpha`, the step size, has a default here, but it depends on your model and data: try 0.5, 0.1 and
-0.02. `aquila run` and `compare` give all methods the same one, `--alpha`."""
+The best step size `alpha` depends on your model and data: try 0.5, 0.1 and 0.02. `aquila run` and
+`aquila compare` pass `--alpha` to all methods."""
 ARXIV = re.compile(r"arXiv (\d{4}\.\d{5})")
 
 
-def page(entries: Iterable[MethodFactory]) -> str:
-    """Return the whole reference: an overview, and a section a method."""
-    entries = list(entries)
-    rows = [f"| [`{e.name}`](#{e.name}) | {_cell(e.summary)} |" for e in entries]
-    overview = "\n".join(["| method | what it does |", "|---|---|", *rows])
-    return "\n\n".join([INTRODUCTION, overview, *map(section, entries)])
+def overview(entries: Iterable[MethodFactory]) -> str:
+    """Return the page that lists all methods."""
+    rows = [f"| [`{e.name}`](../{_source(e)}) | {_cell(e.summary)} |" for e in entries]
+    return "\n".join([INTRODUCTION, "", "| method | what it does |", "|---|---|", *rows])
 
 
-def section(entry: MethodFactory) -> str:
-    """Return everything about one method."""
-    source = f"src/{entry.function.__module__.replace('.', '/')}.py"
+def page(entry: MethodFactory) -> str:
+    """Return the page of one method."""
+    source = _source(entry)
     facts = [
         ("Paper", ARXIV.sub(r"[arXiv \1](https://arxiv.org/abs/\1)", entry.paper)),
         ("When a reply is lost", entry.lost_reply),
@@ -39,8 +44,12 @@ def section(entry: MethodFactory) -> str:
         ("Source", f"[`{source}`](../{source})"),
     ]
     listed = "\n".join(f"- **{heading}:** {text}" for heading, text in facts if text)
-    parts = [f"## `{entry.name}`", entry.summary, _table(entry.parameters.values()), listed]
+    parts = [f"# `{entry.name}`", entry.summary, _table(entry.parameters.values()), listed]
     return "\n\n".join([*parts, _module_docstring(entry)])
+
+
+def _source(entry: MethodFactory) -> str:
+    return f"src/{entry.function.__module__.replace('.', '/')}.py"
 
 
 def _table(parameters: Iterable[Parameter]) -> str:
@@ -51,9 +60,9 @@ def _table(parameters: Iterable[Parameter]) -> str:
 
 
 def _module_docstring(entry: MethodFactory) -> str:
-    """Return what the method's module tells of it, as a quotation."""
-    told = inspect.getdoc(inspect.getmodule(entry.function)) or ""
-    return "\n".join(f"> {line}".rstrip() for line in told.splitlines())
+    """Return the docstring of the method's module as a quotation."""
+    text = inspect.getdoc(inspect.getmodule(entry.function)) or ""
+    return "\n".join(f"> {line}".rstrip() for line in text.splitlines())
 
 
 def _cell(text: str) -> str:

@@ -1,9 +1,9 @@
-"""What `run` and `compare` have in common: methods trained, recorded, watched and followed."""
+"""Runs of methods for `run` and `compare`, with progress, files and trackers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from aquila.tasks.partition import Partition
 
 OCCUPIED_HINT = (
-    "--resume goes on with it, --overwrite throws it away, or choose another folder with --out"
+    "use --resume to continue it, --overwrite to delete it, or choose another folder with --out"
 )
 
 
 def prepare_output(
     spec: MethodSpec, out: Path | None, trackers: Sequence[Tracker], resume: bool, overwrite: bool
 ) -> None:
-    """Make sure that a run may go where it is to go, before anything is trained."""
+    """Check before training that the folder and the trackers can take the run."""
     from aquila.sim.run_folder import RunFolder
 
     if resume:
         if out is None:
-            raise ValueError("--resume goes on with the run in a folder: name it with --out")
+            raise ValueError("--resume continues the run in a folder: name it with --out")
         return
     if out is not None:
         if overwrite:
@@ -43,7 +43,7 @@ def prepare_output(
 
 @dataclass(frozen=True)
 class MethodRunner:
-    """Everything that the runs of a command share."""
+    """Everything that the runs of one command share."""
 
     experiment: Experiment
     problem: Problem
@@ -54,16 +54,16 @@ class MethodRunner:
 
     def run(self, spec: MethodSpec, out: Path | None) -> list[Record]:
         """Run one method to the end and return its records."""
-        following = self._following(spec, out)
+        tracking = self._tracking(spec, out)
         finished = False
         try:
-            records = self._run(spec, out, following)
+            records = self._run(spec, out, tracking)
             finished = True
         finally:
-            following.close(finished)
+            tracking.close(finished)
         return records
 
-    def _run(self, spec: MethodSpec, out: Path | None, following: RunTracking) -> list[Record]:
+    def _run(self, spec: MethodSpec, out: Path | None, tracking: RunTracking) -> list[Record]:
         from aquila.sim.records import read_records
 
         started = False
@@ -73,23 +73,23 @@ class MethodRunner:
                 nonlocal started
                 started = True
                 progress.add_resumed(before)
-                following.begin(before)
+                tracking.begin(before)
 
             def on_record(record: Record) -> None:
-                if not started:  # not before the folder has proved to be free
+                if not started:  # only once the folder has been checked
                     if out is not None:
                         write_run_file(out, self.experiment, spec, self.parts)
                     before = [] if out is None else read_records(out)
                     begin(before[: record.round])
                 show_record(record)
-                following.log(record)
+                tracking.log(record)
 
             records = self._simulate(spec, out, on_record)
-            if not started:  # a run that was resumed after its last round
+            if not started:  # a run that was already complete
                 begin(records)
         return records
 
-    def _following(self, spec: MethodSpec, out: Path | None) -> RunTracking:
+    def _tracking(self, spec: MethodSpec, out: Path | None) -> RunTracking:
         from aquila.report.trackers import RunTracking, TrackedRun
 
         run = TrackedRun(spec.file_name, tracker_parameters(self.experiment, spec), out)
@@ -97,7 +97,7 @@ class MethodRunner:
             self.trackers,
             run,
             self.resume,
-            lambda said: self.display.print_message(spec.label, said),
+            lambda message: self.display.print_message(spec.label, message),
         )
 
     def _simulate(
@@ -113,18 +113,12 @@ class MethodRunner:
             setting.rounds,
             setting.seed,
             evaluate=problem.evaluate,
-            evaluate_every=setting.evaluate_every,
-            fleet=problem.fleet,
-            link=setting.link(),
-            on_nan=setting.on_nan,
-            workers=setting.workers,
-            executor=setting.executor,
-            participation=setting.participation,
-            downlink_error=setting.downlink_error,
-            state_memory=setting.state_memory * 2**20 or None,
-            out=out,
-            resume=self.resume,
-            checkpoint_every=setting.checkpoint_every,
-            identity=setting.identity(),
             on_record=on_record,
+            options=replace(
+                setting.options,
+                fleet=problem.fleet,
+                out=out,
+                resume=self.resume,
+                identity=setting.identity(),
+            ),
         ).records

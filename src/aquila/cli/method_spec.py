@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MethodSpec:
-    """A method as it was asked for."""
+    """A method with the parameters given by the user."""
 
     name: str
     parameters: dict[str, object]
@@ -29,16 +29,16 @@ class MethodSpec:
         return self.label.replace(" ", "_")
 
     def all_parameters(self, experiment: Experiment) -> dict[str, object]:
-        """Return all parameters: what was asked for, else the experiment's, else defaults."""
+        """Return all parameters: the user's, else the experiment's, else the defaults."""
         from aquila.core.parameter import check_arguments
         from aquila.methods import METHODS
 
-        asked = {**experiment.methods.get(self.name, {}), **self.parameters}
+        given = {**experiment.methods.get(self.name, {}), **self.parameters}
         if self.name not in METHODS:
-            return asked
+            return given
         entry, common = METHODS[self.name], experiment.setting.method_defaults
         values = {n: common.get(n, known.default) for n, known in entry.parameters.items()}
-        return {**check_arguments(self.name, entry.function, {**values, **asked})}
+        return {**check_arguments(self.name, entry.function, {**values, **given})}
 
     def create(self, experiment: Experiment) -> Method:
         """Make the method."""

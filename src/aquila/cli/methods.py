@@ -1,4 +1,4 @@
-"""`aquila methods`: what there is, with parameters, papers and what a lost reply means."""
+"""`aquila methods`: the catalogue of methods, with parameters and papers."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("name", required=False)
-@click.option("--markdown", is_flag=True, help="Print the reference as Markdown instead.")
+@click.option("--markdown", is_flag=True, help="Print the list or the method as Markdown.")
 def methods(name: str | None, markdown: bool) -> None:
-    """List all methods, or tell all about the one with this NAME."""
-    from aquila.cli.method_reference import page, section
+    """List all methods, or describe method NAME."""
+    from aquila.cli.method_reference import overview, page
     from aquila.cli.progress import make_console
     from aquila.core.parameter import spelling_hint
     from aquila.methods import METHODS
@@ -27,10 +27,12 @@ def methods(name: str | None, markdown: bool) -> None:
     if name is not None and name not in METHODS:
         raise ValueError(f"there is no method {name!r}{spelling_hint(name, METHODS)}")
     if markdown:
-        click.echo(page(METHODS.values()) if name is None else section(METHODS[name]))
+        click.echo(overview(METHODS.values()) if name is None else page(METHODS[name]))
     elif name is None:
         console.print(methods_table(list(METHODS.values())))
-        console.print("* partly a reconstruction; `aquila methods NAME` tells more")
+        console.print(
+            "* partly reconstructed where the paper is incomplete; see `aquila methods NAME`"
+        )
     else:
         print_method(METHODS[name], console)
 
@@ -50,11 +52,11 @@ def methods_table(entries: list[MethodFactory]) -> Table:
 
 
 def print_method(entry: MethodFactory, console: Console) -> None:
-    """Print everything the catalogue knows of one method."""
+    """Print everything that the catalogue has about one method."""
     from rich.table import Table
 
     console.print(f"[bold]{entry.name}[/bold]: {entry.summary}\n")
-    facts = [("paper", entry.paper), ("a lost reply", entry.lost_reply)]
+    facts = [("paper", entry.paper), ("if a reply is lost", entry.lost_reply)]
     if entry.reconstruction:
         facts.append(("reconstruction", entry.reconstruction))
     grid = Table.grid(padding=(0, 2))

@@ -1,4 +1,4 @@
-"""Live progress: a line a run on a terminal, plain lines now and then elsewhere."""
+"""Progress of runs: one live line per run on a terminal, a few plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ NON_TERMINAL_WIDTH = 120
 
 
 def make_console() -> Console:
-    """Return a console as wide as the terminal, or wide enough for the tables in a file."""
+    """Return a console as wide as the terminal, or wide enough for tables in a file."""
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=NON_TERMINAL_WIDTH)
 
 
 class ProgressDisplay:
-    """Shows how the runs of a command are doing, one after the other."""
+    """Shows the progress of the runs of a command, one after another."""
 
     def __init__(
         self,
@@ -42,9 +42,9 @@ class ProgressDisplay:
 
     @contextmanager
     def show_run(self, label: str) -> Iterator[tuple[RunProgress, Callable[[Record], None]]]:
-        """Show a run: yield how it stands, and what to call after each of its rounds.
+        """Show a run; yield its progress and a function to call with each record.
 
-        On a terminal its line is renewed while it runs and stays where it is afterwards.
+        On a terminal the line is updated while the run is in progress, and stays afterwards.
         """
         progress = RunProgress(label, self.rounds, self.clock)
         if not self.console.is_terminal or self.console.is_dumb_terminal:
@@ -58,7 +58,7 @@ class ProgressDisplay:
                 finally:
                     progress.finished = True
         finally:
-            self.console.show_cursor()  # which an interrupt while rich sets up would leave hidden
+            self.console.show_cursor()  # an interrupt during setup would leave it hidden
 
     def print_message(self, label: str, sentence: str) -> None:
         """Print a sentence about a run."""
@@ -67,9 +67,9 @@ class ProgressDisplay:
     def _print_line(self, progress: RunProgress, record: Record) -> None:
         progress.add_record(record)
         if progress.done % max(1, self.rounds // LINES_PER_RUN) == 0:
-            said = progress.fields()
+            fields = progress.fields()
             names = ["loss", "quality", "uplink", "replies"]
             names += ["time"] if progress.done < self.rounds else []
-            label = said["label"].ljust(self.label_width)
-            parts = (label, f"round {said['round']}", *(said[name] for name in names))
+            label = fields["label"].ljust(self.label_width)
+            parts = (label, f"round {fields['round']}", *(fields[name] for name in names))
             self.console.print(GAP.join(parts).rstrip(), markup=False)

@@ -1,4 +1,4 @@
-"""How a run is doing, and that as one line which fits the terminal."""
+"""The progress of a run as one line that fits the terminal."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ LAYOUTS = (
     ("label", "round", "loss", "uplink"),
     ("label", "round", "loss"),
 )
-"""What a line says, from the widest terminal to the narrowest."""
+"""Fields of a line, from the widest terminal to the narrowest."""
 
 
 @dataclass
 class RunProgress:
-    """A run so far: its last round, and all of them together."""
+    """Progress of a run: its latest round, and totals over all rounds."""
 
     label: str
     rounds: int
@@ -49,13 +49,13 @@ class RunProgress:
         self._resumed_rounds = 0
 
     def add_resumed(self, records: Sequence[Record]) -> None:
-        """Count the rounds of a run that is being resumed; they say nothing about its speed."""
+        """Add the rounds of a resumed run; they do not count for its speed."""
         for record in records:
             self.add_record(record)
         self._resumed_rounds = len(records)
 
     def add_record(self, record: Record) -> None:
-        """Count one more round."""
+        """Add one round."""
         self.done, self._last_round_time = record.round + 1, self.clock()
         if record.loss is not None:
             self.losses.append(record.loss)
@@ -69,18 +69,18 @@ class RunProgress:
 
     @property
     def time(self) -> str:
-        """How long the run still takes at its speed so far, or how long it took."""
-        here = self.done - self._resumed_rounds
+        """Time that is left at the speed so far, or the time that a finished run took."""
+        run_now = self.done - self._resumed_rounds
         if self.finished:
             return f"in {_format_duration(self._last_round_time - self._start_time)}"
-        if here <= 0:
+        if run_now <= 0:
             return ""
-        a_round = (self._last_round_time - self._start_time) / here
-        left = a_round * (self.rounds - self.done) - (self.clock() - self._last_round_time)
+        per_round = (self._last_round_time - self._start_time) / run_now
+        left = per_round * (self.rounds - self.done) - (self.clock() - self._last_round_time)
         return f"{_format_duration(max(0.0, left))} left"
 
     def fields(self) -> dict[str, str]:
-        """Return everything a line may say but the bars, each as wide as it will ever be."""
+        """Return the fields of a line except the bars, each padded to its final width."""
         position = f"{self.done:>{len(str(self.rounds))}}/{self.rounds}"
         return {
             "label": self.label,
@@ -95,7 +95,7 @@ class RunProgress:
 
 @dataclass(frozen=True)
 class ProgressLine:
-    """A standing as rich shows it: whatever of it has room in one line."""
+    """Progress as a rich renderable: the fields that fit into one line."""
 
     progress: RunProgress
     label_width: int
@@ -126,7 +126,7 @@ def format_line(progress: RunProgress, label_width: int, width: int, bars: bool 
 
 
 def sparkline(losses: Sequence[float], rounds: int, width: int) -> str:
-    """Return the course of a loss, on a logarithmic scale; dots are rounds still to come."""
+    """Return the loss over the rounds as bars on a logarithmic scale; dots are future rounds."""
     width = min(width, rounds)
     cells = (losses[n * rounds // width : (n + 1) * rounds // width] for n in range(width))
     heights = [sum(cell) / len(cell) for cell in cells if cell]
@@ -139,7 +139,7 @@ def sparkline(losses: Sequence[float], rounds: int, width: int) -> str:
 
 
 def _spare_width(fields: dict[str, str], names: Sequence[str], width: int) -> int:
-    """How much wider than needed the terminal is."""
+    """Return the columns that are left over; negative if the fields do not fit."""
     needed = sum(MIN_BARS if name == "bars" else len(fields[name]) for name in names)
     return width - needed - len(GAP) * (len(names) - 1)
 

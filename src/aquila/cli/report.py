@@ -1,4 +1,4 @@
-"""`aquila report`: one HTML page of any runs."""
+"""`aquila report`: one HTML page about runs."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ REPORT_FILE = "report.html"
 @click.option(
     "--out",
     type=click.Path(dir_okay=False, path_type=Path),
-    help=f"File for the page.  [default: {REPORT_FILE} in the first DIR]",
+    help=f"File to write.  [default: {REPORT_FILE} in the first DIR]",
 )
 def report(folders: tuple[Path, ...], out: Path | None) -> None:
-    """Write one HTML page of the runs in DIRs, which opens anywhere without a network.
+    """Write an HTML report of runs.
 
-    A DIR is a folder that `aquila run` wrote, or one of such folders, as of `aquila compare`.
+    DIR is the --out folder of `aquila run` or `aquila compare`, or any folder that contains such
+    folders. The report is one file and works offline.
     """
     click.echo(write_report(folders, out or folders[0] / REPORT_FILE))
 
@@ -45,7 +46,7 @@ def write_report(folders: Sequence[Path], path: Path) -> Path:
 
 
 def class_counts_of(run: PageRun) -> ClassCounts | None:
-    """Return how many samples of each class each device had; None if the data are not here."""
+    """Return the samples per class and device; None if the data set is not on this machine."""
     import torch
 
     from aquila.tasks.datasets import load_dataset

@@ -1,4 +1,4 @@
-"""The command lines that make runs again, from what their folders tell."""
+"""Command lines that reproduce runs, from the files in their folders."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -13,9 +13,9 @@ OUT_FOLDER = "runs/again"
 
 
 def command_lines(runs: Sequence[Facts]) -> list[str]:
-    """Return one `aquila compare` if the runs share a setting, else one `aquila run` each.
+    """Return one `aquila compare` if the runs share a setting, else one `aquila run` per run.
 
-    Runs whose folder does not say what they are have none. The last line makes the report again.
+    Runs without a readable setting are left out. The last line writes the report.
     """
     described = [(spec, setting) for facts in runs for spec, setting in _method_and_setting(facts)]
     settings = list(dict.fromkeys(setting for _, setting in described))
@@ -31,7 +31,7 @@ def command_lines(runs: Sequence[Facts]) -> list[str]:
 
 
 def _method_and_setting(facts: Facts) -> list[tuple[str, Setting]]:
-    """Return the method as `--method` takes it and the setting, if both can still be had."""
+    """Return the method as an argument of `--method`, and the setting, if both can be read."""
     fields = {name: facts[name] for name in Setting().to_dict() if name in facts}
     label = facts.get("method")
     if not isinstance(label, str) or "data" not in fields:
@@ -44,13 +44,13 @@ def _method_and_setting(facts: Facts) -> list[tuple[str, Setting]]:
 
 
 def _method_option(label: str, parameters: object, setting: Setting) -> str:
-    """Return name:parameter=value,..., with the parameters that no default would give."""
+    """Return name:parameter=value,... with the parameters that differ from the defaults."""
     name, *given = label.split(" ")
-    asked = dict(part.partition("=")[::2] for part in given)
+    chosen = dict(part.partition("=")[::2] for part in given)
     if isinstance(parameters, Mapping):
         defaults = MethodSpec(name, {}).all_parameters(Experiment(setting))
-        asked |= {n: _text(v) for n, v in parameters.items() if defaults.get(n) != v}
-    return ":".join(filter(None, (name, ",".join(f"{n}={v}" for n, v in asked.items()))))
+        chosen |= {n: _text(v) for n, v in parameters.items() if defaults.get(n) != v}
+    return ":".join(filter(None, (name, ",".join(f"{n}={v}" for n, v in chosen.items()))))
 
 
 def _command_line(command: str, specs: Sequence[str], setting: Setting, out: str) -> str:
@@ -65,7 +65,7 @@ def _command_line(command: str, specs: Sequence[str], setting: Setting, out: str
 
 
 def _wrap(pieces: Sequence[str]) -> str:
-    """Break a long line where a shell allows it."""
+    """Break a long command line with backslashes."""
     lines = [pieces[0]]
     for piece in pieces[1:]:
         if len(lines[-1]) + len(piece) < LINE_WIDTH:

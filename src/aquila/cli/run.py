@@ -1,4 +1,4 @@
-"""`aquila run`: one method."""
+"""`aquila run`: train with one method."""
 
 from pathlib import Path
 
@@ -16,11 +16,11 @@ from aquila.cli.tracker_options import make_trackers, tracker_options
     "--method",
     default="aquila",
     show_default=True,
-    help="A method that `aquila methods` lists, parameters after a colon: aquila:b_min=2,beta=0.1",
+    help="A method that `aquila methods` lists, with parameters: aquila:b_min=2,beta=0.1",
 )
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for records and checkpoints.")
-@click.option("--resume", is_flag=True, help="Go on with the run in the folder.")
-@click.option("--overwrite", is_flag=True, help="Throw away the run in the folder.")
+@click.option("--resume", is_flag=True, help="Continue the run in the folder.")
+@click.option("--overwrite", is_flag=True, help="Delete the run in the folder first.")
 @tracker_options
 def run(
     experiment: Path | None,
@@ -33,14 +33,17 @@ def run(
     mlflow: str | None,
     **options: str | None,
 ) -> None:
-    """Train with one method, on the digits or on the EXPERIMENT of a TOML file."""
+    """Train with one method.
+
+    EXPERIMENT is a TOML file with the setting. The default is the demo setting.
+    """
     chosen, spec = load_experiment(experiment, smoke, options), parse_method_spec(method)
 
     from aquila.cli.method_runner import MethodRunner, prepare_output
     from aquila.cli.progress import ProgressDisplay, make_console
     from aquila.report.results_table import RunResult, results_table
 
-    spec.create(chosen)  # a misspelt method is reported before anything else
+    spec.create(chosen)  # report a misspelt method before anything else
     trackers = make_trackers(tensorboard, mlflow)
     prepare_output(spec, out, trackers, resume, overwrite)
     console, setting = make_console(), chosen.setting

@@ -1,4 +1,4 @@
-"""The options that `run` and `compare` share: an experiment file, and a setting field each."""
+"""Options shared by `run` and `compare`: an experiment file, and one option per field."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from aquila.core.parameter import parameters
+from aquila.core.parameter import Parameter
 from aquila.sim.experiment import Experiment, read_experiment
-from aquila.sim.setting import RUN_FILE, SPLIT_FILE, Setting
+from aquila.sim.setting import RUN_FILE, SPLIT_FILE, Setting, setting_parameters
 from aquila.version import __version__
 
 if TYPE_CHECKING:
@@ -25,35 +25,43 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def setting_options(command: F) -> F:
-    """Add the experiment file, an option for each field of a setting, and --smoke."""
+    """Add the experiment file, one option per field of a setting, and --smoke."""
     command = click.option(
-        "--smoke", is_flag=True, help="Two rounds on a few made-up samples, to see that it runs."
+        "--smoke",
+        is_flag=True,
+        help="Run two rounds on few synthetic samples, to check that it works.",
     )(command)
-    for parameter in reversed(parameters(Setting).values()):
-        default = parameter.default if parameter.default != "" else "none"
-        shown = f"{parameter.help}  [default: {default}]"
+    for parameter in reversed(setting_parameters().values()):
         name = "--" + parameter.name.replace("_", "-")
         metavar = "|".join(parameter.choices) or METAVARS[parameter.type]
-        command = click.option(name, parameter.name, metavar=metavar, help=shown)(command)
+        text = _help_text(parameter)
+        command = click.option(name, parameter.name, metavar=metavar, help=text)(command)
     experiment = click.argument(
         "experiment", required=False, type=click.Path(dir_okay=False, path_type=Path)
     )
     return experiment(command)
 
 
+def _help_text(parameter: Parameter) -> str:
+    default = str(parameter.default)
+    default = default.lower() if parameter.type is bool else default
+    shown = f"  [default: {default}]" if default else ""
+    return f"{parameter.help[0].upper()}{parameter.help[1:]}.{shown}"
+
+
 def load_experiment(
     experiment: Path | None, smoke: bool, options: dict[str, str | None]
 ) -> Experiment:
-    """Return the experiment of the file, or the demo's, with the options given on top."""
+    """Return the experiment of the file, or of the demo, with the given options applied."""
     given: dict[str, object] = {n: value for n, value in options.items() if value is not None}
     if experiment is None:
         chosen = Experiment(Setting.of(given))
     elif experiment.exists():
         chosen = read_experiment(experiment, given)
     elif experiment.suffix == ".toml":
-        raise ValueError(f"there is no experiment file {experiment}")
+        raise ValueError(f"experiment file {experiment} does not exist")
     else:
-        raise ValueError(f"{experiment} is no experiment file; methods go after --method")
+        raise ValueError(f"{experiment} is not an experiment file; name methods with --method")
     _check_methods(chosen)
     if not smoke:
         return chosen
@@ -71,7 +79,7 @@ def _check_methods(experiment: Experiment) -> None:
 def write_run_file(
     folder: Path, experiment: Experiment, spec: MethodSpec, parts: Partition
 ) -> None:
-    """Write down in a run's folder what was run, on which split, and on what."""
+    """Write the method, setting, split and environment of a run to its folder."""
     from aquila.tasks.partition import save_partition
 
     content = {
@@ -85,7 +93,7 @@ def write_run_file(
 
 
 def tracker_parameters(experiment: Experiment, spec: MethodSpec) -> dict[str, object]:
-    """Return the same facts without tables in the table, as trackers want them."""
+    """Return the same facts as a flat mapping, for trackers."""
     parameters_ = spec.all_parameters(experiment)
     return {
         "method": spec.label,

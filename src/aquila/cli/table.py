@@ -1,4 +1,4 @@
-"""`aquila table`: the paper's tables beside what was run here."""
+"""`aquila table`: the tables of the paper next to our runs."""
 
 from pathlib import Path
 
@@ -14,15 +14,15 @@ from aquila.cli.broken_runs import warn_broken_run
     type=click.Path(path_type=Path),
     default=Path("results"),
     show_default=True,
-    help="Folder with runs, in folders of any name and depth.",
+    help="Folder that contains the runs, at any depth.",
 )
-@click.option("--csv", "form", flag_value="csv", help="Print comma-separated values instead.")
-@click.option("--markdown", "form", flag_value="markdown", help="Print Markdown instead.")
+@click.option("--csv", "form", flag_value="csv", help="Print comma-separated values.")
+@click.option("--markdown", "form", flag_value="markdown", help="Print Markdown.")
 def table(number: str, results: Path, form: str | None) -> None:
-    """Print Table 2 or 3 of the paper with our runs of its rows beside the printed numbers.
+    """Print Table 2 or 3 of the paper next to our results.
 
-    A run belongs to a row if its data, model, split, devices, widths and, for AQUILA, beta are the
-    row's, and if it used all samples and devices, lost no reply and sent whole models down.
+    A run belongs to a row if it has the same data, model, split, devices and widths, and for AQUILA
+    the same beta. It must use all samples and devices, lose no replies and send whole models.
     """
     from aquila.cli.progress import make_console
     from aquila.report.paper import paper_rows

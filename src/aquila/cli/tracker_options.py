@@ -1,4 +1,4 @@
-"""The options that let other programs follow a run."""
+"""Options that log a run to experiment trackers."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def tracker_options(command: F) -> F:
-    """Add an option for each tracker."""
+    """Add one option per tracker."""
     tensorboard = click.option(
         "--tensorboard",
         metavar="FOLDER",
         type=click.Path(path_type=Path),
-        help="Log every round to this folder of TensorBoard's, too.",
+        help="Also log every round to this TensorBoard folder.",
     )
     mlflow = click.option(
         "--mlflow",
         metavar="URI",
-        help="Log every round to MLflow, too: sqlite:///mlflow.db, or a server's address.",
+        help="Also log every round to MLflow: sqlite:///mlflow.db, or the address of a server.",
     )
     return tensorboard(mlflow(command))
 
 
 def make_trackers(tensorboard: Path | None, mlflow: str | None) -> list[Tracker]:
-    """Return the trackers asked for; ValueError if one is not installed or cannot be reached."""
+    """Return the chosen trackers; ValueError if one is not installed or not reachable."""
     trackers: list[Tracker] = []
     if tensorboard is not None:
         from aquila.report.trackers.tensorboard import TensorBoard

@@ -1,4 +1,4 @@
-"""Who takes part, and which coordinates of the model each device holds."""
+"""The devices of a run, and the coordinates of the model that each of them holds."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
@@ -12,11 +12,16 @@ DeviceId = int
 
 
 class Fleet:
-    """Devices 0 to M - 1, in groups that hold the same coordinates of the model.
+    """Devices 0 to M - 1. Devices of one group hold the same coordinates of the model.
 
-    `groups` gives the group of each device, `slices` the sorted coordinates each group holds,
-    `None` meaning all. Sums and averages go by coordinate over the devices that hold it, so no
-    method ever sees that a fleet is heterogeneous. Vectors live on the `torch_device`.
+    Sums and averages run per coordinate over the devices that hold it. Methods therefore need no
+    code for heterogeneous fleets.
+
+    Args:
+        dimension: Number of coordinates of the whole model.
+        groups: The group of each device.
+        slices: The sorted coordinates that each group holds; None means all.
+        torch_device: Where vectors are stored.
     """
 
     def __init__(
@@ -42,14 +47,14 @@ class Fleet:
         return cls(dimension, [0] * devices, torch_device=torch_device)
 
     def with_participation(self, participation: float) -> "Fleet":
-        """Return the same fleet, of which a share takes part in a round."""
+        """Return a copy of the fleet in which this fraction of the devices is sampled per round."""
         fleet = copy(self)
         fleet.participation = participation
         return fleet
 
     @property
     def slices_digest(self) -> str:
-        """Which coordinates each group holds, told by a few words that no others would give."""
+        """Text that identifies which coordinates each group holds."""
         return ", ".join("all" if indices is None else digest(indices) for indices in self.slices)
 
     @property
@@ -58,37 +63,38 @@ class Fleet:
         return range(len(self.groups))
 
     def dimension_of(self, device: DeviceId) -> int:
-        """Coordinates that a device holds, d_m."""
+        """Return the number of coordinates that a device holds, d_m."""
         return self.dimension_of_group(self.groups[device])
 
     def dimension_of_group(self, group: int) -> int:
-        """Coordinates that each device of a group holds."""
+        """Return the number of coordinates that each device of a group holds."""
         indices = self.slices[group]
         return self.dimension if indices is None else indices.numel()
 
     def restrict(self, vector: Vector) -> tuple[Vector, ...]:
-        """Return the vector as each group sees it."""
+        """Return the part of the vector that each group holds."""
         return tuple(vector if indices is None else vector[indices] for indices in self.slices)
 
     def squared_norms(self, vector: Vector) -> tuple[float, ...]:
-        """Return the squared norm of the vector as each group sees it."""
+        """Return the squared norm of the part that each group holds."""
         return tuple(squared_norm(part) for part in self.restrict(vector))
 
     def coordinate_mask(self, devices: Iterable[DeviceId]) -> torch.Tensor:
-        """Return which coordinates at least one of the devices holds."""
+        """Return a mask of the coordinates that at least one of the devices holds."""
         return self._weight_of_holders(dict.fromkeys(devices, 1.0)) > 0
 
     def variance_factors(self, devices: Iterable[DeviceId]) -> tuple[float, ...]:
-        """Return what the mean over the devices leaves of the variance of one, group by group.
+        """Return the factor by which one device's variance adds to the mean's variance, per group.
 
-        That is one over the square of how many hold a coordinate, on average over those of a group.
+        A coordinate that n of the devices hold has the factor 1 / n². The result averages the
+        factors over the coordinates of each group.
         """
         holders = self._weight_of_holders(dict.fromkeys(devices, 1.0)).clamp_min(1.0)
         parts = (part.reshape(-1) for part in self.restrict(1 / holders))
         return tuple(squared_norm(part) / part.numel() for part in parts)
 
     def mean_over_holders(self, vectors: Iterable[tuple[DeviceId, Vector]]) -> Vector:
-        """Return the sum over the given devices divided by all devices that hold a coordinate."""
+        """Return the sum over the given devices ÷ the number of all holders, per coordinate."""
         return self._divide(self._sum(vectors), self._holders)
 
     def mean(
@@ -96,15 +102,15 @@ class Fleet:
     ) -> Vector:
         """Return the weighted average over the devices in `weights`.
 
-        A device that has a weight but no vector counts as zero. A coordinate that none of these
-        devices holds averages to zero.
+        A device with a weight but without a vector counts as zero. A coordinate that none of these
+        devices holds has average zero.
         """
         weighted = ((device, vector * weights[device]) for device, vector in vectors)
         return self._divide(self._sum(weighted), self._weight_of_holders(weights))
 
     @cached_property
     def min_holders(self) -> int:
-        """Devices that hold the coordinate which the fewest hold, of those that anyone holds."""
+        """Smallest number of holders of any coordinate that has a holder."""
         return int(self._holders[self._holders > 0].min())
 
     @cached_property
@@ -112,7 +118,7 @@ class Fleet:
         return self._weight_of_holders(dict.fromkeys(self.devices, 1.0))
 
     def _sum(self, vectors: Iterable[tuple[DeviceId, Vector]]) -> Vector:
-        """Sum in float64, so that the order of many small terms does not show in the result."""
+        """Sum in float64, so that the order of many small terms hardly affects the result."""
         total = torch.zeros(self.dimension, dtype=torch.float64, device=self.torch_device)
         for device, vector in vectors:
             indices = self.slices[self.groups[device]]
@@ -123,7 +129,7 @@ class Fleet:
         return total
 
     def _weight_of_holders(self, weights: Mapping[DeviceId, float]) -> torch.Tensor:
-        """Total weight of the devices that hold each coordinate; one number if all hold all."""
+        """Return the total weight of each coordinate's holders; a scalar if all hold all."""
         by_group = [0.0] * len(self.slices)
         for device, weight in weights.items():
             by_group[self.groups[device]] += weight

@@ -1,8 +1,8 @@
-"""The protocol every method follows: a device half and a server half, both without side effects."""
+"""The protocol that every method follows: a device half and a server half of pure functions."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, Literal, Protocol, TypeVar, cast, runtime_checkable
 
 from aquila.core.fleet import DeviceId, Fleet
 from aquila.core.packet import Dense, Packet, WireError
@@ -17,11 +17,11 @@ State = TypeVar("State")
 
 @runtime_checkable
 class Oracle(Protocol):
-    """What a device can ask of its own data; the same minibatches all round."""
+    """Loss and gradients on a device's own data, with fixed minibatches for one round."""
 
     @property
     def samples(self) -> int:
-        """Number of samples behind the device's loss."""
+        """Number of samples that the loss averages over."""
         ...
 
     def gradient(self, theta: Vector) -> tuple[float, Vector]:
@@ -38,17 +38,17 @@ class Shard(Protocol):
     """The data of one device."""
 
     def oracle(self, key: Key) -> Oracle:
-        """Return what the device can ask of its data in one round, its minibatches drawn."""
+        """Draw the minibatches of one round and return the oracle that uses them."""
         ...
 
 
 @dataclass(frozen=True)
 class Turn(Generic[State]):
-    """What a device does in one round.
+    """The result of one round on a device.
 
-    The device moves on to `state` if the server applies the reply. If the server does not (the
-    reply was lost, or came too late), the device falls back to `fallback`, or to its state before
-    the turn where there is none. `notes` go into the records and are never sent.
+    The runtime commits `state` once the server has applied the reply. If the reply is lost or late,
+    the runtime rolls the device back to `fallback`. The default fallback is the state before the
+    turn. `notes` go into the records and are never sent.
     """
 
     state: State
@@ -58,10 +58,10 @@ class Turn(Generic[State]):
 
 
 class DeviceHalf(Protocol[State]):
-    """What a method does on a device."""
+    """The part of a method that runs on a device."""
 
     def init(self, like: Vector) -> State:
-        """Return the state before the first round, its vectors shaped like the given one."""
+        """Return the state before the first round, with vectors shaped like the given one."""
         ...
 
     def step(self, state: State, order: Packet, oracle: Oracle, key: Key) -> Turn[State]:
@@ -69,23 +69,30 @@ class DeviceHalf(Protocol[State]):
         ...
 
 
-class ServerHalf(Protocol[State]):
-    """What a method does on the server, which keeps no vector of any single device."""
+class DeviceMemory(Protocol):
+    """Optional for a device half: access to the device's memory.
 
-    @property
-    def remembers(self) -> bool:
-        """Whether replies leave something in the state that later replies of the device build on.
+    A method whose server half implements `ServerMemory` implements this one too.
+    """
 
-        Before such a device may start anew, what it left must be taken back.
-        """
+    def memory(self, state: Any) -> Vector:
+        """Return q_m, the sum of the changes that the server has applied for this device."""
         ...
+
+
+class ServerHalf(Protocol[State]):
+    """The part of a method that runs on the server. Its state holds no vector per device.
+
+    Two more functions are optional:
+        model(state): Return the current model. Default: `state.theta`.
+        check(reply): Raise WireError if the method cannot use a reply. Default: accept all replies.
+
+    Methods with memory also implement `ServerMemory`. Call the optional functions through
+    `current_model`, `check_reply`, `has_memory` and `server_memory`, which apply the defaults.
+    """
 
     def init(self, theta: Vector, fleet: Fleet) -> State:
         """Return the state before the first round."""
-        ...
-
-    def model(self, state: State) -> Vector:
-        """Return the current model."""
         ...
 
     def orders(
@@ -94,28 +101,66 @@ class ServerHalf(Protocol[State]):
         """Return an order for each device that takes part in the round."""
         ...
 
-    def check(self, reply: Packet) -> None:
-        """Raise WireError if the reply is not one this method can use."""
+    def update(self, state: State, fleet: Fleet, replies: Mapping[DeviceId, Packet]) -> State:
+        """Return the state after the replies that arrived: uploads and skips, not lost replies."""
         ...
 
-    def update(self, state: State, fleet: Fleet, replies: Mapping[DeviceId, Packet]) -> State:
-        """Return the state after the replies that arrived: uploads and skips, not losses."""
+
+class ServerMemory(Protocol[State]):
+    """Optional for a server half: the average q̄ of the devices' memories q_m.
+
+    Later replies of a device build on the ones that q̄ contains. Before a device restarts from its
+    initial state, the runtime subtracts its earlier replies from q̄.
+    """
+
+    @property
+    def remembers(self) -> bool:
+        """Whether this server has a memory; a wrapper returns the answer of the wrapped server."""
+        ...
+
+    def memory(self, state: State) -> Vector:
+        """Return q̄, the average of the devices' memories."""
         ...
 
     def forget(
         self, state: State, fleet: Fleet, device: DeviceId, replies: Iterable[Packet]
     ) -> State:
-        """Take back what these replies of a device, all applied since it began, left in it."""
+        """Subtract a device's contribution, given all its replies applied since it started."""
         ...
 
 
 @dataclass(frozen=True)
 class Method:
-    """A method with its parameters set: prints, compares and pickles."""
+    """A method with its parameters set. It can be printed, compared and pickled."""
 
     name: str
     device: DeviceHalf[Any]
     server: ServerHalf[Any]
+
+
+def current_model(half: ServerHalf[Any], state: Any) -> Vector:
+    """Return the model in a server's state: `half.model(state)`, or `state.theta` by default."""
+    model: Callable[[Any], Vector] | None = getattr(half, "model", None)
+    return cast(Vector, state.theta) if model is None else model(state)
+
+
+def check_reply(half: ServerHalf[Any], reply: Packet) -> None:
+    """Raise WireError if the method cannot use a reply; without `half.check` it can use any."""
+    check: Callable[[Packet], None] | None = getattr(half, "check", None)
+    if check is not None:
+        check(reply)
+
+
+def has_memory(half: ServerHalf[Any]) -> bool:
+    """Return whether a server half keeps the average of the devices' memories."""
+    return bool(getattr(half, "remembers", False))
+
+
+def server_memory(half: ServerHalf[Any]) -> ServerMemory[Any]:
+    """Return a server half as a `ServerMemory`, or raise TypeError if it has no memory."""
+    if not has_memory(half):
+        raise TypeError(f"{type(half).__name__} has no memory")
+    return cast(ServerMemory[Any], half)
 
 
 def model_orders(
@@ -126,9 +171,15 @@ def model_orders(
     scalars: Mapping[str, float] | None = None,
     by_group: Mapping[str, Sequence[float]] | None = None,
 ) -> dict[DeviceId, Packet]:
-    """Return orders that carry the model to the given devices (default: all).
+    """Return orders that send the model to devices.
 
-    `scalars` are the same for everyone, `by_group` lists one value for each group of the fleet.
+    Args:
+        fleet: The devices and the coordinates that they hold.
+        theta: The model.
+        round_number: The round of the orders.
+        devices: Receivers. Default: all devices.
+        scalars: Scalars by name, the same for every device.
+        by_group: Scalars by name, one value per group of the fleet.
     """
     packets = [
         Packet(
@@ -145,17 +196,26 @@ def model_orders(
 def theta_of(order: Packet) -> Vector:
     """Return the model that an order carries."""
     if order.vector is None:
-        raise WireError(f"order of round {order.round} carries no model")
+        raise WireError(f"the order of round {order.round} carries no model")
     return order.vector.decode()
 
 
 def local_work(oracle: Oracle, theta: Vector, work: Work, alpha: float) -> tuple[float, Vector]:
-    """Return the loss and the device's gradient, or what stands for one after local epochs."""
+    """Return the loss and the gradient, or the equivalent of a gradient after local epochs."""
     return oracle.train(theta, alpha) if work == "epochs" else oracle.gradient(theta)
 
 
-def uploads(replies: Mapping[DeviceId, Packet]) -> Iterable[tuple[DeviceId, Vector]]:
-    """Yield the vectors of those replies that have one, decoded one at a time."""
+def decode_upload(reply: Packet) -> Vector:
+    """Return the vector of a reply that carries one."""
+    if reply.vector is None:
+        raise WireError(f"the reply of round {reply.round} carries no vector")
+    return reply.vector.decode()
+
+
+def uploads(
+    replies: Mapping[DeviceId, Packet], decode: Callable[[Packet], Vector] = decode_upload
+) -> Iterable[tuple[DeviceId, Vector]]:
+    """Yield the decoded vectors of the replies that carry one, one vector at a time."""
     for device, reply in replies.items():
         if reply.vector is not None:
-            yield device, reply.vector.decode()
+            yield device, decode(reply)

@@ -1,13 +1,13 @@
-"""Parameters of a method, declared in the signature of its factory and checked in one place."""
+"""Parameters of a method: declared in the signature of its factory, checked here."""
 
 import inspect
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from numbers import Real
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 Value = float | int | str | bool
 INTEGER = re.compile(r"\s*[+-]?\d+\s*")
@@ -15,7 +15,7 @@ INTEGER = re.compile(r"\s*[+-]?\d+\s*")
 
 @dataclass(frozen=True)
 class Bounds:
-    """Annotation of a number: what it is, and the range it must lie in."""
+    """Annotation of a numeric parameter: its meaning and its allowed range."""
 
     help: str
     low: float = -math.inf
@@ -23,7 +23,7 @@ class Bounds:
     above: float = -math.inf
 
     def allows(self, value: float) -> bool:
-        """Whether the value is finite and in range."""
+        """Return whether the value is finite and in range."""
         finite = isinstance(value, int) or math.isfinite(value)
         return finite and self.low <= value <= self.high and value > self.above
 
@@ -55,9 +55,9 @@ class Parameter:
         return f"{kind} {self.bounds}"
 
     def check(self, value: object) -> Value:
-        """Return the value as the factory wants it, or raise ValueError that says what is allowed.
+        """Return the value converted to the parameter's type, or raise ValueError.
 
-        Text is read as a number where a number is wanted, so that command lines go this way too.
+        Text such as "0.1" is accepted for numbers, because command lines pass text.
         """
         read: Value | None
         if self.bounds is not None:
@@ -76,7 +76,7 @@ class Parameter:
         if isinstance(value, bool) or not isinstance(value, Real | str):
             return None
         if self.type is int and INTEGER.fullmatch(str(value)):
-            return int(str(value))  # not by way of a float, which holds 53 bits
+            return int(str(value))  # a float would keep only 53 bits
         try:
             number = float(value)
         except (ValueError, OverflowError):
@@ -87,19 +87,26 @@ class Parameter:
 
 
 def parameters(factory: Callable[..., Any]) -> dict[str, Parameter]:
-    """Read the parameters of a factory off its annotated signature."""
+    """Return the parameters of a factory whose types are `Annotated`."""
     hints = get_type_hints(factory, include_extras=True)
     return {
         name: _parameter(name, hints[name], given.default)
         for name, given in inspect.signature(factory).parameters.items()
+        if get_origin(hints[name]) is Annotated
     }
 
 
 def check_arguments(
     owner: str, factory: Callable[..., Any], given: dict[str, object]
 ) -> dict[str, Value]:
-    """Check keyword arguments against the parameters of a factory; ValueError says what is off."""
-    known = parameters(factory)
+    """Return keyword arguments converted to a factory's parameters, or raise ValueError."""
+    return check_values(owner, parameters(factory), given)
+
+
+def check_values(
+    owner: str, known: Mapping[str, Parameter], given: Mapping[str, object]
+) -> dict[str, Value]:
+    """Return values converted to the known parameters, or raise ValueError."""
     checked = {}
     for name, value in given.items():
         if name not in known:
@@ -112,7 +119,7 @@ def check_arguments(
 
 
 def spelling_hint(name: str, known: Iterable[str]) -> str:
-    """Return a hint for a misspelt name: the nearest known one, and all of them."""
+    """Return a hint for a misspelt name: the closest known name, then all known names."""
     known = list(known)
     close = get_close_matches(name.lower(), known, n=1)
     close = close or [one for one in known if name and name.lower() in one]

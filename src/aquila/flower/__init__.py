@@ -15,6 +15,6 @@ except ModuleNotFoundError as missing:
     ) from None
 
 from aquila.flower.client import client_app, device_number
-from aquila.flower.server import RunResult, Strategy, strategy
+from aquila.flower.server import Deployment, RunResult, Strategy, strategy
 
-__all__ = ["RunResult", "Strategy", "client_app", "device_number", "strategy"]
+__all__ = ["Deployment", "RunResult", "Strategy", "client_app", "device_number", "strategy"]

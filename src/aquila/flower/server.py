@@ -20,11 +20,18 @@ from aquila.flower.rounds import RoundState, run_round
 from aquila.flower.run_folder import ServerRunFolder
 from aquila.flower.transport import Overhead
 from aquila.runtime.norm_limit import NormLimit
-from aquila.runtime.options import RunOptions
+from aquila.runtime.options import RunOptions, option_parameters
 from aquila.runtime.server_session import ServerSession
 from aquila.sim.records import Record, make_record
 
 Evaluate = Callable[[Vector], Mapping[str, float]]
+
+OnRecord = Callable[[Record], None]
+
+SIMULATOR_OPTIONS = {
+    "uplink_loss", "downlink_loss", "on_nan", "executor", "workers", "state_memory",
+    "checkpoint_every",
+}  # fmt: skip
 
 LOCK_WAIT_SECONDS = 90.0
 """How long a run waits for an earlier process that still uses its folder."""
@@ -52,6 +59,30 @@ class RunResult:
 
 
 @dataclass(frozen=True)
+class Deployment:
+    """How a run on Flower treats its devices.
+
+    Args:
+        deadline_seconds: How long a round waits for replies. Later replies count as lost.
+        wait_seconds: How long to wait for enough devices to connect.
+        min_devices: Connected devices that the first round needs. Default: all.
+        keys_folder: Folder with the public key `device-N.pub` of every device. If set, a node
+            without the key of its device takes no part.
+        limit: Bound on the norm of uploads.
+    """
+
+    deadline_seconds: float = 600.0
+    wait_seconds: float = 600.0
+    min_devices: int | None = None
+    keys_folder: Path | str | None = None
+    limit: NormLimit | None = None
+
+    def __post_init__(self) -> None:
+        if not min(self.deadline_seconds, self.wait_seconds) > 0:
+            raise ValueError("deadline_seconds and wait_seconds must be above 0")
+
+
+@dataclass(frozen=True)
 class Strategy:
     """A run on Flower. Call `start(grid)` in the main function of a ServerApp."""
 
@@ -60,23 +91,21 @@ class Strategy:
     fleet: Fleet
     rounds: int
     seed: int
-    deadline_seconds: float
-    wait_seconds: float
-    min_devices: int
-    participation: float
-    downlink_error: float
-    checkpoint_folder: Path | None
-    keys: Mapping[DeviceId, bytes] | None
-    limit: NormLimit | None
     evaluate: Evaluate | None
-    on_record: Callable[[Record], None] | None
+    options: RunOptions
+    deployment: Deployment
+    keys: Mapping[DeviceId, bytes] | None
 
-    def start(self, grid: Grid) -> RunResult:
-        """Run all rounds, or the rounds that remain after a checkpoint."""
+    def start(self, grid: Grid, on_record: OnRecord | None = None) -> RunResult:
+        """Run all rounds, or the rounds that remain after a checkpoint.
+
+        `on_record` is called with the record of each round that was run.
+        """
         with ExitStack() as stack:
-            folder = self.checkpoint_folder
-            if folder is None:
+            if self.options.out is None:
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="aquila-")))
+            else:
+                folder = Path(self.options.out)
             folder.mkdir(parents=True, exist_ok=True)
             stack.enter_context(
                 file_lock(folder / "lock", f"the run in {folder}", LOCK_WAIT_SECONDS)
@@ -84,29 +113,34 @@ class Strategy:
             run_folder = ServerRunFolder(folder, self._fingerprint())
             session = ServerSession(
                 self.method, self.theta0.clone(), self.fleet, self.seed,
-                RunOptions(participation=self.participation, downlink_error=self.downlink_error),
-                archive=run_folder.archive, limit=self.limit,
+                self.options, archive=run_folder.archive, limit=self.deployment.limit,
             )  # fmt: skip
             records = run_folder.resume(session)
-            overheads = self._run(grid, run_folder, session, records)
+            overheads = self._run(grid, run_folder, session, records, on_record)
             return RunResult(session.theta.clone(), records, overheads)
 
     def _run(
-        self, grid: Grid, run_folder: ServerRunFolder, session: ServerSession, records: list[Record]
+        self,
+        grid: Grid,
+        run_folder: ServerRunFolder,
+        session: ServerSession,
+        records: list[Record],
+        on_record: OnRecord | None,
     ) -> list[RoundOverhead]:
         """Run the remaining rounds, and append their records to `records`."""
         registry = DeviceRegistry(len(self.fleet.devices), {"method": repr(self.method)}, self.keys)
         config: dict[str, str | int] = {"run": run_folder.name, "seed": self.seed}
-        overheads = []
+        overheads, deployment = [], self.deployment
         if session.round < self.rounds:
-            registry.wait(grid, self.min_devices, self.wait_seconds)
+            needed = deployment.min_devices or len(self.fleet.devices)
+            registry.wait(grid, needed, deployment.wait_seconds)
         while session.round < self.rounds:
-            registry.wait(grid, 1, self.wait_seconds)
+            registry.wait(grid, 1, deployment.wait_seconds)
             began, attempts = time.monotonic(), run_folder.begin_round(session.round)
             state, outcome = run_round(
-                grid, session, registry.nodes_by_device, config, self.deadline_seconds
+                grid, session, registry.nodes_by_device, config, deployment.deadline_seconds
             )
-            metrics = self.evaluate(session.theta.clone()) if self.evaluate else {}
+            metrics = self._evaluate(session)
             notes = [state.notes[device] for device in sorted(state.notes)]
             record = make_record(state.number, outcome, notes, metrics)
             if attempts > 1:
@@ -115,71 +149,66 @@ class Strategy:
             overheads.append(_overhead(state, time.monotonic() - began))
             run_folder.save_round(record, session)
             _log(record, overheads[-1], self.rounds)
-            if self.on_record is not None:
-                self.on_record(record)
+            if on_record is not None:
+                on_record(record)
         return overheads
 
+    def _evaluate(self, session: ServerSession) -> Mapping[str, float]:
+        due = session.round == self.rounds or session.round % self.options.evaluate_every == 0
+        return self.evaluate(session.theta.clone()) if self.evaluate and due else {}
+
     def _fingerprint(self) -> str:
-        slices = self.fleet.slices_digest
+        slices, options = self.fleet.slices_digest, self.options
         return (
             f"method {self.method!r}\nmodel {digest(self.theta0)}\ngroups {self.fleet.groups}\n"
-            f"seed {self.seed}\nparticipation {self.participation}"
-            + (f"\ndownlink_error {self.downlink_error}" if self.downlink_error != 0 else "")
+            f"seed {self.seed}\nparticipation {options.participation}"
+            + (f"\ndownlink_error {options.downlink_error}" if options.downlink_error != 0 else "")
             + (f"\nslices {slices}" if slices != "all" else "")
+            + (f"\nidentity {options.identity}" if options.identity else "")
         )
 
 
 def strategy(
     method: Method,
     theta0: Vector,
-    *,
     devices: int,
     rounds: int,
     seed: int = 0,
-    deadline_seconds: float = 600.0,
-    wait_seconds: float = 600.0,
-    min_devices: int | None = None,
-    participation: float = 1.0,
-    downlink_error: float = 0.0,
-    fleet: Fleet | None = None,
-    checkpoint_folder: Path | str | None = None,
-    keys_folder: Path | str | None = None,
-    limit: NormLimit | None = None,
+    *,
     evaluate: Evaluate | None = None,
-    on_record: Callable[[Record], None] | None = None,
+    options: RunOptions = RunOptions(),
+    deployment: Deployment = Deployment(),
 ) -> Strategy:
-    """Return a run of the method over so many devices, to be started on a grid.
+    """Return a run of the method over Flower, to be started on a grid.
 
-    The run begins when `min_devices` (default: all) are there, which may take `wait_seconds`. A
-    round waits `deadline_seconds` for replies; devices that are late or gone count as lost, and
-    those that come later take part from the next round on. With a `checkpoint_folder`, records and
-    all that is needed to go on are kept there after every round, and a run found there is resumed.
-    With a `keys_folder`, which holds the `device-N.pub` of every device, nodes without the key of
-    the device that they say they are take no part. A `limit` bounds the norm of uploads. With
-    `downlink_error` above 0 devices that replied to the last round are sent the model as a
-    difference, coded up to this relative error. `evaluate` judges the model after every round.
+    Args:
+        method: What devices and server compute, from `aquila.create`.
+        theta0: The initial model, one flat vector.
+        devices: Number of devices.
+        rounds: Number of rounds, those of a resumed run included.
+        seed: Seed of every random number in the run.
+        evaluate: Returns metrics of a model, by name. It is called every
+            `options.evaluate_every` rounds and after the last round.
+        options: How the run is carried out. A run found in `options.out` is always resumed, and
+            every round is saved there. Options of the simulator must keep their defaults.
+        deployment: How devices are waited for, identified and limited.
     """
     _check(method, theta0, rounds, seed)
-    if limit is not None:
-        limit.check(method.server)
-    if fleet is None:
-        fleet = Fleet.uniform(theta0.numel(), devices, theta0.device)
-    minimum = devices if min_devices is None else min_devices
+    _check_options(options)
+    if deployment.limit is not None:
+        deployment.limit.check(method.server)
+    fleet = options.fleet or Fleet.uniform(theta0.numel(), devices, theta0.device)
     if devices < 1 or len(fleet.devices) != devices or fleet.dimension != theta0.numel():
         raise ValueError(
             f"{devices} devices and a model of {theta0.numel()} coordinates, but a fleet of "
             f"{len(fleet.devices)} devices and {fleet.dimension} coordinates"
         )
-    if not 1 <= minimum <= devices:
-        raise ValueError(f"min_devices must be from 1 to {devices}, not {minimum}")
-    if not min(deadline_seconds, wait_seconds) > 0:
-        raise ValueError("deadline_seconds and wait_seconds must be above 0")
-    folder = None if checkpoint_folder is None else Path(checkpoint_folder)
-    keys = None if keys_folder is None else read_keys(Path(keys_folder), devices)
-    return Strategy(
-        method, theta0, fleet, rounds, seed, deadline_seconds, wait_seconds, minimum, participation,
-        downlink_error, folder, keys, limit, evaluate, on_record,
-    )  # fmt: skip
+    needed = deployment.min_devices
+    if needed is not None and not 1 <= needed <= devices:
+        raise ValueError(f"min_devices must be from 1 to {devices}, not {needed}")
+    folder = deployment.keys_folder
+    keys = None if folder is None else read_keys(Path(folder), devices)
+    return Strategy(method, theta0, fleet, rounds, seed, evaluate, options, deployment, keys)
 
 
 def _check(method: Method, theta0: Vector, rounds: int, seed: int) -> None:
@@ -190,6 +219,12 @@ def _check(method: Method, theta0: Vector, rounds: int, seed: int) -> None:
         raise ValueError(f"rounds must be at least 0, not {rounds}")
     if not 0 <= seed < 2**63:
         raise ValueError(f"seed must be from 0 to 2**63 - 1, not {seed}")
+
+
+def _check_options(options: RunOptions) -> None:
+    for name, parameter in option_parameters().items():
+        if name in SIMULATOR_OPTIONS and getattr(options, name) != parameter.default:
+            raise ValueError(f"{name} is an option of the simulator; it has no effect on Flower")
 
 
 def _overhead(state: RoundState, seconds: float) -> RoundOverhead:

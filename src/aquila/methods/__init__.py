@@ -1,4 +1,4 @@
-"""All methods, one file each. A new one needs its file and its line here."""
+"""The catalogue of methods, one file per method."""
 
 from aquila.core.method import Method
 from aquila.core.parameter import spelling_hint
@@ -18,6 +18,8 @@ from aquila.methods.lena import lena, lena_tables
 from aquila.methods.marina import marina
 from aquila.methods.parts.factory import MethodFactory
 from aquila.methods.qsgd import qsgd
+from aquila.methods.signsgd import signsgd
+from aquila.methods.topk import topk
 
 METHODS: dict[str, MethodFactory] = {
     entry.name: entry
@@ -39,12 +41,17 @@ METHODS: dict[str, MethodFactory] = {
         ef21,
         diana,
         eden,
+        signsgd,
+        topk,
     )
 }
 
 
 def create(name: str, /, **parameters: object) -> Method:
-    """Return a method by name; an unknown name or parameter raises ValueError that lists them."""
+    """Return a method by name.
+
+    An unknown name or an invalid parameter raises a ValueError that lists what is allowed.
+    """
     if name not in METHODS:
         raise ValueError(f"there is no method {name!r}{spelling_hint(name, METHODS)}")
     return METHODS[name](**parameters)

@@ -1,8 +1,9 @@
-"""AdaQuantFL: precision that rises as the loss falls (Jhunjhunwala et al. 2021, arXiv 2102.04487).
+"""AdaQuantFL: more precision as the loss falls (Jhunjhunwala et al. 2021, arXiv 2102.04487).
 
-Two readings, named apart. The original lets the number of LEVELS grow, s_k = ⌈s_0 √(F_0/F_k)⌉.
-AQUILA's paper lets the BITS grow, b_k = ⌊b_0 √(f_0/f_k)⌋, which soon asks for more than 32; a
-device then sends float32, and the records count such uploads as `capped`. Both dither as QSGD does.
+There are two versions. `adaquantfl_levels` is the original, in which the number of LEVELS grows:
+s_k = ⌈s_0 √(F_0/F_k)⌉. `adaquantfl` is the version in AQUILA's paper, in which the BITS grow:
+b_k = ⌊b_0 √(f_0/f_k)⌋. The bits soon exceed 32; a device then sends float32, and the records count
+such uploads as `capped`. Both use QSGD's stochastic rounding.
 """
 
 import math
@@ -20,18 +21,18 @@ from aquila.methods.parts.mean import MeanServer, NoState
 from aquila.methods.parts.schedule import ScheduledServer
 from aquila.methods.qsgd import BucketOption, NormOption
 
-StartBits = Annotated[int, Bounds("bits a coordinate in the first round, b_0", 2, 31)]
+StartBits = Annotated[int, Bounds("bits per coordinate in the first round, b_0", 2, 31)]
 
 PAPER = (
     "Jhunjhunwala et al., Adaptive Quantization of Model Updates for Communication-Efficient "
     "Federated Learning, 2021, arXiv 2102.04487"
 )
-LOST_REPLY = "average and loss of the round are taken over the replies that arrived"
+LOST_REPLY = "The server averages the gradients and the losses that arrived."
 
 
 @dataclass(frozen=True)
 class AdaQuantDevice:
-    """Dithers its gradient to the size the server asks for, and reports its loss."""
+    """Rounds its gradient stochastically to the size in the order, and reports its loss."""
 
     alpha: float
     unit: Literal["bits", "levels"]
@@ -40,11 +41,11 @@ class AdaQuantDevice:
     work: Work
 
     def init(self, like: Vector) -> NoState:
-        """Remember nothing."""
+        """Start without state."""
         return NoState()
 
     def step(self, state: NoState, order: Packet, oracle: Oracle, key: Key) -> Turn[NoState]:
-        """Answer with the dithered gradient and the loss."""
+        """Answer with the rounded gradient and the loss."""
         loss, gradient = local_work(oracle, theta_of(order), self.work, self.alpha)
         levels = self._levels(order.scalar("size"))
         capped = bits_for_levels(levels) >= MAX_BITS
@@ -67,7 +68,7 @@ class AdaQuantDevice:
 @method_factory(
     paper=PAPER,
     lost_reply=LOST_REPLY,
-    reconstruction="the growth of the bits is AQUILA's wording of the rule, not the original's",
+    reconstruction="The rule for bits is from AQUILA's paper; the original has one for levels.",
 )
 def adaquantfl(
     alpha: Alpha = 0.1,
@@ -76,7 +77,7 @@ def adaquantfl(
     bucket: BucketOption = 0,
     work: WorkOption = "gradient",
 ) -> Method:
-    """Dithered gradients whose bits grow as the loss falls, as AQUILA's paper reads it."""
+    """Stochastically rounded gradients whose bits grow as the loss falls (AQUILA's version)."""
     device = AdaQuantDevice(alpha, "bits", norm, bucket, work)
     return Method("adaquantfl", device, ScheduledServer(MeanServer(alpha), b_0))
 
@@ -89,6 +90,6 @@ def adaquantfl_levels(
     bucket: BucketOption = 0,
     work: WorkOption = "gradient",
 ) -> Method:
-    """Dithered gradients whose levels grow as the loss falls, as the original has it."""
+    """Stochastically rounded gradients whose levels grow as the loss falls (the original)."""
     device = AdaQuantDevice(alpha, "levels", norm, bucket, work)
     return Method("adaquantfl_levels", device, ScheduledServer(MeanServer(alpha), s_0))

@@ -1,8 +1,8 @@
 """AQUILA: adaptive quantization of lazily aggregated gradients (Zhao et al., arXiv 2308.00258).
 
-A device quantizes the innovation v = ∇f_m(θᵏ) - q_m at the level b* that it computes itself, and
-stays silent when what it would send and the error it would leave are both small against the last
-step of the model. Equation names are those of the paper.
+A device quantizes the innovation v = ∇f_m(θᵏ) - q_m at a level b* that it computes itself. It skips
+the round if its upload and its quantization error are both small compared with the last step of the
+model. Equation names are those of the paper.
 """
 
 from dataclasses import dataclass
@@ -38,12 +38,12 @@ class AquilaDevice:
         return Memory(torch.zeros_like(like))
 
     def step(self, state: Memory, order: Packet, oracle: Oracle, key: Key) -> Turn[Memory]:
-        """Answer one order by Algorithm 1."""
+        """Answer one order (Algorithm 1)."""
         loss, gradient = local_work(oracle, theta_of(order), self.work, self.alpha)
         v = measure(gradient, state.q)
         level = max(aquila_level(v, TIGHTNESS[self.level_rule]), self.b_min)  # Theorem 1
         candidate = v.midrise(level)  # Definition 2
-        if candidate is None:  # R = 0: there is nothing to send
+        if candidate is None:  # R = 0: nothing to send
             return Turn(state, Packet(order.round), {"loss": loss})
         notes = {
             "loss": loss,
@@ -56,22 +56,28 @@ class AquilaDevice:
             return Turn(state, Packet(order.round), notes)
         return Turn(Memory(candidate.memory, True), Packet(order.round, candidate.upload), notes)
 
+    def memory(self, state: Memory) -> Vector:
+        """Return q_m."""
+        return state.q
+
 
 @method_factory(
     paper="Zhao et al., AQUILA: Communication Efficient Federated Learning with Adaptive "
     "Quantization in Device Selection Strategy, 2023, arXiv 2308.00258",
-    lost_reply="counts as a skip: the server reuses q_m, the device takes its innovation back and "
-    "measures the next one from the old q_m",
+    lost_reply="Counts as a skip. The server keeps using q_m. The device rolls q_m back and "
+    "measures the next innovation from it.",
 )
 def aquila(
     alpha: Alpha = 0.1,
     beta: Annotated[float, Bounds("weight of the last step in the skip rule", 0)] = 0.25,
-    b_min: Annotated[int, Bounds("least level; at 1, the paper's, nothing contracts", 1, 31)] = 1,
+    b_min: Annotated[
+        int, Bounds("lowest level; at 1, as in the paper, the quantizer does not contract", 1, 31)
+    ] = 1,
     level_rule: Annotated[
-        LevelRule, "level of the paper, or its bound without the slack"
+        LevelRule, "level rule of the paper, or its bound without slack"
     ] = "paper",
     work: WorkOption = "gradient",
 ) -> Method:
-    """Levels chosen by each device, uploads skipped when the innovation is small."""
+    """Quantized innovations with levels chosen per device; small innovations are skipped."""
     device = AquilaDevice(alpha, beta, b_min, level_rule, work)
     return Method("aquila", device, MemoryServer(alpha))

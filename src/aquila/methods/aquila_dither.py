@@ -1,22 +1,26 @@
-"""AQUILA-Dither: a grid with a zero on which every coordinate draws a lot, and few of them win.
+"""AQUILA-Dither: unbiased sparse uploads with a dither that the server derives too.
 
-Our own answer to AQUILA (Zhao et al., arXiv 2308.00258), whose grid has no zero and whose skip rule
-hardly ever fires under gradient noise. What a gradient holds beyond the device's memory,
-v = g - q_m, is sent as u = Q(v): a coordinate is told as one wide step, with a probability in
-proportion to its size, and is silent otherwise. So u is v on average, and only a `density` of the
-coordinates costs bytes. Server and device draw the same lots, so that the server knows where
-winners are likely, and to say which they are takes about three bits each. The memory follows
-slowly, q_m <- q_m + η u, and makes the method exact where gradients are: what devices will always
-disagree about is learned, and then neither told nor drawn for any more.
-Lots are noisy, and M devices average the noise. The server, which sees how much of it there is,
-tells devices the share that holds it at a multiple of what the gradients tell (`noise_control`);
-and a device whose loss rises doubles its share for a while.
-docs/our-methods.md explains the method and links to results and proofs.
+This project's alternative to AQUILA (Zhao et al., arXiv 2308.00258). AQUILA's grid has no zero, and
+its skip rule rarely fires under gradient noise.
 
-Drawing in proportion to size is that of Wangni et al. (2018, arXiv 1710.09854) and of QSGD
-(Alistarh et al. 2017, arXiv 1610.02132), the damped memory that of DIANA (Mishchenko et al. 2019,
-arXiv 1901.09269), coding by randomness that both sides know that of dithered quantization (Ziv
-1985).
+A device uploads u = Q(v), where v = g - q_m is its gradient minus its memory. Q sends a coordinate
+as one wide step with probability proportional to its size, and as zero otherwise. So u equals v on
+average, and only a fraction of the coordinates, the `density`, costs bytes. The uniform numbers
+that decide, the dither, come from a seed in the frame. The server derives the same dither, so it
+knows where sent coordinates are likely. A sent coordinate then costs about three bits.
+
+The memory follows slowly, q_m <- q_m + η u. It learns the part of the gradients in which devices
+always differ. That part is then no longer sent and adds no noise. With full gradients the method
+therefore reaches the exact optimum.
+
+Uploads are noisy, and averaging over M devices reduces the noise. The server measures the noise and
+chooses the density that keeps it at a fixed multiple of the signal (`noise_control`). A device
+whose loss rises doubles its own density for a while. docs/our-methods.md explains the method and
+links to results and proofs.
+
+Sampling in proportion to size follows Wangni et al. (2018, arXiv 1710.09854) and QSGD (Alistarh et
+al. 2017, arXiv 1610.02132). The damped memory is DIANA's (Mishchenko et al. 2019, arXiv
+1901.09269). Dithered quantization (Ziv 1985) also codes with randomness that both sides know.
 """
 
 import math
@@ -39,16 +43,18 @@ from aquila.methods.parts.memory import Memory
 from aquila.methods.parts.noise_control import DensityLimits, NoiseEstimate, UploadStats, with_norms
 
 LOSS_RISE = 0.2
-"""Part of its first loss by which a device's loss may rise before its share doubles."""
+"""A device doubles its density once its loss has risen by this fraction of its first loss."""
 BOOST_DECAY = 0.95
-"""What is left of that growth after a round without such a rise."""
+"""Factor on the density boost after each round without such a rise."""
 MAX_BOOST = 64.0
+DENSITY_SCALAR = "share"
+"""Name of the density in order frames."""
 
 AutoDensity = Annotated[
     float,
     Bounds(
-        "share of the coordinates sent in a round, at most, where no loss rises; 0: what holds the "
-        "noise at a multiple of the signal, between 0.03 and 0.3 over the devices of a round",
+        "fraction of the coordinates sent per round, at most, unless a device's loss rises; "
+        "0: the server chooses it between 0.03 and 0.3 divided by the devices per round",
         0,
         MAX_DENSITY,
     ),
@@ -56,27 +62,27 @@ AutoDensity = Annotated[
 
 
 def best_memory_rate(density: float) -> float:
-    """Return the rate at which a memory learns most, whatever the gradient."""
+    """Return the rate η at which the memory error shrinks fastest for every gradient."""
     return 1 / (1 + 1 / density)
 
 
 @dataclass(frozen=True)
 class SharedDither:
-    """Draws a fresh lot for every coordinate; the server knows them too."""
+    """Quantizer with a fresh dither per upload, which the server derives from the same seed."""
 
     density: float
 
     def __call__(self, v: Vector, key: Key) -> Codes | None:
-        """Return the codes of the winners."""
+        """Return the codes, or None if no coordinate is sent."""
         return shared_dither(v, self.density, key)
 
 
 @dataclass(frozen=True, eq=False)
 class AquilaDitherMemory:
-    """State of a device: its memory, and how its loss went.
+    """State of a device: its memory and the history of its loss.
 
-    `density_boost` is what the share is multiplied by, `lowest_loss` the least loss since that
-    grew.
+    `density_boost` multiplies the density of the order. `lowest_loss` is the lowest loss since the
+    boost last grew.
     """
 
     q: Vector
@@ -85,7 +91,10 @@ class AquilaDitherMemory:
     density_boost: float = 1.0
 
     def after_loss(self, loss: float) -> "AquilaDitherMemory":
-        """Take note of a loss: where it rises, lots are too noisy for the step."""
+        """Return the state after a round with this loss.
+
+        A rising loss shows that the uploads are too noisy for the step size.
+        """
         first, lowest = self.first_loss or abs(loss), min(self.lowest_loss, loss)
         if loss - lowest > LOSS_RISE * first:
             return replace(
@@ -104,24 +113,22 @@ class AquilaDitherMemory:
 
 @dataclass(frozen=True)
 class AquilaDitherDevice:
-    """A device with a damped memory that draws for the share that the order names, or for more."""
+    """A device with a damped memory. It uses the density of the order times its own boost."""
 
     alpha: float
     work: Work
 
     def init(self, like: Vector) -> AquilaDitherMemory:
-        """Start with nothing remembered."""
+        """Start with q_m = 0."""
         return AquilaDitherMemory(torch.zeros_like(like))
 
     def step(
         self, state: AquilaDitherMemory, order: Packet, oracle: Oracle, key: Key
     ) -> Turn[AquilaDitherMemory]:
-        """Send the winners of g - q_m, and let q_m follow; say so where more is sent than asked."""
-        density, rate = (
-            _positive_scalar(order, "share", MAX_DENSITY),
-            _positive_scalar(order, "rate", 1.0),
-        )
-        density = _boosted_density(density, state.density_boost)
+        """Send u = Q(g - q_m) and add η u to q_m; report a boost above 1 to the server."""
+        requested = _positive_scalar(order, DENSITY_SCALAR, MAX_DENSITY)
+        rate = _positive_scalar(order, "rate", 1.0)
+        density = _boosted_density(requested, state.density_boost)
         damped = DampedMemoryDevice(self.alpha, rate, SharedDither(density), self.work)
         turn = damped.step(Memory(state.q), order, oracle, key)
         scalars = {"boost": state.density_boost} if state.density_boost > 1 else {}
@@ -133,13 +140,17 @@ class AquilaDitherDevice:
             fallback=fallback_state,
         )
 
+    def memory(self, state: AquilaDitherMemory) -> Vector:
+        """Return q_m."""
+        return state.q
+
 
 def _positive_scalar(order: Packet, name: str, maximum: float) -> float:
-    """Return a number of an order that must be above zero."""
+    """Return a scalar of an order that must be above zero."""
     value = order.scalar(name)
     if not 0 < value <= maximum:
         raise WireError(
-            f"order of round {order.round} asks for a {name} of {value}; "
+            f"the order of round {order.round} has {name} = {value}; "
             f"it must be above 0 and at most {maximum:g}"
         )
     return value
@@ -151,7 +162,7 @@ def _boosted_density(density: float, boost: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class AquilaDitherState:
-    """Model and average memory, the rate of the memories, and what the share goes by."""
+    """Model and average memory, the rate η of the memories, and the noise estimate."""
 
     inner: DampedState
     rate: float
@@ -160,18 +171,21 @@ class AquilaDitherState:
 
 @dataclass(frozen=True)
 class AquilaDitherServer:
-    """A server with a damped memory that tells devices their share; 0: steered by the noise."""
+    """A server with a damped memory that sends devices their density.
+
+    With `density` 0 it chooses the density from the noise that it measures.
+    """
 
     alpha: float
     density: float
 
     @property
     def remembers(self) -> bool:
-        """Yes: q̄ holds a share of every device's memory."""
+        """True: q̄ averages the devices' memories."""
         return True
 
     def init(self, theta: Vector, fleet: Fleet) -> AquilaDitherState:
-        """Start from the given model, empty memories, and a share that suits the fleet."""
+        """Start from the given model, empty memories and the fleet's initial density."""
         limits = DensityLimits.for_fleet(fleet, self.density)
         rate = best_memory_rate(limits.minimum)
         return AquilaDitherState(
@@ -185,23 +199,23 @@ class AquilaDitherServer:
     def orders(
         self, state: AquilaDitherState, fleet: Fleet, round_number: int, key: Key
     ) -> tuple[AquilaDitherState, dict[DeviceId, Packet]]:
-        """Send the model, the share and the rate to every device."""
-        scalars = {"share": state.estimate.density, "rate": state.rate}
+        """Send the model, the density and the rate to every device."""
+        scalars = {DENSITY_SCALAR: state.estimate.density, "rate": state.rate}
         return state, model_orders(fleet, state.inner.theta, round_number, scalars=scalars)
 
     def check(self, reply: Packet) -> None:
-        """Take any vector, or none for the zero vector, and a boost that a device may have."""
+        """Accept replies without a boost or with one from 1 to MAX_BOOST."""
         boost = reply.scalars.get("boost", 1.0)
         if not 1 <= boost <= MAX_BOOST:
             raise WireError(
-                f"reply of round {reply.round} has multiplied its share by {boost}; "
-                f"1 to {MAX_BOOST:g} is allowed"
+                f"the reply of round {reply.round} has boost = {boost}; "
+                f"it must be from 1 to {MAX_BOOST:g}"
             )
 
     def update(
         self, state: AquilaDitherState, fleet: Fleet, replies: Mapping[DeviceId, Packet]
     ) -> AquilaDitherState:
-        """Step along the memory and the mean upload, move the memory, and measure the noise."""
+        """Step along q̄ + mean upload, update q̄, and measure the noise."""
         squares: dict[DeviceId, float] = {}
         mean = fleet.mean(
             with_norms(uploads(replies), squares), weights=dict.fromkeys(replies, 1.0)
@@ -233,10 +247,14 @@ class AquilaDitherServer:
             stats.noise_at_full_density, signal, DensityLimits.for_fleet(fleet, self.density)
         )
 
+    def memory(self, state: AquilaDitherState) -> Vector:
+        """Return q̄."""
+        return state.inner.q_bar
+
     def forget(
         self, state: AquilaDitherState, fleet: Fleet, device: DeviceId, replies: Iterable[Packet]
     ) -> AquilaDitherState:
-        """Take the device's share out of the average memory."""
+        """Subtract the device's uploads from the average memory."""
         inner = self._damped(state.rate).forget(state.inner, fleet, device, replies)
         return replace(state, inner=inner)
 
@@ -245,17 +263,17 @@ class AquilaDitherServer:
 
 
 @method_factory(
-    paper="this project, 2026; lottery after Wangni et al. 2018, memory after Mishchenko et al. "
+    paper="this project, 2026; sampling after Wangni et al. 2018, memory after Mishchenko et al. "
     "2019",
-    lost_reply="the mean upload is taken over the replies that arrived; a device whose reply was "
-    "lost takes the change of its memory back, and the server reuses its memory",
+    lost_reply="The server averages the uploads that arrived and keeps using the device's memory. "
+    "The device rolls its memory back.",
 )
 def aquila_dither(
     alpha: Alpha = 0.1,
     density: AutoDensity = 0.0,
     work: WorkOption = "gradient",
 ) -> Method:
-    """A grid with a zero on which every coordinate draws a lot: the few that win are sent."""
+    """Unbiased sparse uploads that send a coordinate with probability proportional to its size."""
     return Method(
         "aquila_dither", AquilaDitherDevice(alpha, work), AquilaDitherServer(alpha, density)
     )

@@ -1,9 +1,9 @@
 """DIANA: unbiased differences to a damped memory (Mishchenko et al. 2019, arXiv 1901.09269).
 
-A device dithers the difference of its gradient to its memory, u = Q(g - h_m), and moves the memory
-by a part of it, h_m <- h_m + η u; the server steps along h̄ + mean(u) and moves h̄ alike
-(Algorithm 1). As the differences vanish with full gradients, so does the variance of dithering.
-Here the memory is called q, as everywhere.
+A device rounds the difference between its gradient and its memory stochastically, u = Q(g - h_m),
+and updates the memory by h_m <- h_m + η u. The server steps along h̄ + mean(u) and updates h̄ in the
+same way (Algorithm 1). With full gradients the differences vanish, and so does the variance of the
+rounding. In the code the memory is called q, as in all methods.
 """
 
 from dataclasses import dataclass
@@ -22,31 +22,31 @@ from aquila.methods.qsgd import BucketOption, NormOption
 
 @dataclass(frozen=True)
 class StochasticRounding:
-    """The quantizer of QSGD (Algorithm 1, lines 5 to 7, has it act on g - h_m)."""
+    """The quantizer of QSGD; Algorithm 1, lines 5 to 7, applies it to g - h_m."""
 
     bits: int
     norm: Norm
     bucket: int
 
     def __call__(self, v: Vector, key: Key) -> Codes | None:
-        """Return dithered codes."""
+        """Return the codes of the rounded vector."""
         return stochastic_round(v, levels_for_bits(self.bits), key, self.norm, self.bucket)
 
 
 @method_factory(
     paper="Mishchenko et al., Distributed Learning with Compressed Gradient Differences, 2019, "
     "arXiv 1901.09269",
-    lost_reply="the mean difference is taken over the replies that arrived; a device whose reply "
-    "was lost takes the change of its memory back",
+    lost_reply="The server averages the differences that arrived and keeps using the device's "
+    "memory. The device rolls its memory back.",
 )
 def diana(
     alpha: Alpha = 0.1,
-    eta: Annotated[float, Bounds("share of a difference that moves the memory", 0, 1)] = 0.1,
+    eta: Annotated[float, Bounds("rate η at which the memory follows the differences", 0, 1)] = 0.1,
     bits: UploadBits = 3,
     norm: NormOption = "max",
     bucket: BucketOption = 0,
     work: WorkOption = "gradient",
 ) -> Method:
-    """Dithered differences to a memory that follows the gradient slowly."""
+    """Stochastically rounded differences to a memory that follows the gradient slowly."""
     device = DampedMemoryDevice(alpha, eta, StochasticRounding(bits, norm, bucket), work)
     return Method("diana", device, DampedMemoryServer(alpha, eta))

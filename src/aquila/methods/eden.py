@@ -1,18 +1,16 @@
 """EDEN: a randomly rotated gradient, quantized, with an unbiased scale (Vargaftik et al. 2022).
 
-A random rotation R makes the coordinates of any gradient look like a normal sample. With the scale
-S = ||g||² / ⟨Rg, Q(Rg)⟩ what is decoded, S Rᵀ Q(Rg), is right on average for rotations that are
-uniform (EDEN, Theorem 2.1); as in the paper, randomized Hadamard transforms take their place. At
-one bit Q gives signs, which is the paper's code; at more, a uniform grid stands in for its
-Lloyd-Max points, because a frame holds uniform grids.
+After a random rotation R the coordinates of any gradient look like a normal sample. With the scale
+S = ||g||² / ⟨Rg, Q(Rg)⟩ the decoded vector S Rᵀ Q(Rg) is unbiased if R is a uniform rotation (EDEN,
+Theorem 2.1). As in the paper, randomized Hadamard transforms replace uniform rotations. With one
+bit Q returns signs, which is the paper's code. With more bits a uniform grid replaces the paper's
+Lloyd-Max points, because frames hold uniform grids.
 """
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-from aquila.core.fleet import DeviceId
-from aquila.core.method import Method, Oracle, Turn, Work, local_work, theta_of, uploads
+from aquila.core.method import Method, Oracle, Turn, Work, decode_upload, local_work, theta_of
 from aquila.core.packet import Packet, WireError
 from aquila.core.parameter import Bounds
 from aquila.core.quantize import midrise
@@ -34,11 +32,11 @@ class EdenDevice:
     work: Work
 
     def init(self, like: Vector) -> NoState:
-        """Remember nothing."""
+        """Start without state."""
         return NoState()
 
     def step(self, state: NoState, order: Packet, oracle: Oracle, key: Key) -> Turn[NoState]:
-        """Answer with codes of the rotated gradient."""
+        """Answer with the codes of the rotated gradient."""
         loss, gradient = local_work(oracle, theta_of(order), self.work, self.alpha)
         seed = int(key.numpy().integers(SEED_LIMIT))
         rotated = rotate(gradient, Key((seed,)))
@@ -52,36 +50,34 @@ class EdenDevice:
         return Turn(state, Packet(order.round, codes, {"seed": float(seed)}), notes)
 
 
-@dataclass(frozen=True)
-class EdenServer(MeanServer):
-    """theta <- theta - alpha * mean of the replies, turned back."""
+def check_seed(reply: Packet) -> None:
+    """Raise WireError if an upload has no valid rotation seed."""
+    if reply.vector is None:
+        return
+    seed = reply.scalar("seed")
+    if not (0 <= seed < SEED_LIMIT and seed.is_integer()):
+        raise WireError(
+            f"the rotation seed of a reply must be a whole number from 0 to {SEED_LIMIT - 1}, "
+            f"not {seed:g}"
+        )
 
-    def check(self, reply: Packet) -> None:
-        """Take replies that say how to turn them back."""
-        if reply.vector is None:
-            return
-        seed = reply.scalar("seed")
-        if not (0 <= seed < SEED_LIMIT and seed.is_integer()):
-            raise WireError(f"reply was rotated with {seed:g}, which is no seed")
 
-    def decode_uploads(
-        self, replies: Mapping[DeviceId, Packet]
-    ) -> Iterable[tuple[DeviceId, Vector]]:
-        """Turn the vectors back."""
-        for device, rotated in uploads(replies):
-            yield device, unrotate(rotated, Key((int(replies[device].scalar("seed")),)))
+def decode_rotated(reply: Packet) -> Vector:
+    """Return the vector of a reply, rotated back."""
+    return unrotate(decode_upload(reply), Key((int(reply.scalar("seed")),)))
 
 
 @method_factory(
     paper="Vargaftik et al., EDEN: Communication-Efficient and Robust Distributed Mean Estimation "
     "for Federated Learning, ICML 2022, arXiv 2108.08842",
-    lost_reply="the round's average is taken over the replies that arrived, and stays unbiased if "
-    "losses are independent of the data",
+    lost_reply="The server averages the replies that arrived. The average stays unbiased if losses "
+    "are independent of the data.",
 )
 def eden(
     alpha: Alpha = 0.1,
-    bits: Annotated[int, Bounds("bits a coordinate of an upload", 1, 31)] = 1,
+    bits: Annotated[int, Bounds("bits per coordinate of an upload", 1, 31)] = 1,
     work: WorkOption = "gradient",
 ) -> Method:
-    """Few bits a coordinate of a randomly rotated gradient, right on average."""
-    return Method("eden", EdenDevice(alpha, bits, work), EdenServer(alpha))
+    """Randomly rotated gradients at a few bits per coordinate, unbiased."""
+    server = MeanServer(alpha, decode_rotated, check_seed)
+    return Method("eden", EdenDevice(alpha, bits, work), server)

@@ -1,8 +1,8 @@
-"""EF21: a memory moved by compressed differences (Richtárik et al. 2021, arXiv 2106.05203).
+"""EF21: a memory updated by compressed differences (Richtárik et al. 2021, arXiv 2106.05203).
 
-A device sends C(g - q_m) every round and moves its memory by it, q_m <- q_m + C(g - q_m); the
-server steps along the average memory (Algorithm 2). C is any contractive compressor. Here it is the
-sparse quantizer of AQUILA-TopK, which keeps the top coordinates like the paper's top-k, and sends
+A device sends C(g - q_m) every round and adds it to its memory, q_m <- q_m + C(g - q_m). The server
+steps along the average memory (Algorithm 2). C is any contractive compressor. Here it is the sparse
+quantizer of AQUILA-TopK: like the paper's top-k it keeps the largest coordinates, but it sends
 their values on a coarse grid.
 """
 
@@ -21,7 +21,7 @@ from aquila.methods.parts.memory import Memory, MemoryServer
 
 @dataclass(frozen=True)
 class Ef21Device:
-    """Compressed differences to a memory."""
+    """Sends compressed differences to its memory."""
 
     alpha: float
     density: float
@@ -42,16 +42,20 @@ class Ef21Device:
         notes = {"loss": loss, "error_ratio": error_ratio(v, dq)}
         return Turn(Memory(state.q + dq), Packet(order.round, codes), notes)
 
+    def memory(self, state: Memory) -> Vector:
+        """Return q_m."""
+        return state.q
+
 
 @method_factory(
     paper="Richtárik, Sokolov and Fatkhullin, EF21: A New, Simpler, Theoretically Better, and "
     "Practically Faster Error Feedback, 2021, arXiv 2106.05203",
-    lost_reply="the server reuses q_m, the device takes the change of its memory back",
+    lost_reply="The server keeps using q_m. The device rolls q_m back.",
 )
 def ef21(
     alpha: Alpha = 0.1,
     density: DensityOption = 0.01,
     work: WorkOption = "gradient",
 ) -> Method:
-    """A memory of the gradient, of which the top coordinates are corrected every round."""
+    """A memory of the gradient whose largest errors are corrected every round."""
     return Method("ef21", Ef21Device(alpha, density, work), MemoryServer(alpha))

@@ -1,10 +1,10 @@
 """FedAvg: local epochs, then a weighted average of models (McMahan et al. 2017, arXiv 1602.05629).
 
-Devices send (θ - θ_m) / α, which costs what θ_m would, and from which the server finds the average:
+Devices send (θ - θ_m) / α, which has the size of θ_m. The server computes the average from it:
 θ - α Σ (n_m/n) (θ - θ_m) / α = Σ (n_m/n) θ_m.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -20,16 +20,16 @@ from aquila.methods.parts.mean import MeanState, NoState
 
 @dataclass(frozen=True)
 class FedAvgDevice:
-    """Trains on its own data and sends how far it went."""
+    """Trains on its own data and sends the difference of the models."""
 
     alpha: float
 
     def init(self, like: Vector) -> NoState:
-        """Remember nothing."""
+        """Start without state."""
         return NoState()
 
     def step(self, state: NoState, order: Packet, oracle: Oracle, key: Key) -> Turn[NoState]:
-        """Answer with the way from the model of the order to the locally trained one."""
+        """Answer with (θ - locally trained model) / α."""
         loss, update = oracle.train(theta_of(order), self.alpha)
         reply = Packet(order.round, Dense(update), {"samples": float(oracle.samples)})
         return Turn(state, reply, {"loss": loss, "error_ratio": 0.0})
@@ -37,28 +37,19 @@ class FedAvgDevice:
 
 @dataclass(frozen=True)
 class FedAvgServer:
-    """Average of the models of a random part of the fleet, weighted by samples."""
+    """Averages the models of a random fraction of the fleet, weighted by samples."""
 
     alpha: float
     fraction: float
-
-    @property
-    def remembers(self) -> bool:
-        """No: replies leave nothing behind but the steps of the model."""
-        return False
 
     def init(self, theta: Vector, fleet: Fleet) -> MeanState:
         """Start from the given model."""
         return MeanState(theta)
 
-    def model(self, state: MeanState) -> Vector:
-        """Return the current model."""
-        return state.theta
-
     def orders(
         self, state: MeanState, fleet: Fleet, round_number: int, key: Key
     ) -> tuple[MeanState, dict[DeviceId, Packet]]:
-        """Send the model to a random part of the devices, at least one."""
+        """Send the model to a random fraction of the devices, at least one."""
         count = max(1, self._device_count(len(fleet.devices)))
         chosen = key.sample(fleet.devices, count)
         return state, model_orders(fleet, state.theta, round_number, devices=chosen)
@@ -67,9 +58,9 @@ class FedAvgServer:
         return round(self.fraction * devices)
 
     def check(self, reply: Packet) -> None:
-        """Take replies that say how many samples stand behind them."""
+        """Accept replies with a positive number of samples."""
         if reply.scalar("samples") <= 0:
-            raise WireError(f"reply claims {reply.scalars['samples']:g} samples")
+            raise WireError(f"a reply must have samples > 0, not {reply.scalars['samples']:g}")
 
     def update(
         self, state: MeanState, fleet: Fleet, replies: Mapping[DeviceId, Packet]
@@ -79,21 +70,15 @@ class FedAvgServer:
         mean = fleet.mean(uploads(replies), weights)
         return MeanState((state.theta - self.alpha * mean).to(state.theta.dtype))
 
-    def forget(
-        self, state: MeanState, fleet: Fleet, device: DeviceId, replies: Iterable[Packet]
-    ) -> MeanState:
-        """Return the state: there is nothing to take back."""
-        return state
-
 
 @method_factory(
     paper="McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized "
     "Data, 2017, arXiv 1602.05629",
-    lost_reply="the round's average is taken over the replies that arrived",
+    lost_reply="The server averages the replies that arrived.",
 )
 def fedavg(
     alpha: Alpha = 0.1,
-    fraction: Annotated[float, Bounds("share of the devices in a round", above=0, high=1)] = 1.0,
+    fraction: Annotated[float, Bounds("fraction of the devices in a round", above=0, high=1)] = 1.0,
 ) -> Method:
     """Local epochs on each device, then the average of the models."""
     return Method("fedavg", FedAvgDevice(alpha), FedAvgServer(alpha, fraction))

@@ -1,6 +1,6 @@
 """FedSGD: every device sends its whole gradient (McMahan et al. 2017, arXiv 1602.05629).
 
-The yardstick of every table: distributed gradient descent with no compression at all.
+Distributed gradient descent without compression, the baseline of every comparison.
 """
 
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ from aquila.methods.parts.mean import MeanServer, NoState
 
 @dataclass(frozen=True)
 class FedSgdDevice:
-    """Sends its gradient as it is."""
+    """Sends its gradient uncompressed."""
 
     def init(self, like: Vector) -> NoState:
-        """Remember nothing."""
+        """Start without state."""
         return NoState()
 
     def step(self, state: NoState, order: Packet, oracle: Oracle, key: Key) -> Turn[NoState]:
-        """Answer with the gradient at the model of the order."""
+        """Answer with the gradient at the model in the order."""
         loss, gradient = oracle.gradient(theta_of(order))
         return Turn(state, Packet(order.round, Dense(gradient)), {"loss": loss, "error_ratio": 0.0})
 
@@ -30,8 +30,8 @@ class FedSgdDevice:
 @method_factory(
     paper="McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized "
     "Data, 2017, arXiv 1602.05629",
-    lost_reply="the round's average is taken over the replies that arrived",
+    lost_reply="The server averages the replies that arrived.",
 )
 def fedsgd(alpha: Alpha = 0.1) -> Method:
-    """No compression: the gradient of every device, every round."""
+    """Uncompressed gradients from every device in every round."""
     return Method("fedsgd", FedSgdDevice(), MeanServer(alpha))

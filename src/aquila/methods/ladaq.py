@@ -1,7 +1,8 @@
-"""LAdaQ: AdaQuantFL's width inside LAQ, the naive combination AQUILA's paper argues against.
+"""LAdaQ: AdaQuantFL's bits inside LAQ, the naive combination that AQUILA's paper argues against.
 
-The width is b_k = ⌊b_0 √(f_0/f_k)⌋ bits, capped at 32 (then floats are sent, without error);
-quantizer and trigger are LAQ's. Devices report their loss every round, in skips too.
+The width is b_k = ⌊b_0 √(f_0/f_k)⌋ bits. At 32 and more, devices send floats without quantization
+error. Quantizer and trigger are LAQ's. Devices report their loss in every round, also when they
+skip.
 """
 
 import math
@@ -20,28 +21,32 @@ from aquila.methods.parts.schedule import ScheduledServer
 
 @dataclass(frozen=True)
 class LadaqDevice:
-    """A LAQ device whose width comes with the order."""
+    """A LAQ device that uses the width in the order."""
 
     laq: LaqDevice
 
     def init(self, like: Vector) -> LaqState:
-        """Start as LAQ does."""
+        """Start as a LAQ device does."""
         return self.laq.init(like)
 
     def step(self, state: LaqState, order: Packet, oracle: Oracle, key: Key) -> Turn[LaqState]:
-        """Answer as LAQ does at the width of the order, and report the loss."""
+        """Answer as LAQ does at the width in the order, and report the loss."""
         bits = min(max(2, math.floor(order.scalar("size"))), MAX_BITS)
         turn = replace(self.laq, bits=bits).step(state, order, oracle, key)
         reply = replace(turn.reply, scalars={"loss": turn.notes["loss"]})
         capped = float(bits == MAX_BITS and reply.vector is not None)
         return replace(turn, reply=reply, notes={**turn.notes, "capped": capped})
 
+    def memory(self, state: LaqState) -> Vector:
+        """Return q_m."""
+        return self.laq.memory(state)
+
 
 @method_factory(
     paper="the naive baseline of Zhao et al., AQUILA, 2023, arXiv 2308.00258: AdaQuantFL's width "
     "(arXiv 2102.04487) in LAQ (arXiv 1909.07588)",
-    lost_reply="counts as a round in which the device took no part: memory, error and clock go "
-    "back to what they were, and its loss is missing from the round's mean",
+    lost_reply="The device counts as absent from the round: it rolls its memory, error and clock "
+    "back, and its loss is missing from the round's mean.",
 )
 def ladaq(
     alpha: Alpha = 0.1,

@@ -1,9 +1,9 @@
 """LAG-WK: lazily aggregated gradients, triggered by the device (Chen et al., arXiv 1805.09965).
 
-A device uploads its gradient only when it has changed enough against the last D steps of the
-model. The original sums over devices; here, where the server averages, its factor 1 / (α² M²)
-becomes 1 / α². LAG-PS, where the server decides, needs a model a device on the server and is left
-out.
+A device uploads its gradient only if the gradient has changed enough compared with the last D steps
+of the model. The original sums over devices. Here the server averages, so the factor 1 / (α² M²)
+becomes 1 / α². LAG-PS, in which the server decides, is not included, because it needs one model per
+device on the server.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from aquila.methods.parts.memory import Memory, MemoryServer
 
 @dataclass(frozen=True)
 class LagDevice:
-    """Sends the change of its gradient, uncompressed, when it is large."""
+    """Sends the change of its gradient uncompressed when it is large."""
 
     alpha: float
     xi: float
@@ -42,11 +42,15 @@ class LagDevice:
             return Turn(state, Packet(order.round), notes)
         return Turn(Memory(state.q + change, True), Packet(order.round, Dense(change)), notes)
 
+    def memory(self, state: Memory) -> Vector:
+        """Return q_m."""
+        return state.q
+
 
 @method_factory(
     paper="Chen et al., LAG: Lazily Aggregated Gradient for Communication-Efficient Distributed "
     "Learning, 2018, arXiv 1805.09965",
-    lost_reply="counts as a skip: the server reuses q_m, and the device takes its change back",
+    lost_reply="Counts as a skip. The server keeps using q_m, and the device rolls q_m back.",
 )
 def lag(
     alpha: Alpha = 0.1,
@@ -54,5 +58,5 @@ def lag(
     depth: Annotated[int, Bounds("past steps in the trigger, D", 1)] = 10,
     work: WorkOption = "gradient",
 ) -> Method:
-    """Whole gradients, but only from devices where they changed."""
+    """Uncompressed gradients, only from devices where they changed enough."""
     return Method("lag", LagDevice(alpha, xi, work), MemoryServer(alpha, depth))

@@ -1,11 +1,12 @@
 """LAQ: lazily aggregated quantized gradients (Sun et al. 2019, arXiv 1909.07588).
 
-The innovation is quantized to a fixed width and uploaded when it is large against the last D
-steps and the quantization errors, or when the device has been silent for t_bar rounds. The
-original sums over devices; here, where the server averages, its factor 1 / (α² M²) becomes 1 / α².
-The steps are averaged over those there are, at most D, so each weighs more in the first rounds.
-Where the quantization error is of the size of the gradient, the error terms can silence every
-device: on the digits at 4 bits and fewer, at 11 million coordinates at 6.
+A device quantizes its innovation to a fixed width. It uploads if the innovation is large compared
+with the last D steps and the quantization errors, or after t_bar silent rounds. The original sums
+over devices. Here the server averages, so the factor 1 / (α² M²) becomes 1 / α². The trigger
+averages the steps so far, at most D, so each step weighs more in the first rounds.
+
+If the quantization error is as large as the gradient, the error terms can silence every device.
+That happens on the digits with 4 bits or fewer, and with 11 million coordinates at 6 bits.
 """
 
 from dataclasses import dataclass
@@ -24,12 +25,12 @@ from aquila.methods.parts.memory import MemoryServer
 
 XiOption = Annotated[float, Bounds("weight of the average past step in the trigger", 0)]
 DepthOption = Annotated[int, Bounds("past steps in the trigger, D", 1)]
-MaxSilenceOption = Annotated[int, Bounds("rounds after which a device uploads in any case", 1)]
+MaxSilenceOption = Annotated[int, Bounds("silent rounds after which a device uploads anyway", 1)]
 
 
 @dataclass(frozen=True, eq=False)
 class LaqState:
-    """Memory, squared error of the last upload, and rounds since it."""
+    """Memory, squared error of the last upload, and silent rounds since then."""
 
     q: Vector
     error: float
@@ -47,11 +48,11 @@ class LaqDevice:
     work: Work
 
     def init(self, like: Vector) -> LaqState:
-        """Start with the clock run out, so that the first reply is an upload."""
+        """Start with t_bar silent rounds, so that the first reply is an upload."""
         return LaqState(torch.zeros_like(like), 0.0, self.t_bar)
 
     def step(self, state: LaqState, order: Packet, oracle: Oracle, key: Key) -> Turn[LaqState]:
-        """Upload iff the innovation is significant (LAQ, Eq. 7) or the clock has run out."""
+        """Upload if the innovation is significant (LAQ, Eq. 7) or after t_bar silent rounds."""
         loss, gradient = local_work(oracle, theta_of(order), self.work, self.alpha)
         v = measure(gradient, state.q)
         candidate = v.midrise_or_dense(self.bits)
@@ -73,12 +74,16 @@ class LaqDevice:
             notes,
         )
 
+    def memory(self, state: LaqState) -> Vector:
+        """Return q_m."""
+        return state.q
+
 
 @method_factory(
     paper="Sun et al., Communication-Efficient Distributed Learning via Lazily Aggregated "
     "Quantized Gradients, 2019, arXiv 1909.07588",
-    lost_reply="counts as a round in which the device took no part: memory, error and clock go "
-    "back to what they were",
+    lost_reply="The device counts as absent from the round: it rolls its memory, error and clock "
+    "back.",
 )
 def laq(
     alpha: Alpha = 0.1,
@@ -88,7 +93,7 @@ def laq(
     t_bar: MaxSilenceOption = 100,
     work: WorkOption = "gradient",
 ) -> Method:
-    """Innovations at a fixed width, uploaded only when significant."""
+    """Innovations quantized to a fixed width, uploaded only when significant."""
     return Method(
         "laq",
         LaqDevice(alpha, bits, xi, t_bar, work),

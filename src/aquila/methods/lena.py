@@ -1,9 +1,10 @@
 """LENA: self-triggered gradient memory (Ghadikolaei, Stich and Jaggi, AISTATS 2021).
 
-`lena` is the published idea: a device adds up how its gradient differs from the one the server
-knows, and uploads that sum when a significance filter fires. `lena_tables` is what the numbers in
-AQUILA's tables show was run there under the name: a quantized gradient every round, and the
-gradient itself when the filter fires; it never stays silent.
+`lena` is the published idea. A device adds up the difference between its gradient and the gradient
+that the server knows. It uploads the sum when a significance filter fires.
+
+`lena_tables` is the variant that the numbers in AQUILA's tables imply. A device sends a quantized
+gradient every round, and the whole gradient when the filter fires. It never skips.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,6 +19,7 @@ from aquila.core.method import (
     Oracle,
     Turn,
     Work,
+    decode_upload,
     local_work,
     model_orders,
     theta_of,
@@ -36,12 +38,16 @@ PAPER = (
     "Ghadikolaei, Stich and Jaggi, LENA: Communication-Efficient Distributed Learning with "
     "Self-Triggered Gradient Uploads, AISTATS 2021"
 )
-ZetaOption = Annotated[float, Bounds("share of the gradient's energy that fires the filter", 0)]
+ZetaOption = Annotated[float, Bounds("squared error ÷ squared gradient that fires the filter", 0)]
 
 
 @dataclass(frozen=True, eq=False)
 class LenaState:
-    """Gradient the server knows, error added up since, rounds it took, and whether one was sent."""
+    """State of a device.
+
+    q is the gradient that the server knows, `error` the sum of the differences since the last
+    upload, and `age` the number of rounds in that sum.
+    """
 
     q: Vector
     error: Vector
@@ -63,7 +69,7 @@ class LenaDevice:
         return LenaState(torch.zeros_like(like), torch.zeros_like(like), 0, False)
 
     def step(self, state: LenaState, order: Packet, oracle: Oracle, key: Key) -> Turn[LenaState]:
-        """Add up the error; upload it once ||e||² > ζ ||g||²."""
+        """Add g - q to the error; upload the error once ||e||² > ζ ||g||²."""
         loss, gradient = local_work(oracle, theta_of(order), self.work, self.alpha)
         error, age = state.error + (gradient - state.q), state.age + 1
         upload = midrise_or_dense(error, self.bits)
@@ -76,28 +82,33 @@ class LenaDevice:
         reply = Packet(order.round, upload, {"age": float(age)})
         return Turn(LenaState(state.q + u / age, error - u, 0, True), reply, notes)
 
+    def memory(self, state: LenaState) -> Vector:
+        """Return the gradient that the server knows."""
+        return state.q
+
+
+def change_of_q(upload: Packet) -> Vector:
+    """Return the change of the known gradient that an upload causes, u / age."""
+    return decode_upload(upload) / upload.scalar("age")
+
 
 @dataclass(frozen=True)
 class LenaServer:
-    """Steps along the known gradients plus the errors uploaded in this round.
+    """Steps along the average known gradient plus the errors uploaded in this round.
 
-    The error was added up over `age` rounds, so the gradient itself moved by u / age.
+    An error is a sum over `age` rounds, so the known gradient changes by u / age.
     """
 
     alpha: float
 
     @property
     def remembers(self) -> bool:
-        """Yes: q̄ holds a share of every device's known gradient."""
+        """True: q̄ averages the known gradients of the devices."""
         return True
 
     def init(self, theta: Vector, fleet: Fleet) -> MemoryState:
         """Start from the given model and empty memories."""
         return MemoryState(theta, torch.zeros_like(theta, dtype=torch.float64))
-
-    def model(self, state: MemoryState) -> Vector:
-        """Return the current model."""
-        return state.theta
 
     def orders(
         self, state: MemoryState, fleet: Fleet, round_number: int, key: Key
@@ -106,30 +117,33 @@ class LenaServer:
         return state, model_orders(fleet, state.theta, round_number)
 
     def check(self, reply: Packet) -> None:
-        """Take uploads that say how many rounds they add up."""
+        """Accept uploads with an age of at least one round."""
         if reply.vector is not None and reply.scalar("age") < 1:
-            raise WireError(f"reply adds up {reply.scalars['age']:g} rounds")
+            raise WireError(f"an upload must have age >= 1, not {reply.scalars['age']:g}")
 
     def update(
         self, state: MemoryState, fleet: Fleet, replies: Mapping[DeviceId, Packet]
     ) -> MemoryState:
-        """Step along q̄ + (1/M) Σ u_m, then keep q̄ + (1/M) Σ u_m / age_m."""
+        """Step along q̄ + (1/M) Σ u_m, and set q̄ to q̄ + (1/M) Σ u_m / age_m."""
         direction = state.q_bar + fleet.mean_over_holders(uploads(replies))
-        moved = ((device, u / replies[device].scalar("age")) for device, u in uploads(replies))
-        q_bar = state.q_bar + fleet.mean_over_holders(moved)
+        q_bar = state.q_bar + fleet.mean_over_holders(uploads(replies, change_of_q))
         return descend(state, fleet, self.alpha, 1, q_bar, direction)
+
+    def memory(self, state: MemoryState) -> Vector:
+        """Return q̄."""
+        return state.q_bar
 
     def forget(
         self, state: MemoryState, fleet: Fleet, device: DeviceId, replies: Iterable[Packet]
     ) -> MemoryState:
-        """Take the device's share out of q̄."""
-        sent = (r.vector.decode() / r.scalar("age") for r in replies if r.vector is not None)
+        """Subtract the device's known gradient from q̄."""
+        sent = (change_of_q(reply) for reply in replies if reply.vector is not None)
         return subtract_device(state, fleet, device, sent)
 
 
 @dataclass(frozen=True)
 class LenaTablesDevice:
-    """Quantized gradient every round, the gradient itself when the filter fires."""
+    """Sends a quantized gradient every round, and the whole gradient when the filter fires."""
 
     alpha: float
     zeta: float
@@ -137,11 +151,11 @@ class LenaTablesDevice:
     work: Work
 
     def init(self, like: Vector) -> Memory:
-        """Start with no gradient sent in full."""
+        """Start with q = 0."""
         return Memory(torch.zeros_like(like))
 
     def step(self, state: Memory, order: Packet, oracle: Oracle, key: Key) -> Turn[Memory]:
-        """Send in full once ||g - q||² > ζ ||q||², q being the last gradient sent in full."""
+        """Send the whole gradient if ||g - q||² > ζ ||q||²; q is the last gradient sent whole."""
         loss, gradient = local_work(oracle, theta_of(order), self.work, self.alpha)
         fires = squared_norm(gradient - state.q) > self.zeta * squared_norm(state.q)
         upload = Dense(gradient) if fires else midrise_or_dense(gradient, self.bits)
@@ -153,25 +167,27 @@ class LenaTablesDevice:
 
 @method_factory(
     paper=PAPER,
-    lost_reply="counts as a round in which the device took no part: memory and error go back to "
-    "what they were, and the gradient of that round is not added up",
-    reconstruction="rebuilt from the abstract; the update of the known gradient by u / age is ours",
+    lost_reply="The device counts as absent from the round: it rolls its memory and its error "
+    "back, without the gradient of that round.",
+    reconstruction="Implemented from the abstract. The update of the known gradient by u / age is "
+    "this project's choice.",
 )
 def lena(
     alpha: Alpha = 0.1,
     zeta: ZetaOption = 0.1,
-    bits: Annotated[int, Bounds("bits a coordinate of an upload; 32 sends floats", 2, 32)] = 32,
+    bits: Annotated[int, Bounds("bits per coordinate of an upload; 32 sends floats", 2, 32)] = 32,
     work: WorkOption = "gradient",
 ) -> Method:
-    """Errors added up on the device, uploaded when a significance filter fires."""
+    """Errors that accumulate on the device until a significance filter fires."""
     return Method("lena", LenaDevice(alpha, zeta, bits, work), LenaServer(alpha))
 
 
 @method_factory(
     paper=PAPER + ", as run for the tables of AQUILA (arXiv 2308.00258)",
-    lost_reply="the round's average is taken over the replies that arrived; a lost full gradient "
-    "does not reset the filter",
-    reconstruction="the schedule is read off the costs in AQUILA's tables; the filter is ours",
+    lost_reply="The server averages the replies that arrived. A lost whole gradient does not reset "
+    "the filter.",
+    reconstruction="The schedule is inferred from the costs in AQUILA's tables. The filter is this "
+    "project's choice.",
 )
 def lena_tables(
     alpha: Alpha = 0.1,
@@ -179,5 +195,5 @@ def lena_tables(
     bits: UploadBits = 6,
     work: WorkOption = "gradient",
 ) -> Method:
-    """Quantized gradients every round, whole ones when a significance filter fires."""
+    """Quantized gradients every round, whole gradients when a significance filter fires."""
     return Method("lena_tables", LenaTablesDevice(alpha, zeta, bits, work), MeanServer(alpha))

@@ -1,12 +1,12 @@
 """MARINA: compressed gradient differences (Gorbunov et al. 2021, arXiv 2102.07845).
 
-In most rounds devices send the dithered change of their gradient since the last model; in a few,
-by a coin that all share, they send the gradient itself. Both points are evaluated on the same
-minibatches (VR-MARINA), so a device keeps one old model. Local epochs stand for gradients as in
-AQUILA's tables; the paper itself knows gradients only.
+In most rounds a device sends the stochastically rounded change of its gradient since the last
+model. With a small probability p, the same for all devices, a round is full: devices send whole
+gradients. A device keeps the last model and evaluates both models on the same minibatches
+(VR-MARINA). The paper covers gradients only; local epochs replace them as in AQUILA's tables.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -34,7 +34,7 @@ from aquila.methods.qsgd import BucketOption, NormOption
 
 @dataclass(frozen=True, eq=False)
 class LastModel:
-    """State of a device: the last model it saw, and in which round."""
+    """State of a device: the last model it received, and the round of that model."""
 
     theta: Vector
     round: int
@@ -42,7 +42,7 @@ class LastModel:
 
 @dataclass(frozen=True)
 class MarinaDevice:
-    """Sends its gradient, or how it changed."""
+    """Sends its gradient, or the change of its gradient."""
 
     alpha: float
     bits: int
@@ -82,7 +82,7 @@ class MarinaDevice:
 
 @dataclass(frozen=True, eq=False)
 class MarinaState:
-    """Model, estimate of the gradient, whether this round is a full one or the next must be."""
+    """Model, gradient estimate g, and whether this round is full and the next must be."""
 
     theta: Vector
     g: Vector
@@ -92,41 +92,29 @@ class MarinaState:
 
 @dataclass(frozen=True)
 class MarinaServer:
-    """theta <- theta - alpha g, g being moved by changes or set anew."""
+    """theta <- theta - alpha g. Full rounds set the estimate g, the others add changes to it."""
 
     alpha: float
     p: float
 
-    @property
-    def remembers(self) -> bool:
-        """No: a change builds on two models that the device has seen, not on its replies."""
-        return False
-
     def init(self, theta: Vector, fleet: Fleet) -> MarinaState:
-        """Start from the given model; the first round is a full one."""
+        """Start from the given model; the first round is full."""
         return MarinaState(theta, torch.zeros_like(theta, dtype=torch.float64), True)
-
-    def model(self, state: MarinaState) -> Vector:
-        """Return the current model."""
-        return state.theta
 
     def orders(
         self, state: MarinaState, fleet: Fleet, round_number: int, key: Key
     ) -> tuple[MarinaState, dict[DeviceId, Packet]]:
-        """Toss the coin and send it with the model."""
+        """Draw whether the round is full, and send that with the model."""
         full = state.full_next or key.bernoulli(self.p)
         orders = model_orders(fleet, state.theta, round_number, scalars={"full": float(full)})
         return replace(state, full=full), orders
 
-    def check(self, reply: Packet) -> None:
-        """Take any vector; a reply without one, if not stale, stands for no change."""
-
     def update(
         self, state: MarinaState, fleet: Fleet, replies: Mapping[DeviceId, Packet]
     ) -> MarinaState:
-        """Set or move the estimate by the mean of the replies and step along it.
+        """Set or change the estimate by the mean of the replies and step along it.
 
-        A change that no device tells of would be missing from it until the next full round.
+        If no device reports its change, the estimate misses a step, so the next round is full.
         """
         fresh = {d: reply for d, reply in replies.items() if "stale" not in reply.scalars}
         g = state.g
@@ -136,28 +124,22 @@ class MarinaServer:
         theta = (state.theta - self.alpha * g).to(state.theta.dtype)
         return MarinaState(theta, g, state.full, full_next=not fresh)
 
-    def forget(
-        self, state: MarinaState, fleet: Fleet, device: DeviceId, replies: Iterable[Packet]
-    ) -> MarinaState:
-        """Return the state: a device that starts anew is stale until the next model."""
-        return state
-
 
 @method_factory(
     paper="Gorbunov et al., MARINA: Faster Non-Convex Distributed Learning with Compression, 2021, "
     "arXiv 2102.07845",
-    lost_reply="the mean change is taken over the replies that arrived, and after a round without "
-    "any the next one is full; a device that missed an order waits for one round to have two "
-    "models in a row again, so p must grow as participation falls",
+    lost_reply="The server averages the changes that arrived; after a round without any, the next "
+    "round is full. A device that missed an order sends no change in the next round, because it "
+    "needs two consecutive models. So lower participation needs a larger p.",
 )
 def marina(
     alpha: Alpha = 0.1,
     bits: UploadBits = 6,
-    p: Annotated[float, Bounds("probability of a round with full gradients", 0, 1)] = 0.01,
+    p: Annotated[float, Bounds("probability of a round with whole gradients", 0, 1)] = 0.01,
     norm: NormOption = "max",
     bucket: BucketOption = 0,
     work: WorkOption = "gradient",
 ) -> Method:
-    """Dithered changes of the gradient, with rare rounds of full gradients."""
+    """Stochastically rounded changes of the gradient, with occasional rounds of whole gradients."""
     device = MarinaDevice(alpha, bits, norm, bucket, work)
     return Method("marina", device, MarinaServer(alpha, p))

@@ -1,8 +1,8 @@
 """QSGD: unbiased stochastic quantization (Alistarh et al. 2017, arXiv 1610.02132).
 
-`bits` counts a sign and the level: 6 bits are 31 levels, and an upload is exactly 6 d bits of
-payload. With one 2-norm for millions of coordinates nearly all of them round to zero, and what is
-left is noise; the maximum norm, or buckets of a few hundred coordinates, keep it usable.
+`bits` counts the sign and the level: 6 bits are 31 levels. With a single 2-norm for millions of
+coordinates, nearly all coordinates round to zero and the rest is noise. The maximum norm, or
+buckets of a few hundred coordinates, avoid this.
 """
 
 from dataclasses import dataclass
@@ -18,12 +18,12 @@ from aquila.methods.parts.factory import Alpha, UploadBits, WorkOption, method_f
 from aquila.methods.parts.mean import MeanServer, NoState
 
 NormOption = Annotated[Norm, "norm that scales the grid"]
-BucketOption = Annotated[int, Bounds("coordinates that share one norm; 0 for all", 0)]
+BucketOption = Annotated[int, Bounds("coordinates that share one norm; 0: all", 0)]
 
 
 @dataclass(frozen=True)
 class QsgdDevice:
-    """Sends its gradient, dithered."""
+    """Sends its gradient, stochastically rounded."""
 
     alpha: float
     bits: int
@@ -32,11 +32,11 @@ class QsgdDevice:
     work: Work
 
     def init(self, like: Vector) -> NoState:
-        """Remember nothing."""
+        """Start without state."""
         return NoState()
 
     def step(self, state: NoState, order: Packet, oracle: Oracle, key: Key) -> Turn[NoState]:
-        """Answer with the dithered gradient."""
+        """Answer with the rounded gradient."""
         loss, gradient = local_work(oracle, theta_of(order), self.work, self.alpha)
         codes = stochastic_round(gradient, levels_for_bits(self.bits), key, self.norm, self.bucket)
         notes = {"loss": loss}
@@ -48,8 +48,8 @@ class QsgdDevice:
 @method_factory(
     paper="Alistarh et al., QSGD: Communication-Efficient SGD via Gradient Quantization and "
     "Encoding, 2017, arXiv 1610.02132",
-    lost_reply="the round's average is taken over the replies that arrived, and stays unbiased if "
-    "losses are independent of the data",
+    lost_reply="The server averages the replies that arrived. The average stays unbiased if losses "
+    "are independent of the data.",
 )
 def qsgd(
     alpha: Alpha = 0.1,
@@ -58,5 +58,5 @@ def qsgd(
     bucket: BucketOption = 0,
     work: WorkOption = "gradient",
 ) -> Method:
-    """Gradients dithered to a fixed width, from every device every round."""
+    """Gradients rounded stochastically to a fixed width, from every device in every round."""
     return Method("qsgd", QsgdDevice(alpha, bits, norm, bucket, work), MeanServer(alpha))

@@ -1,1 +1,1 @@
-"""Tables and figures made from the records of runs."""
+"""Tables, figures and pages from the records of runs."""

@@ -19,7 +19,7 @@ BETA = re.compile(r"aquila beta=(\S+)")
 
 
 def loss_by_beta(results: Sequence[RunResult]) -> Figure | None:
-    """Figure 4: training loss in every round, a line for each beta."""
+    """Draw Figure 4: training loss per round, one line per beta."""
     curves = _curves_by_beta(results, lambda record: record.loss)
     if not curves:
         return None
@@ -29,7 +29,7 @@ def loss_by_beta(results: Sequence[RunResult]) -> Figure | None:
 
 
 def quality_by_beta(results: Sequence[RunResult]) -> Figure | None:
-    """Figure 5: test accuracy, or perplexity, a line for each beta."""
+    """Draw Figure 5: test accuracy or perplexity per round, one line per beta."""
     metric, label, times = quality_metric(results)
 
     def quality(record: Record) -> float | None:
@@ -50,7 +50,7 @@ def quality_by_beta(results: Sequence[RunResult]) -> Figure | None:
 def _curves_by_beta(
     results: Sequence[RunResult], value: Callable[[Record], float | None]
 ) -> list[Series]:
-    """Return the runs that differ in beta alone, by beta, each with what it sent."""
+    """Return the runs that differ only in beta, sorted by it, labelled with their uplink."""
     by_beta = {float(m[1]): r for r in results if (m := BETA.fullmatch(r.label))}
     if len(by_beta) < 2:
         return []

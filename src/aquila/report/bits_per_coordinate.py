@@ -1,4 +1,4 @@
-"""What codes really take against the width they have: bits a coordinate, round by round."""
+"""Bits per coordinate of real frames against the nominal width of their codes."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ MARKERS = "osD^vPX*"
 
 
 def bytes_against_width(results: Sequence[RunResult]) -> Figure | None:
-    """Draw a dot a round: real bits a coordinate of the uploads against their width.
+    """Draw one dot per round: real bits per coordinate of the uploads against their width.
 
-    Records hold no entropies of codes; real frames stand for them, headers and all.
+    Records do not contain the entropy of the codes, so real frames, headers included, approximate
+    it.
     """
     labels = [result.label for result in results]
     points = [
@@ -44,9 +45,11 @@ def bytes_against_width(results: Sequence[RunResult]) -> Figure | None:
         (least, least), slope=1, color="0.5", linewidth=1, linestyle="--", label="fixed width"
     )
     axes.set(xscale="log", yscale="log")
-    axes.set(xlabel="width b, bits a coordinate", ylabel="real frames, bits a coordinate")
+    axes.set(xlabel="width b, bits per coordinate", ylabel="real frames, bits per coordinate")
     _tick_powers_of_two(axes)
-    axes.set_title("What the uploads of a round take, against their width", loc="left", fontsize=11)
+    axes.set_title(
+        "Real size of uploads against their width, one dot per round", loc="left", fontsize=11
+    )
     style_axes(axes)
     return figure
 
@@ -61,9 +64,9 @@ def _tick_powers_of_two(axes: Axes) -> None:
 
 
 def width_and_real_bits(record: Record) -> tuple[float, float] | None:
-    """Return width and real bits a coordinate of a round's uploads, None if there is none.
+    """Return nominal width and real bits per coordinate of a round's uploads; None without uploads.
 
-    With devices of several widths both are means over the devices, not over the coordinates.
+    With models of several widths, both are means over devices, not over coordinates.
     """
     width = record.mean_level
     if width is None or not record.paper_bits:

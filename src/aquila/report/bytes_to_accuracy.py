@@ -1,4 +1,4 @@
-"""What a run had spent when it was as good as asked: rounds and bytes to a level of accuracy."""
+"""Rounds and uplink bytes that a run needs to reach a given accuracy."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,14 +7,15 @@ from itertools import accumulate
 from aquila.sim.records import Record
 
 WINDOW = 3
-"""Evaluations that are averaged, so that one lucky model does not count."""
+"""Evaluations to average, so that a single lucky evaluation does not count."""
 
 
 @dataclass(frozen=True)
 class AccuracyCurve:
-    """One run: at every evaluation the rounds and bytes spent so far, and the accuracy.
+    """Rounds and bytes spent so far, and the accuracy, at every evaluation of a run.
 
-    Of a text it is 1 / perplexity, the geometric mean of the probabilities of the right words.
+    The accuracy of a language model is 1 / perplexity: the geometric mean of the probabilities of
+    the correct words.
     """
 
     rounds: tuple[int, ...]
@@ -24,14 +25,14 @@ class AccuracyCurve:
 
     @property
     def smoothed_accuracy(self) -> tuple[float, ...]:
-        """Mean of the last evaluations; shorter than the run, since the first ones have none."""
+        """Moving average of the accuracy; it starts with evaluation number WINDOW."""
         return tuple(
             sum(self.accuracy[last - WINDOW : last]) / WINDOW
             for last in range(WINDOW, len(self.accuracy) + 1)
         )
 
     def cost_to_reach(self, level: float) -> "Cost | None":
-        """Return what was spent when the mean of the last evaluations first was at the level."""
+        """Return the cost when the moving average first reaches the level, or None."""
         for number, mean in enumerate(self.smoothed_accuracy, start=WINDOW - 1):
             if mean >= level:
                 return Cost(self.rounds[number], self.uplink_bytes[number], self.paper_bits[number])
@@ -40,7 +41,7 @@ class AccuracyCurve:
 
 @dataclass(frozen=True)
 class Cost:
-    """Rounds, real uplink bytes and the papers' bits up to one moment of a run."""
+    """Rounds, real uplink bytes and paper bits spent so far."""
 
     rounds: int
     uplink_bytes: int
@@ -48,7 +49,7 @@ class Cost:
 
 
 def accuracy_curve(records: Sequence[Record]) -> AccuracyCurve:
-    """Return the curve of a run."""
+    """Return the accuracy curve of a run."""
     uplink = list(accumulate(record.uplink_bytes for record in records))
     paper = list(accumulate(record.paper_bits for record in records))
     evaluated = [k for k, record in enumerate(records) if "test_accuracy" in record.metrics]

@@ -1,10 +1,10 @@
-"""Which colour a run has: that of its method, in every figure and on every page."""
+"""One colour per method, the same in every figure and on every page."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 from zlib import crc32
 
-# kindred methods share one: there are not many that colour-blind readers can tell apart
+# related methods share a colour: colour-blind readers can distinguish only a few
 COLOURS = {
     "aquila": "aquila", "aquila_topk": "red", "aquila_dither": "plum",
     "fedsgd": "ink", "fedavg": "ink",
@@ -19,12 +19,12 @@ FALLBACK_COLOURS = ("blue", "green", "ochre", "sky", "pink", "ink", "grey")
 
 
 def is_aquila(label: str) -> bool:
-    """Say whether a run is of AQUILA or of a method that builds on it."""
+    """Return whether a run uses AQUILA or a method that builds on it."""
     return label.startswith("aquila")
 
 
 class AssignedColour(NamedTuple):
-    """The colour of a run, and how many runs before it are of that colour and of its method."""
+    """Colour of a run, and how many earlier runs share that colour, and that method."""
 
     colour: str
     colour_index: int
@@ -32,7 +32,7 @@ class AssignedColour(NamedTuple):
 
 
 def assign_colours(labels: Sequence[str]) -> list[AssignedColour]:
-    """Return the colour of each run, and what it must be told apart from."""
+    """Return the colour of each run, and its index among runs of that colour and method."""
     methods = [label.partition(" ")[0] for label in labels]
     colours = [_method_colour(method) for method in methods]
     return [

@@ -1,4 +1,4 @@
-"""Lines of several runs in one figure."""
+"""Line plots of several runs in one figure."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 Scale = Literal["linear", "log"]
 MIN_LOG_RATIO = 3
-"""How many times the smallest number the largest must be for a logarithm to help."""
+"""Smallest ratio of the largest to the smallest value for which a log scale is used."""
 
 
 @dataclass(frozen=True)
 class Series:
-    """The points of one run."""
+    """Label and points of one line."""
 
     label: str
     points: Sequence[tuple[float, float]]
@@ -38,7 +38,7 @@ def draw_curves(
     yscale: Scale = "linear",
     styles: Sequence[dict[str, Any]] | None = None,
 ) -> Figure:
-    """Draw a line a run, in the colours of the methods unless styles are given."""
+    """Draw one line per curve, in the colours of the methods unless styles are given."""
     figure = new_figure(8, 5)
     axes = figure.add_subplot()
     styles = line_styles([curve.label for curve in curves]) if styles is None else styles
@@ -57,9 +57,9 @@ def draw_curves(
 
 
 def set_log_scale(axis: Axis, scale: Callable[..., None], values: Sequence[float]) -> None:
-    """Scale an axis by the logarithm, straight below the smallest number if there are zeros.
+    """Give an axis a log scale, with a linear part near zero if some values are zero.
 
-    Numbers of about the same size, and negative ones, keep a straight axis.
+    The axis stays linear if a value is negative or all values are of similar size.
     """
     positive = [value for value in values if value > 0]
     if not positive or min(values) < 0 or max(values) < MIN_LOG_RATIO * min(values):
@@ -75,7 +75,7 @@ def set_log_scale(axis: Axis, scale: Callable[..., None], values: Sequence[float
 
 
 def quality_metric(results: Sequence[RunResult]) -> tuple[str, str, float]:
-    """Return the metric that tells how good the models are, what to call it, and its scale."""
+    """Return name, label and display factor of the metric that compares the runs."""
     if any(result.last_metric("perplexity") is not None for result in results):
         return "perplexity", "test perplexity", 1.0
     return "test_accuracy", "test accuracy", 100.0

@@ -1,4 +1,4 @@
-"""The figures of the paper, and some that it lacks, from the records of runs."""
+"""The figures of the paper, and further ones, drawn from the records of runs."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ GIB = 2**30
 
 
 def draw_all(runs: Sequence[StoredRun], root: Path, out: Path) -> list[Path]:
-    """Draw every figure that the runs have numbers for, and return the paths.
+    """Draw every figure that the runs have data for, and return the paths.
 
-    Runs side by side in one folder are one comparison.
+    Runs in the same folder form one comparison.
     """
     if not runs:
         raise ValueError(f"there is no run in {root}")
     comparisons: dict[Path, list[RunResult]] = {}
-    for run in sorted(runs, key=lambda run: run.method != "aquila"):  # the legend opens with it
+    for run in sorted(runs, key=lambda run: run.method != "aquila"):  # first in the legend
         comparisons.setdefault(run.folder.parent, []).append(run.result)
     paths = []
     for folder, results in comparisons.items():
-        below = folder.is_relative_to(root)  # not so if the root is a run itself
+        below = folder.is_relative_to(root)  # false if the root is itself a run
         name = folder.relative_to(root) if below else root.resolve().name
         target = out / name if len(comparisons) > 1 else out
         drawn = ((name, draw(results)) for name, draw in FIGURES.items())
@@ -44,7 +44,7 @@ def draw_all(runs: Sequence[StoredRun], root: Path, out: Path) -> list[Path]:
 
 
 def loss_against_bits(results: Sequence[RunResult]) -> Figure | None:
-    """Figures 2 and 3, (a) to (c): training loss against all bits sent, as the paper counts."""
+    """Draw Figures 2 and 3, (a) to (c): training loss against total bits sent, counted as b·d."""
     total = max(result.paper_bits for result in results) / 8
     curves = _against_sent(
         results, lambda r: r.paper_bits / 8 / _unit_bytes(total), lambda r: r.loss
@@ -60,7 +60,7 @@ def loss_against_bits(results: Sequence[RunResult]) -> Figure | None:
 
 
 def bits_per_round(results: Sequence[RunResult]) -> Figure | None:
-    """Figures 2 and 3, (d) to (f): bits sent in each round, as the paper counts, smoothed."""
+    """Draw Figures 2 and 3, (d) to (f): bits sent per round, counted as b·d, smoothed."""
     window = 1 + max(len(result.records) for result in results) // 10
     curves = [
         Series(result.label, _smooth([r.paper_bits / 1e6 for r in result.records], window))
@@ -69,14 +69,14 @@ def bits_per_round(results: Sequence[RunResult]) -> Figure | None:
     return draw_curves(
         curves,
         "round",
-        f"Mbit a round (b·d, all devices), mean of {window} rounds",
-        title="Bits a round (the paper's Figures 2 and 3, d to f)",
+        f"Mbit per round (b·d, all devices), mean of {window} rounds",
+        title="Bits per round (the paper's Figures 2 and 3, d to f)",
         yscale="log",
     )
 
 
 def quality_against_uplink(results: Sequence[RunResult]) -> Figure | None:
-    """Test accuracy, or perplexity, against real bytes."""
+    """Draw test accuracy or perplexity against real bytes."""
     metric, label, times = quality_metric(results)
     if all(result.last_metric(metric) is None for result in results):
         return None
@@ -96,7 +96,7 @@ def quality_against_uplink(results: Sequence[RunResult]) -> Figure | None:
 
 
 def error_ratio(results: Sequence[RunResult]) -> Figure | None:
-    """Norm of the quantization error over that of what was quantized; none where none is made."""
+    """Draw ‖quantization error‖ ÷ ‖quantized vector‖ of the runs that quantize."""
     curves = [
         Series(
             result.label, [(r.round + 1, r.error_ratio) for r in result.records if r.error_ratio]
@@ -134,7 +134,7 @@ def _against_sent(
     sent: Callable[[Record], float],
     value: Callable[[Record], float | None],
 ) -> list[Series]:
-    """Return a value of the rounds that have it against everything sent until then."""
+    """Return a value against the total sent so far, for the rounds that have the value."""
     curves = []
     for result in results:
         totals: Iterable[float] = accumulate(sent(record) for record in result.records)
@@ -144,7 +144,7 @@ def _against_sent(
 
 
 def _smooth(values: Sequence[float], window: int) -> list[tuple[float, float]]:
-    """Return the mean of so many rounds up to each."""
+    """Return a trailing moving average with this window."""
     parts = (values[max(0, n - window) : n] for n in range(1, len(values) + 1))
     return [(number, sum(part) / len(part)) for number, part in enumerate(parts, 1)]
 

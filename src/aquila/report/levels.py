@@ -1,4 +1,4 @@
-"""Maps of who sent at which level when, and who stayed silent."""
+"""Heat maps of the level that each device used in each round."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 LevelArray = np.ndarray[Any, np.dtype[np.float64]]
 NO_UPLOAD, NO_REPLY = 0.0, float("nan")
 BELOW_ANY_LEVEL = 1e-9
-"""Below any level, and with a logarithm."""
+"""Stands for "no upload" on the log colour scale: positive, and below every level."""
 MAX_TICKS = 8
 TICK_LEVELS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 
 
 def levels_over_time(results: Sequence[RunResult]) -> Figure | None:
-    """Draw a map of device by round for each run whose levels vary or whose devices skip."""
+    """Draw a map of devices by rounds for each run whose levels vary or whose devices skip."""
     shown = [(result.label, level_map(result)) for result in results]
     shown = [(label, levels) for label, levels in shown if _varies(levels)]
     sent = [levels[levels > NO_UPLOAD] for _, levels in shown]
@@ -41,13 +41,13 @@ def levels_over_time(results: Sequence[RunResult]) -> Figure | None:
         axes.set_visible(False)
     _add_colour_bar(figure, panels, colors)
     figure.suptitle(
-        "Level of every upload; grey: no upload, white: not asked", x=0.01, ha="left", fontsize=11
+        "Level of every upload (grey: no upload, white: no reply)", x=0.01, ha="left", fontsize=11
     )
     return figure
 
 
 def level_map(result: RunResult) -> LevelArray:
-    """Return levels by device and round: 0 where no vector arrived, NaN where none was asked."""
+    """Return levels by device and round: 0 for no upload, NaN for no reply."""
     devices = 1 + max((d for r in result.records for d in r.uplink), default=-1)
     levels = np.full((devices, len(result.records)), NO_REPLY)
     for column, record in enumerate(result.records):
@@ -61,7 +61,7 @@ def _varies(levels: LevelArray) -> bool:
 
 
 def _colors(sent: LevelArray) -> ScalarMappable:
-    """Return colours by the logarithm of the level, the same for all maps."""
+    """Return one log colour scale for all maps."""
     from matplotlib import colormaps
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import LogNorm
@@ -91,7 +91,7 @@ def _add_colour_bar(figure: Figure, panels: list[Axes], colors: ScalarMappable) 
     low, high = (round(level) for level in colors.get_clim())
     ticks = [n for n in range(low, high + 1) if high - low <= MAX_TICKS or n in TICK_LEVELS]
     bar = figure.colorbar(
-        colors, ax=panels, label="level, bits a coordinate", aspect=40, fraction=0.03, pad=0.02,
+        colors, ax=panels, label="level, bits per coordinate", aspect=40, fraction=0.03, pad=0.02,
         format="{x:g}",
     )  # fmt: skip
     bar.ax.yaxis.set_major_locator(FixedLocator(ticks))

@@ -1,4 +1,4 @@
-"""The figure that every comparison ends with."""
+"""The figure that `aquila compare` draws."""
 
 from collections.abc import Sequence
 from itertools import accumulate
@@ -10,7 +10,7 @@ from aquila.report.style import save_figure
 
 
 def plot_loss_against_uplink(results: Sequence[RunResult], path: Path) -> Path:
-    """Draw training loss against real bytes sent, one line a run, and return the path."""
+    """Draw training loss against real uplink bytes, one line per run, and return the path."""
     curves = []
     for result in results:
         sent = accumulate(r.uplink_bytes for r in result.records)

@@ -1,4 +1,4 @@
-"""Where figures come from; matplotlib is an extra."""
+"""Creates matplotlib figures; matplotlib is an optional dependency."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ if TYPE_CHECKING:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Return an empty figure of this size in inches; ValueError names the extra it needs."""
+    """Return an empty figure of this size in inches.
+
+    Raises ValueError, naming the extra to install, if matplotlib is missing.
+    """
     try:
         from matplotlib.figure import Figure
     except ImportError as error:

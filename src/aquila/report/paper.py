@@ -1,4 +1,4 @@
-"""The paper's Tables II and III as data, and which run belongs to which of their rows."""
+"""The paper's Tables II and III as data, and the matching of runs to their rows."""
 
 import tomllib
 from collections.abc import Mapping
@@ -13,9 +13,9 @@ TABLES = (2, 3)
 
 @dataclass(frozen=True)
 class PaperRow:
-    """A row of a table: its setting, and for each method the printed quality and GiB.
+    """A row of a table: its setting, and the printed quality and GiB of each method.
 
-    Quality is accuracy in percent, or perplexity where `is_text`.
+    Quality is accuracy in percent, or perplexity if `is_text`.
     """
 
     table: int
@@ -37,12 +37,12 @@ class PaperRow:
         return self.data == "wikitext2"
 
     def describe(self) -> str:
-        """Return one line about the row."""
+        """Return a one-line description of the row."""
         half_width = ", half of them at half width" if "," in self.widths else ""
         return f"{self.title}: {self.model}, {self.devices} devices{half_width}, K = {self.rounds}"
 
     def matches(self, run: StoredRun) -> bool:
-        """Say whether a run is of this row, going by its setting: all data, nothing lost."""
+        """Return whether a run has the setting of this row, uses all data and loses no message."""
         facts = run.facts
         full_run = {
             "samples": 0, "test_samples": 0, "uplink_loss": 0, "participation": 1,
@@ -52,18 +52,18 @@ class PaperRow:
             all(facts.get(name) == getattr(self, name) for name in MATCHED_SETTINGS)
             and _parse_widths(facts.get("widths")) == _parse_widths(self.widths)
             and all(facts.get(name, value) == value for name, value in full_run.items())
-            and run.beta in (None, self.beta)  # others belong to Figures 4 and 5
+            and run.beta in (None, self.beta)  # other values belong to Figures 4 and 5
         )
 
     def label(self, run: StoredRun) -> str:
-        """Return the name of a run's line: its label, without the beta that is the row's anyway."""
+        """Return the label of a run, without beta if it is the beta of this row."""
         if run.beta != self.beta:
             return run.result.label
         parts = run.result.label.split(" ")
         return " ".join(part for part in parts if not part.startswith("beta="))
 
     def differences(self, run: StoredRun) -> list[str]:
-        """Say in what a run of this row differs from the paper's setting."""
+        """Return how a run of this row differs from the paper's setting."""
         wanted = {
             "work": "epochs",
             "epochs": 1,
@@ -85,7 +85,7 @@ def paper_rows(table: int) -> list[PaperRow]:
 
 
 def _parse_widths(text: object) -> list[float]:
-    """Return the widths that a text names; none if it is something else."""
+    """Return the widths in a comma-separated text; empty if it is not one."""
     try:
         return [float(width) for width in str(text).split(",")]
     except ValueError:

@@ -1,4 +1,4 @@
-"""A row of the paper's tables beside our runs of it: one line a method."""
+"""A row of the paper's tables next to our runs of it: one line per method."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -13,10 +13,10 @@ GIB = 2**30
 
 @dataclass(frozen=True)
 class MethodLine:
-    """A method in a row. None where nobody has measured or printed a number.
+    """One method in a row. A number is None if it was neither measured nor printed.
 
-    Accuracies are in percent. The savings are what AQUILA saves against this method, as a share:
-    by the printed numbers, by our count of the papers' bits, and by real bytes.
+    Accuracies are in percent. A saving is the fraction that AQUILA saves compared with this method:
+    by the printed numbers, by our b·d, and by real bytes.
     """
 
     method: str
@@ -37,7 +37,7 @@ class MethodLine:
 
 
 def method_lines(row: PaperRow, found: Sequence[StoredRun]) -> list[MethodLine]:
-    """Return the methods that the paper prints, run or not, and then whatever else was run."""
+    """Return lines for the methods that the paper prints, then for all other runs of the row."""
     runs = _select_runs(row, [run for run in found if row.matches(run)])
     made_lines = []
     for name in row.printed:
@@ -48,10 +48,10 @@ def method_lines(row: PaperRow, found: Sequence[StoredRun]) -> list[MethodLine]:
 
 
 def _select_runs(row: PaperRow, runs: Sequence[StoredRun]) -> list[StoredRun]:
-    """Keep one run of each method and seed.
+    """Keep one run per method and seed.
 
-    It is that of the comparison, runs side by side in one folder, with most of the methods that
-    the paper prints, so that a row has methods under the same conditions; else the longest.
+    Prefer the folder with most of the methods that the paper prints, so that the methods of a row
+    ran under the same conditions. Among equals, prefer the longest run.
     """
     labels = {(run.folder.parent, row.label(run)) for run in runs}
     printed_methods = Counter(folder for folder, label in labels if label in row.printed)
@@ -95,7 +95,7 @@ def _make_unrun_line(row: PaperRow, name: str) -> MethodLine:
 def _savings(
     row: PaperRow, run: StoredRun, runs: Sequence[StoredRun]
 ) -> tuple[float | None, float | None]:
-    """Return what AQUILA saves over the rounds that both ran, by the papers' bits and by bytes."""
+    """Return what AQUILA saves over the rounds that both ran: by b·d, and by real bytes."""
     if run.method == "aquila":
         return None, None
     for other in runs:

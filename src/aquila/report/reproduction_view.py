@@ -1,10 +1,11 @@
-"""Reproduced rows for the screen, for documents and for other programs."""
+"""Reproduced rows as screen tables, Markdown and CSV."""
 
 import csv
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import groupby
+from textwrap import fill
 
 from rich import box
 from rich.table import Table
@@ -14,21 +15,33 @@ from aquila.report.reproduction import MethodLine
 
 ReproducedRows = Sequence[tuple[PaperRow, Sequence[MethodLine]]]
 
-LEGEND = (
-    "test: of the server's model on all test samples. last: accuracy on the last training "
-    "minibatch, which is what the paper prints. b·d: GiB of bits times coordinates, as the paper "
-    "counts. up, down: GiB of real frames. saves: what AQUILA saves against the method, by the "
-    "paper's numbers, by b·d and by real uplink bytes over the rounds that both ran; x 3: it sends "
-    "three times as much.\n"
-)
+COLUMNS = {
+    "rounds": "rounds of our run; `40 of 200` if the paper's run is longer",
+    "test": "accuracy in percent, or perplexity (PP), of the server's model on all test samples",
+    "last": "accuracy on the last training minibatch, which is the accuracy that the paper prints",
+    "paper": "the number that the paper prints",
+    "b·d": "GiB of the uploads counted as bits per coordinate × coordinates, as in the paper",
+    "GiB up, GiB down": "GiB of real frames",
+    "up/skip": "replies with a vector / replies without one",
+    "saves": "what AQUILA saves compared with the method: by the paper's numbers, by our b·d, "
+    "and by real uplink bytes, over the rounds that both ran; `x 3`: AQUILA sends 3 times as much",
+}  # fmt: skip
+LEGEND = "".join(f"{name}: {meaning}\n" for name, meaning in COLUMNS.items()).replace("`", "")
 
+OPENING = (
+    "For readers of the paper: every number that Table {0} prints, next to our runs with the "
+    "same setting. `aquila table {1} --markdown` writes this page. "
+    "[The paper's tables and figures](reproduction.md) explains how runs are matched to rows, and "
+    "what they show."
+)
+PAGE_COLUMNS = 100
 
 DIVERGED = 1e5
-"""Perplexity that needs no digits."""
+"""Perplexities from here on are printed in scientific notation."""
 
 
 def screen_table(row: PaperRow, lines: Sequence[MethodLine]) -> Table:
-    """Return a row as a table of at most 100 columns."""
+    """Return a row as a table at most 100 characters wide."""
     table = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False, title_justify="left")
     table.title = row.describe()
     table.caption, table.caption_justify = "\n".join(notes(row, lines)) or None, "left"
@@ -43,9 +56,14 @@ def screen_table(row: PaperRow, lines: Sequence[MethodLine]) -> Table:
 
 
 def markdown(reproduced: ReproducedRows) -> str:
-    """Return rows as a page of Markdown."""
+    """Return rows as a Markdown page."""
     number = reproduced[0][0].table
-    parts = [f"# Table {'I' * number} of the paper, beside our runs", "", LEGEND]
+    name = "I" * number
+    parts = [f"# Table {name} of the paper, next to our runs", ""]
+    parts += [fill(OPENING.format(name, number), PAGE_COLUMNS), ""]
+    parts += [_markdown_row(["column", "meaning"]), _markdown_row(["---", "---"])]
+    parts += [_markdown_row([f"`{column}`", meaning]) for column, meaning in COLUMNS.items()]
+    parts.append("")
     for row, lines in reproduced:
         parts += [f"## {row.describe()}", ""]
         parts += [
@@ -53,12 +71,14 @@ def markdown(reproduced: ReproducedRows) -> str:
             _markdown_row(["---", *["---:"] * (len(headings(row)) - 1)]),
         ]
         parts += [_markdown_row(cells(row, line)) for line in lines]
-        parts += [line for note in notes(row, lines) for line in ("", note)] + [""]
+        for note in notes(row, lines):
+            parts += ["", fill(note, PAGE_COLUMNS)]
+        parts.append("")
     return "\n".join(parts)
 
 
 def csv_text(reproduced: ReproducedRows) -> str:
-    """Return rows as CSV with full precision, an empty field where there is no number."""
+    """Return rows as CSV with full precision; missing numbers are empty fields."""
     flat = [
         {"table": row.table, "row": row.title, "paper_rounds": row.rounds, **_csv_fields(line)}
         for row, lines in reproduced
@@ -72,7 +92,7 @@ def csv_text(reproduced: ReproducedRows) -> str:
 
 
 def headings(row: PaperRow) -> list[str]:
-    """Return the headings of a row's table."""
+    """Return the column headings of a row's table."""
     quality = "PP" if row.is_text else "acc.%"
     return [
         "method", "rounds", f"test {quality}", "last acc.%", f"paper {quality}", "ours b·d",
@@ -81,7 +101,7 @@ def headings(row: PaperRow) -> list[str]:
 
 
 def cells(row: PaperRow, line: MethodLine) -> list[str]:
-    """Return a line as text."""
+    """Return the formatted cells of a line."""
     return [
         line.method,
         rounds_text(row, line),
@@ -100,14 +120,14 @@ def cells(row: PaperRow, line: MethodLine) -> list[str]:
 
 
 def rounds_text(row: PaperRow, line: MethodLine) -> str:
-    """Say how much of the paper's length was run."""
+    """Return our number of rounds, and the paper's if it differs."""
     if line.rounds is None:
         return "not run"
     return str(line.rounds) if line.rounds == row.rounds else f"{line.rounds} of {row.rounds}"
 
 
 def notes(row: PaperRow, lines: Sequence[MethodLine]) -> list[str]:
-    """Return what must be said about a row: in what the runs differ from it."""
+    """Return notes on a row: its own note, and how runs differ from the paper's setting."""
     found = [row.note] if row.note else []
     differing = sorted((line for line in lines if line.differs), key=lambda line: line.differs)
     for differs, group in groupby(differing, key=lambda line: line.differs):
@@ -124,7 +144,7 @@ def _markdown_row(texts: Sequence[str]) -> str:
 
 
 def _digits(gib: float) -> int:
-    """Return how many digits after the point tell uploads apart that differ a thousandfold."""
+    """Return the number of decimals, more for small values."""
     return 2 if gib >= 1 else 3 if gib >= 0.01 else 5
 
 
@@ -135,7 +155,7 @@ def _format_number(value: float | None, digits: int) -> str:
 
 
 def _format_saving(saving: float | None) -> str:
-    """Say what is saved, or from twice as much on how many times as much is sent."""
+    """Return the saving in percent, or a factor if AQUILA sends at least twice as much."""
     if saving is None:
         return "-"
     return f"{saving:.0%}" if saving > -1 else f"x {1 - saving:.1f}"

@@ -1,4 +1,4 @@
-"""Tables of results."""
+"""The table of results that `aquila run` and `aquila compare` print."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -20,20 +20,20 @@ HEADINGS = (
 )  # fmt: skip
 
 
-MIN_ROUNDS_TO_JUDGE = 10
-"""Rounds after which a loss should have fallen."""
+MIN_ROUNDS_FOR_TREND = 10
+"""Rounds after which the loss should have decreased."""
 
 NARROW_WIDTH = 70
 WIDE_ONLY_COLUMNS = ("level", "paper")
-"""Columns that a narrow terminal has no room for."""
+"""Columns that a narrow terminal omits."""
 
 EXTRA_METRICS = {"local_accuracy": ("local", "{:.1%}"), "perplexity": ("perplexity", "{:.4g}")}
-"""Heading and form of metrics that only some runs have."""
+"""Heading and format of metrics that only some runs have."""
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """The records of one run under a name; `stopped` if it ended before its last round."""
+    """Label and records of one run; `stopped` if it ended before its last round."""
 
     label: str
     records: Sequence[Record]
@@ -41,48 +41,48 @@ class RunResult:
 
     @cached_property
     def uplink_bytes(self) -> int:
-        """All bytes that devices sent."""
+        """Total bytes sent by the devices."""
         return sum(r.uplink_bytes for r in self.records)
 
     @cached_property
     def downlink_bytes(self) -> int:
-        """All bytes that the server sent."""
+        """Total bytes sent by the server."""
         return sum(r.downlink_bytes for r in self.records)
 
     @cached_property
     def paper_bits(self) -> int:
-        """The papers' count of the same uploads."""
+        """Total bits per coordinate × coordinates, as papers count the uplink."""
         return sum(r.paper_bits for r in self.records)
 
     @cached_property
     def uploads(self) -> int:
-        """Replies with a vector."""
+        """Number of replies with a vector."""
         return sum(r.uploads for r in self.records)
 
     @cached_property
     def skips(self) -> int:
-        """Replies without a vector."""
+        """Number of replies without a vector."""
         return sum(r.skips for r in self.records)
 
     @property
     def mean_level(self) -> float | None:
-        """Bits a coordinate, averaged over the uploads."""
+        """Mean bits per coordinate over all uploads; None without uploads."""
         levels = [level for r in self.records for level in r.levels.values()]
         return sum(levels) / len(levels) if levels else None
 
     @property
-    def got_worse(self) -> bool:
-        """Whether a run of some length ends with a larger loss than it began with."""
+    def loss_increased(self) -> bool:
+        """Whether the last loss is above the first one, for a run of at least 10 rounds."""
         losses = [r.loss for r in self.records if r.loss is not None]
-        return len(losses) >= MIN_ROUNDS_TO_JUDGE and not losses[-1] <= losses[0]
+        return len(losses) >= MIN_ROUNDS_FOR_TREND and not losses[-1] <= losses[0]
 
     def last_metric(self, name: str) -> float | None:
-        """Return the latest value of a metric."""
+        """Return the latest value of a metric; None if it was never measured."""
         return next((r.metrics[name] for r in reversed(self.records) if name in r.metrics), None)
 
 
 def results_table(results: Sequence[RunResult], fleet: Fleet, width: int = 100) -> Table:
-    """Return one row a run: quality, what was sent, and what that saves, for so many columns."""
+    """Return one row per run: quality, traffic and saving, for a terminal of this width."""
     shown = [name for name in HEADINGS if width >= NARROW_WIDTH or name not in WIDE_ONLY_COLUMNS]
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), caption_justify="left")
     table.add_column("method", overflow="fold")
@@ -97,15 +97,14 @@ def results_table(results: Sequence[RunResult], fleet: Fleet, width: int = 100) 
         texts = (cells.get(name, "-") for name in shown)
         table.add_row(label, *texts, *(_format_extra(result, name) for name in extra))
     table.caption = (
-        "up/skip: replies with a vector and without. level: mean bits a coordinate of the former.\n"
-        "uplink: MiB of real frames. paper: MiB of "
-        "bits x coordinates.\nsaving: uplink of dense frames in every reply over this uplink."
+        "up/skip: replies with / without a vector.\n"
+        "level: mean bits per coordinate. saving: dense uplink ÷ this uplink.\n"
+        "uplink: MiB of real frames. paper: MiB counted as bits × coordinates."
     )
-    worse = [result.label for result in results if result.got_worse]
+    worse = [result.label for result in results if result.loss_increased]
     if worse:
         table.caption += (
-            f"\nNot trained: {', '.join(worse)}. The loss is above that of the first round; a "
-            "smaller alpha may help."
+            f"\nLoss above its first value: {', '.join(worse)}. A smaller alpha may help."
         )
     return table
 
@@ -116,7 +115,7 @@ def _format_extra(result: RunResult, name: str) -> str:
 
 
 def dense_bytes(result: RunResult, fleet: Fleet) -> int:
-    """Bytes the same replies would have taken uncompressed."""
+    """Return the bytes of the same replies if each were an uncompressed vector."""
     replies = Counter(fleet.groups[device] for r in result.records for device in r.uplink)
     return sum(
         count * len(pack(Packet(0, Dense(torch.zeros(fleet.dimension_of_group(group))))))

@@ -1,4 +1,4 @@
-"""Runs found on disk, with what their folders say about them."""
+"""Finds and reads runs on disk."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -17,7 +17,7 @@ RunT = TypeVar("RunT")
 
 @dataclass(frozen=True)
 class StoredRun:
-    """A run in a folder: its method and setting, and its records."""
+    """A run in a folder: the contents of its run.json, and its records."""
 
     folder: Path
     facts: Mapping[str, Any]
@@ -25,26 +25,27 @@ class StoredRun:
 
     @property
     def method(self) -> str:
-        """Name of the method, without its parameters."""
+        """Name of the method, without parameters."""
         return self.result.label.partition(" ")[0]
 
     @property
     def beta(self) -> float | None:
-        """Beta that a run of AQUILA was given; None if it was given none, or is of another."""
+        """Beta of a run of AQUILA; None if it has the default, or for another method."""
         return _find_beta(self.facts)
 
     @property
     def rounds(self) -> int:
-        """Rounds that were run, which may be fewer than were asked for."""
+        """Number of completed rounds."""
         return len(self.result.records)
 
 
 def find_runs(
     folder: Path, on_broken: Callable[[Exception], None] | None = None
 ) -> list[StoredRun]:
-    """Return all runs in a folder and below that have a round; ValueError names a broken file.
+    """Return all runs with at least one round in a folder and its subfolders.
 
-    With `on_broken`, which is told of them, broken runs are left out as long as there are others.
+    Raises ValueError, naming the file, if a run is broken. With `on_broken`, broken runs are passed
+    to it and skipped, unless no run is left.
     """
     if not folder.is_dir():
         raise ValueError(f"there is no folder {folder}")
@@ -62,7 +63,7 @@ def find_runs(
 def read_with_errors(
     read: Callable[[Path], RunT], folders: Iterable[Path]
 ) -> tuple[list[RunT], list[Exception]]:
-    """Return what can be read, and what is said of the rest."""
+    """Return the runs that can be read, and the errors of the others."""
     found: list[RunT] = []
     broken: list[Exception] = []
     for folder in folders:
@@ -74,25 +75,24 @@ def read_with_errors(
 
 
 def read_facts(path: Path) -> dict[str, Any]:
-    """Return what a folder says about its run; ValueError says what is wrong with it."""
+    """Return the contents of a run.json; ValueError says what is invalid."""
     try:
         facts = json.loads(path.read_text())
         fault = _find_fault(facts)
     except (ValueError, RecursionError):
         fault = "it is not JSON"
     if fault:
-        raise ValueError(f"{path} does not tell what was run: {fault}")
+        raise ValueError(f"{path} is not a valid run file: {fault}")
     return dict(facts)
 
 
 def read_valid_records(folder: Path) -> list[Record]:
-    """Read all records of a run; ValueError names one that has no number where one belongs."""
+    """Read all records of a run; ValueError names a line with an invalid number."""
     records = read_records(folder)
     for record in records:
         if not _is_valid(record):
             raise ValueError(
-                f"{records_file(folder)}, line {record.round + 1}, has something that is no number "
-                "in place of one"
+                f"{records_file(folder)}, line {record.round + 1}, has an invalid number"
             )
     return records
 
@@ -101,26 +101,26 @@ def _read(folder: Path) -> StoredRun:
     facts = read_facts(folder / RUN_FILE)
     label = facts.get("method")
     if not isinstance(label, str) or not label:
-        raise ValueError(f"{folder / RUN_FILE} does not tell what was run: it names no method")
+        raise ValueError(f"{folder / RUN_FILE} is not a valid run file: it names no method")
     return StoredRun(folder, facts, RunResult(label, read_valid_records(folder)))
 
 
 def _find_fault(facts: object) -> str | None:
     if not isinstance(facts, dict):
-        return "it holds no settings"
+        return "it is not a JSON object"
     if not isinstance(facts.get("parameters", {}), dict):
-        return "its parameters are no names with values"
+        return "its parameters are not a JSON object"
     if type(facts.get("seed", 0)) is not int:
-        return "its seed is no whole number"
+        return "its seed is not an integer"
     try:
         _find_beta(facts)
     except (ValueError, TypeError, OverflowError):
-        return "its beta is no number"
+        return "its beta is not a number"
     return None
 
 
 def _find_beta(facts: Mapping[str, Any]) -> float | None:
-    """Return the beta of a run of AQUILA, by its parameters or else by its label."""
+    """Return the beta of a run of AQUILA, from its parameters or its label."""
     method, *parts = str(facts.get("method")).split(" ")
     values = {**dict(part.partition("=")[::2] for part in parts), **facts.get("parameters", {})}
     return float(values["beta"]) if method == "aquila" and "beta" in values else None

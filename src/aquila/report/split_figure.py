@@ -1,4 +1,4 @@
-"""A picture of a split: how many samples of which class each device has."""
+"""Figure of a data split: samples per device and class."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 CELL_INCHES = 0.42
 NUMBERED_CELLS = 200
-"""Above this many cells, numbers in them could not be read."""
+"""With more cells than this, numbers in the cells would be unreadable."""
 
 
 def plot_split(counts: Sequence[Sequence[int]], path: Path, title: str = "") -> Path:
-    """Draw samples a device above a map of device by class, and return the path.
+    """Draw samples per device above a map of devices by classes, and return the path.
 
-    `counts` has a row a device, and in it the number of samples of every class.
+    `counts` has one row per device: the number of samples of each class.
     """
     devices, classes = len(counts), len(counts[0])
     figure = new_figure(
@@ -30,7 +30,7 @@ def plot_split(counts: Sequence[Sequence[int]], path: Path, title: str = "") -> 
         2, 1, sharex=True, height_ratios=[1, max(2.0, min(5.0, classes / 4))]
     )
     _draw_sizes(top, [sum(row) for row in counts])
-    # by square root: a handful of samples must not look like none
+    # square root: a few samples must not look like none
     image = bottom.imshow(
         _transpose(counts), cmap="Blues", norm=_square_root_norm(), aspect="auto", origin="lower"
     )
@@ -67,7 +67,7 @@ def _transpose(counts: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
 
 
 def _set_ticks(axis: Any, count: int) -> None:
-    """Put ticks at round numbers, and at every one where there is room."""
+    """Put a tick at every number, or at round numbers if there are many."""
     step = next(s for s in (1, 5, 10, 20, 50, 100, count) if count / s <= 20)
     axis.set_ticks(range(0, count, step))
 

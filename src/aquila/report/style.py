@@ -1,4 +1,4 @@
-"""How figures look: colours that colour-blind readers can tell apart, AQUILA in front."""
+"""Style of figures: a palette for colour-blind readers, with AQUILA in front."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's palette without its yellow, which is lost on white paper, and two reds
+# Okabe and Ito's palette without yellow, which is invisible on white, plus two reds
 PALETTE = {
     "aquila": "#D55E00", "red": "#C40233", "plum": "#882255",
     "blue": "#0072B2", "green": "#009E73", "ochre": "#E69F00", "sky": "#56B4E9",
@@ -24,17 +24,17 @@ RESOLUTION = 200
 
 
 def line_styles(labels: Sequence[str]) -> list[dict[str, Any]]:
-    """Return a style for each run: strong warm lines for AQUILA, thin ones for the others.
+    """Return a style for each run: thick warm lines for AQUILA, thin lines for other methods.
 
-    Runs of one colour differ in dashes, and where these do not suffice in strength. Every second
-    run of one method is dark, so that it can be seen on the run before it.
+    Runs of one colour differ in dashes, then in opacity. Every second run of a method is
+    darker, so that it is visible on top of the run before it.
     """
     rank = 0
     styles: list[dict[str, Any]] = []
     for label, slot in zip(labels, assign_colours(labels), strict=True):
         width, order = 1.3, 2
         if is_aquila(label):
-            width, order = max(1.8, 3 - 0.6 * rank), 3  # what covers another leaves its edges
+            width, order = max(1.8, 3 - 0.6 * rank), 3  # the edges of a covered line stay visible
             rank += 1
         fade, dash = divmod(slot.colour_index, len(DASHES))
         color = (
@@ -54,7 +54,7 @@ def _darken(color: str) -> str:
 def sweep_styles(count: int) -> list[dict[str, Any]]:
     """Return styles for runs that differ in one number, from the smallest to the largest.
 
-    Lines get thinner, so that one which covers another leaves its edges to be seen.
+    Lines get thinner, so that the edges of a covered line stay visible.
     """
     from matplotlib import colormaps
 
@@ -67,7 +67,7 @@ def sweep_styles(count: int) -> list[dict[str, Any]]:
 
 
 def style_axes(axes: Axes) -> None:
-    """Give axes a light grid, no box, and a legend beside them."""
+    """Give axes a light grid, no box, and a legend on the right."""
     axes.grid(which="major", alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, handlelength=3)

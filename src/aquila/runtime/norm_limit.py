@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from aquila.core.fleet import DeviceId
-from aquila.core.method import ServerHalf
+from aquila.core.method import ServerHalf, has_memory
 from aquila.core.packet import Dense, Packet, WireError
 from aquila.core.vector import squared_norm
 
@@ -35,7 +35,7 @@ class NormLimit:
 
     def check(self, half: ServerHalf[Any]) -> None:
         """Raise ValueError if the policy does not work with a method."""
-        if self.policy == "clip" and half.remembers:
+        if self.policy == "clip" and has_memory(half):
             raise ValueError(
                 "uploads cannot be clipped with this method, because its server remembers what "
                 "devices sent; use the policy reject"

@@ -1,4 +1,4 @@
-"""How a run is carried out: the options that every way to start a run shares.
+"""How a run is carried out: options shared by all entry points.
 
 Annotated fields are plain values. Settings files and the command line read them by these names.
 The other fields are for Python only. Importing this module does not import torch.
@@ -7,13 +7,16 @@ The other fields are for Python only. Importing this module does not import torc
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from aquila.core.parameter import Bounds
+from aquila.core.parameter import Bounds, Parameter, parameters
 
 if TYPE_CHECKING:
     from aquila.core.fleet import Fleet
+else:
+    Fleet = Any  # the module imports torch, and only type checkers need the class
 
 NanPolicy = Literal["stop", "skip"]
 ExecutorChoice = Literal["auto", "sequential", "batched", "threads"]
@@ -22,6 +25,10 @@ ExecutorChoice = Literal["auto", "sequential", "batched", "threads"]
 @dataclass(frozen=True)
 class RunOptions:
     """Options of a run. The defaults suit a first experiment.
+
+    The annotation of each plain field says what it is and which values are allowed. The executors
+    are `sequential`, `threads`, `batched` (gradients of many devices in one pass, if that gives the
+    same bits) and `auto`, which picks the fastest.
 
     Python-only fields:
         fleet: Which coordinates each device holds. Default: every device holds the whole model.
@@ -43,10 +50,13 @@ class RunOptions:
     on_nan: Annotated[
         NanPolicy, "on a NaN gradient: stop the run, or let the device skip the round"
     ] = "stop"
-    executor: Annotated[ExecutorChoice, "how the simulator runs devices"] = "auto"
-    workers: Annotated[int, Bounds("threads that run devices; 0 chooses", 0)] = 0
+    executor: Annotated[
+        ExecutorChoice, "how the simulator runs devices; the results are the same"
+    ] = "auto"
+    workers: Annotated[int, Bounds("threads that run devices; 0: chosen automatically", 0)] = 0
     state_memory: Annotated[
-        float, Bounds("MiB of memory for device states, the rest on disk; 0: half the memory", 0)
+        float,
+        Bounds("MiB of memory for device states, else they are on disk; 0: half the memory", 0),
     ] = 0.0
     evaluate_every: Annotated[int, Bounds("rounds between two evaluations", 1)] = 1
     checkpoint_every: Annotated[
@@ -56,3 +66,17 @@ class RunOptions:
     out: Path | str | None = None
     resume: bool = False
     identity: str = ""
+
+    def __post_init__(self) -> None:
+        for name, parameter in option_parameters().items():
+            object.__setattr__(self, name, parameter.check(getattr(self, name)))
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the plain values, by name."""
+        return {name: getattr(self, name) for name in option_parameters()}
+
+
+@cache
+def option_parameters() -> dict[str, Parameter]:
+    """Return the fields that settings files and the command line can set, by name."""
+    return parameters(RunOptions)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from aquila.core.fleet import DeviceId, Fleet
-from aquila.core.method import Method
+from aquila.core.method import Method, check_reply, current_model, has_memory, server_memory
 from aquila.core.packet import Packet, WireError
 from aquila.core.random import Key, Purpose
 from aquila.core.vector import Vector
@@ -89,8 +89,6 @@ class ServerSession:
         services: Services = Services(),
     ) -> None:
         participation, error = options.participation, options.downlink_error
-        if not 0 < participation <= 1:
-            raise ValueError(f"participation must be above 0 and at most 1, not {participation}")
         if limit is not None:
             limit.check(method.server)
         self.half = method.server
@@ -105,13 +103,13 @@ class ServerSession:
         self._downlink_coder = DownlinkCoder(error) if error != 0 else None
         self._limit = limit
         self._services = services
-        self._archive = archive if self.half.remembers else None
+        self._archive = archive if has_memory(self.half) else None
         self._archive_may_be_ahead = True
 
     @property
     def theta(self) -> Vector:
         """The current model."""
-        return self.half.model(self.state)
+        return current_model(self.half, self.state)
 
     def open_round(self) -> dict[DeviceId, Order]:
         """Return the orders of the round. Repeated calls return the same orders."""
@@ -137,7 +135,7 @@ class ServerSession:
         if not self._answers_order(reply, self._open.orders[device]):
             raise WireError(f"the reply answers another order than that of round {self.round}")
         if not reply.refused:
-            self.half.check(reply)
+            check_reply(self.half, reply)
             if self._is_fresh_start(device, reply):
                 self._reply_history(device)
         ack = ack_of(reply, frame)
@@ -157,7 +155,7 @@ class ServerSession:
             if self._is_fresh_start(device, entry.reply):
                 state = self._subtract_history(state, device)
         state = self.half.update(state, self.fleet, {d: r.reply for d, r in applied.items()})
-        if not torch.isfinite(self.half.model(state)).all():
+        if not torch.isfinite(current_model(self.half, state)).all():
             raise NonFiniteError(
                 f"the model is not finite after round {self.round}; try a smaller alpha"
             )
@@ -236,7 +234,7 @@ class ServerSession:
 
     def _is_fresh_start(self, device: DeviceId, reply: Packet) -> bool:
         """Whether earlier replies of the device must be subtracted before this one is applied."""
-        return reply.fresh and self.half.remembers and self.acks[device] != NO_ACK
+        return reply.fresh and has_memory(self.half) and self.acks[device] != NO_ACK
 
     def _reply_history(self, device: DeviceId) -> list[bytes]:
         """Return the device's replies since its last start; WireError if they are incomplete."""
@@ -251,7 +249,7 @@ class ServerSession:
         """Return the state without what the device has sent since its last start."""
         dimension, torch_device = self.fleet.dimension_of(device), self.theta.device
         replies = (unpack(frame, dimension, torch_device) for frame in self._reply_history(device))
-        return self.half.forget(state, self.fleet, device, replies)
+        return server_memory(self.half).forget(state, self.fleet, device, replies)
 
     def _archive_replies(self, applied: dict[DeviceId, ReceivedReply]) -> None:
         """Archive the replies. The server may acknowledge them only afterwards."""

@@ -1,1 +1,1 @@
-"""The embedded simulator: rounds, oracles, links, records and checkpoints."""
+"""The simulator: settings, problems, devices, rounds, records and checkpoints."""

@@ -1,6 +1,6 @@
-"""What is worth keeping of a run: its settings, its records and its split, the last two compressed.
+"""Archive a run: its settings, its records and its split, the last two compressed.
 
-Checkpoints, figures and pages are left behind; figures and pages can be made again.
+Checkpoints, figures and reports are left out. Figures and reports can be made again.
 """
 
 from collections.abc import Iterable
@@ -11,24 +11,24 @@ from aquila.sim.records import RECORDS_FILE
 from aquila.sim.setting import RUN_FILE, SPLIT_FILE
 
 FileContents = dict[Path, bytes]
-"""What each file is to hold once it is unpacked."""
+"""The uncompressed content of each file."""
 
 
 def archive_contents(folder: Path, target: Path) -> FileContents:
-    """Return the files that keep a run in the target; ValueError if another run is there."""
+    """Return the files of an archived run; ValueError if the target holds another run."""
     if find_file(target / RECORDS_FILE) == target / RECORDS_FILE:
-        raise ValueError(f"{target} holds a run that is not a kept one; choose another folder")
+        raise ValueError(f"{target} holds a run that is not archived; choose another folder")
     files = dict(_contents(folder, target))
     for path, content in files.items():
         if path.exists() and read_file(path) != content:
             raise ValueError(
-                f"{path} does not hold what {folder} does; remove it or choose another folder"
+                f"{path} differs from the run in {folder}; remove it or choose another folder"
             )
     return files
 
 
 def write_archive(files: FileContents) -> int:
-    """Write what is not there yet; return how many bytes all the files take."""
+    """Write the files that do not exist yet; return the total size of all files in bytes."""
     for path, content in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists():
@@ -42,5 +42,6 @@ def _contents(folder: Path, target: Path) -> Iterable[tuple[Path, bytes]]:
         path = find_file(folder / name)
         if path is not None:
             content = read_file(path)
-            whole = content[: content.rfind(b"\n") + 1] if name == RECORDS_FILE else content
-            yield plain_and_compressed(target / name)[1], whole
+            if name == RECORDS_FILE:
+                content = content[: content.rfind(b"\n") + 1]  # without a truncated last line
+            yield plain_and_compressed(target / name)[1], content

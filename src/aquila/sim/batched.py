@@ -1,4 +1,4 @@
-"""Gradients of many devices in one pass, wherever that gives the bits of one device at a time."""
+"""Gradients of many devices in one pass, where that gives the same bits as separate passes."""
 
 import copy
 import time
@@ -18,22 +18,22 @@ from aquila.core.vector import Vector
 from aquila.sim.flat_module import MAX_PASS_TARGETS, Batch, FlatModule
 
 MAX_PASS_NUMBERS = 2**22
-"""Coordinates of all the gradients of one pass, and numbers in all its inputs."""
+"""Limit per pass for the coordinates of all gradients, and for the numbers in all inputs."""
 
 MAX_PASS_DEVICES = 128
-"""Devices in one pass; the next one is under way while these have their turns."""
+"""Devices per pass; the next pass runs while these devices take their turns."""
 
 TRIAL_DELAY_SECONDS = 1.0
-"""Seconds of one by one before it is tried: torch takes as long to get ready for the first pass."""
+"""Seconds of separate passes before a trial: the first batched pass takes that long to set up."""
 
 TRIAL_GRADIENTS = 64
-"""Gradients that must have the same bits both ways: rounding that differs shows in one of four."""
+"""Gradients compared per trial: where rounding differs, it shows in about one gradient of four."""
 
 Shape = tuple[int, torch.Size, torch.Size]
 
 
 class HasData(Protocol):
-    """Someone who holds samples."""
+    """An object with samples."""
 
     @property
     def data(self) -> Batch:
@@ -54,7 +54,7 @@ class DeviceGradient(NamedTuple):
 
 @dataclass(eq=False)
 class DeviceGroup:
-    """Devices whose gradients are computed in one pass, and what comes of it."""
+    """Devices whose gradients are computed in one pass, and the result."""
 
     devices: Sequence[HasData]
     result: "Future[PassResult] | None" = None
@@ -62,17 +62,17 @@ class DeviceGroup:
 
     @property
     def shape(self) -> Shape:
-        """How many devices there are, and how large their samples."""
+        """Number of devices, and the shapes of inputs and targets."""
         x, y = self.devices[0].data
         return len(self.devices), x.shape, y.shape
 
 
 class BatchedGradients:
-    """Answers for devices that will be asked one after another for gradients at the same model.
+    """Computes gradients ahead for devices that take their turns one after another.
 
-    Arithmetic on a group of devices need not round like that on one. So the first group of each
-    shape is computed both ways, and later ones in one pass only if all bits were the same and it
-    was faster.
+    Arithmetic on a group of devices can round differently from arithmetic on one device. A trial
+    therefore computes the first group of each shape both ways. Later groups of this shape run in
+    one pass only if all bits were equal and the pass was faster.
     """
 
     def __init__(self, model: FlatModule) -> None:
@@ -85,7 +85,7 @@ class BatchedGradients:
 
     @cached_property
     def _module(self) -> nn.Module:
-        """A copy, since a functional call puts parameters into the module as long as it lasts."""
+        """A copy of the module, because a functional call changes its parameters while it runs."""
         return copy.deepcopy(self._model.module)
 
     @cached_property
@@ -93,7 +93,7 @@ class BatchedGradients:
         return ThreadPoolExecutor(1, "batched", lambda: torch.set_num_threads(1))
 
     def prefetch(self, theta: Vector, devices: Sequence[HasData]) -> None:
-        """Be told who will be asked, in this order, and at which model."""
+        """Announce the devices of the next turns, in order, and the model they compute at."""
         if self._start_time is None:
             self._start_time = time.monotonic()
         if time.monotonic() - self._start_time < TRIAL_DELAY_SECONDS:
@@ -115,7 +115,7 @@ class BatchedGradients:
         }
 
     def gradient(self, device: HasData, theta: Vector) -> DeviceGradient | None:
-        """Return what the device computes at a model, or None if it has to do so by itself."""
+        """Return the gradient of a device at a model, or None if the device must compute it."""
         if theta is not self._theta or id(device) not in self._positions:
             return None
         number, position = self._positions.pop(id(device))
@@ -124,14 +124,14 @@ class BatchedGradients:
                 if ahead.requests == 0 and ahead.result is None and self._should_batch(ahead):
                     ahead.result = self._thread.submit(self._one_pass, ahead.devices, theta)
         except BaseException:
-            # an interrupt may have come before a new thread was known to those who end it
+            # an interrupt may have come before a new thread was registered for shutdown
             self._thread.shutdown(cancel_futures=True)
-            del self._thread  # the next round makes another
+            del self._thread  # the next round creates another
             raise
         group = self._groups[number]
         result, group.requests = group.result, group.requests + 1
         if group.requests == len(group.devices):
-            group.result = None  # nobody else needs this memory
+            group.result = None  # free the memory
         return None if result is None else self._device_gradient(device, *result.result(), position)
 
     def _max_devices(self, x: torch.Size, y: torch.Size) -> int:
@@ -141,17 +141,17 @@ class BatchedGradients:
         )
 
     def _should_batch(self, group: DeviceGroup) -> bool:
-        """Whether one pass is as good for a group as one device at a time, and faster."""
+        """Whether one pass for the group gives the same bits and is faster."""
         shape = group.shape
         if shape not in self._worth_batching:
-            # on that thread, so that it comes after what is under way there
+            # on the same thread, so that it runs after the passes queued there
             self._worth_batching[shape] = self._thread.submit(
                 self._run_trial, group.devices
             ).result()
         return self._worth_batching[shape]
 
     def _run_trial(self, devices: Sequence[HasData]) -> bool:
-        """Compute both ways and compare bits and time, at this model and at others around it."""
+        """Compute both ways and compare bits and time, at this model and at others near it."""
         if len(devices) == 1:
             return False
         batched = separate = 0.0
@@ -189,13 +189,13 @@ class BatchedGradients:
     def _device_gradient(
         self, device: HasData, gradients: torch.Tensor, outputs: torch.Tensor, position: int
     ) -> DeviceGradient:
-        """Return what one device of a pass gets; losses of many are added up in another order."""
+        """Return the part of one device; its loss is summed separately, to round the same way."""
         loss = float(self._model.loss(outputs[position], device.data[1]))
         return DeviceGradient(loss, gradients[position].clone(), outputs[position])
 
 
 def _split_evenly(devices: list[HasData], most: int) -> list[list[HasData]]:
-    """Cut into as few batches as may be, all of nearly one size."""
+    """Split into as few groups as possible, of nearly equal size."""
     count = -(-len(devices) // max(1, most))
     ends = [len(devices) * number // count for number in range(count + 1)]
     return [devices[start:end] for start, end in pairwise(ends)]

@@ -1,4 +1,4 @@
-"""Files of a run that may be compressed: `name`, or `name.gz` where the run was kept."""
+"""Files of a run: `name`, or the compressed `name.gz` in an archived run."""
 
 import gzip
 import io
@@ -11,17 +11,17 @@ GZIP_SUFFIX = ".gz"
 
 
 def plain_and_compressed(path: Path) -> tuple[Path, Path]:
-    """Return where a file of a run is as long as the run lives, and where it is kept."""
+    """Return the path of a file in a working run, and in an archived one."""
     return path, path.with_name(path.name + GZIP_SUFFIX)
 
 
 def find_file(path: Path) -> Path | None:
-    """Return the form of a file that counts: the living one if there are both."""
+    """Return the existing form of a file, the uncompressed one if both exist, or None."""
     return next((form for form in plain_and_compressed(path) if form.exists()), None)
 
 
 def read_file(path: Path) -> bytes:
-    """Return what a file holds, compressed or not; ValueError if it is damaged."""
+    """Return the content of a file, decompressed; ValueError if it is damaged."""
     content = path.read_bytes()
     if path.suffix != GZIP_SUFFIX:
         return content
@@ -29,8 +29,8 @@ def read_file(path: Path) -> bytes:
         decompressed = gzip.decompress(content)
     except (EOFError, gzip.BadGzipFile, zlib.error):
         decompressed = None
-    if decompressed is None or not content:  # gzip takes an empty file for nothing, compressed
-        raise ValueError(f"{path} is damaged: it is not a whole gzip file")
+    if decompressed is None or not content:  # gzip accepts an empty file
+        raise ValueError(f"{path} is damaged: it is not a complete gzip file")
     return decompressed
 
 
@@ -40,7 +40,7 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 def _compress(content: bytes) -> bytes:
-    """Compress without name and time, so that the same content gives the same bytes."""
+    """Compress without file name and time, so equal contents give equal bytes."""
     compressed = io.BytesIO()
     with gzip.GzipFile("", "wb", fileobj=compressed, mtime=0) as file:
         file.write(content)

@@ -1,4 +1,4 @@
-"""CUDA graphs of a training step: recorded once for each shape of batch, then replayed."""
+"""CUDA graphs of a training step: captured once per batch shape, then replayed."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -10,14 +10,14 @@ import torch
 from aquila.core.random import Key
 
 WARM_UP_STEPS = 3
-"""Steps run before recording, as the libraries choose and allocate what they need."""
+"""Steps before a capture, in which libraries choose algorithms and allocate memory."""
 
 Step = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], None]
-"""(inputs, targets, mask of classes) -> one step, in place"""
+"""(inputs, targets, class mask) -> None; takes one step in place"""
 
 
 class CaptureLock:
-    """Keeps GPU work of other threads and the recording of graphs apart, as CUDA demands."""
+    """Keeps GPU work of other threads out of a graph capture, as CUDA requires."""
 
     def __init__(self) -> None:
         self._condition = threading.Condition()
@@ -26,7 +26,7 @@ class CaptureLock:
 
     @contextmanager
     def shared(self) -> Iterator[None]:
-        """Work that may go on beside other work, but not beside a recording."""
+        """Hold the lock for work that may overlap with other work, but not with a capture."""
         self._change_holders(+1)
         self._local.holding = True
         try:
@@ -37,7 +37,7 @@ class CaptureLock:
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Wait for all other work, and keep new work waiting."""
+        """Hold the lock for a capture: wait for other work, and let new work wait."""
         own = int(getattr(self._local, "holding", False))
         with self._condition:
             self._holders -= own
@@ -50,7 +50,7 @@ class CaptureLock:
 
     @contextmanager
     def released(self) -> Iterator[None]:
-        """Not work for a while: others may record."""
+        """Release the shared lock for a while, so that others can capture."""
         own = int(getattr(self._local, "holding", False))
         self._change_holders(-own)
         try:
@@ -68,9 +68,10 @@ CAPTURE_LOCK = CaptureLock()
 
 
 class RngLock:
-    """Has models draw random numbers one after another, as torch has one generator for all.
+    """Lets one model at a time draw random numbers, because torch has one global generator.
 
-    On a GPU the next one's work is queued behind the last one's, so that nobody has to wait for it.
+    On a GPU the work of the next model is queued behind that of the last one, so no host thread
+    waits for the GPU.
     """
 
     def __init__(self) -> None:
@@ -79,7 +80,7 @@ class RngLock:
 
     @contextmanager
     def seeded(self, seed: int, device: torch.device) -> Iterator[None]:
-        """Seed torch's generators, and leave them as they were."""
+        """Seed torch's generators, and restore them at the end."""
         on_gpu = device.type == "cuda"
         with CAPTURE_LOCK.released():
             self._lock.acquire()
@@ -109,23 +110,23 @@ class _CapturedStep:
 
 
 class StepGraphs:
-    """Runs a step by graphs; `mutated` are the tensors that recording must leave as they were.
+    """Runs a step by CUDA graphs; a capture restores the tensors in `mutated`.
 
-    Its random numbers come from a generator of its own, so that many may draw side by side.
+    Each instance has its own random generator, so several can draw at the same time.
     """
 
     def __init__(self, step: Step, mutated: Sequence[torch.Tensor]) -> None:
         self._step = step
         self._mutated = mutated
         self._captured: dict[tuple[object, ...], _CapturedStep] = {}
-        self._pool = torch.cuda.graph_pool_handle()  # graphs of one module never run side by side
-        # cuBLAS keeps a workspace a stream: modules that are side by side must not share one
+        self._pool = torch.cuda.graph_pool_handle()  # graphs of one module never overlap
+        # cuBLAS has one workspace per stream: concurrent modules must not share a stream
         self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         self._generator = torch.Generator("cuda")
 
     @contextmanager
     def seeded(self, key: Key) -> Iterator[None]:
-        """Draw by a key."""
+        """Seed the generator from a key."""
         self._generator.manual_seed(key.torch().initial_seed())
         yield
 
@@ -165,7 +166,7 @@ class StepGraphs:
 
     @contextmanager
     def _as_default_generator(self, device: torch.device) -> Iterator[None]:
-        """Have modules draw from this generator; a graph keeps to the one it was recorded with."""
+        """Let modules draw from this generator; a graph keeps the generator of its capture."""
         default = torch.cuda.default_generators[device.index]
         before = default.graphsafe_get_state()
         default.graphsafe_set_state(self._generator)

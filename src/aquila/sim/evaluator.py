@@ -1,4 +1,4 @@
-"""How good a model is: loss, accuracy, accuracy on each device's own classes, perplexity."""
+"""Evaluate a model: loss, accuracy, accuracy on each device's classes, perplexity."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -13,16 +13,16 @@ from aquila.sim.model_copies import LastTrained
 from aquila.tasks.models import with_batch_norm_statistics
 
 STATISTICS_BATCH = 500
-"""Most training samples in one batch of the statistics of batch norms."""
+"""Largest batch of training samples for the statistics of batch norms."""
 
 
 @dataclass(frozen=True)
 class Evaluator:
-    """Judges a model by test samples; its batch norms get statistics of training inputs first.
+    """Evaluates a model on test samples, after computing its batch norms on training inputs.
 
-    `device_classes` says which classes each device has seen. HeteroFL's local accuracy is the
-    average over the devices of the accuracy on test samples of their classes, all other
-    logits being zero.
+    `device_classes` marks the classes that each device has samples of. HeteroFL's local accuracy
+    is the accuracy on test samples of these classes with all other logits set to zero, averaged
+    over the devices.
     """
 
     model: FlatModule
@@ -36,7 +36,7 @@ class Evaluator:
         """Return the metrics of a model."""
         self.model.load(theta)
         count = -(-len(self.train_inputs) // STATISTICS_BATCH)
-        batches = torch.tensor_split(self.train_inputs, count)  # none of them much smaller
+        batches = torch.tensor_split(self.train_inputs, count)  # of nearly equal size
         with self.model.autocast():
             tested = with_batch_norm_statistics(self.model.module, batches)
         loss, count, predictions = 0.0, 0, []
@@ -61,7 +61,7 @@ class Evaluator:
         return metrics
 
     def _batches(self, tested: nn.Module) -> Iterable[Batch]:
-        """Yield outputs and targets, all at once if the loss cannot be added up."""
+        """Yield outputs and targets, in one batch if the loss is not a mean over samples."""
         x, y = self.test
         size = max(1, MAX_PASS_TARGETS // y[0].numel())
         outputs = (self.model.outputs(part, tested) for part in torch.split(x, size))
@@ -77,7 +77,10 @@ class Evaluator:
     def _is_correct(
         self, predictions: torch.Tensor, classes: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """Return whether each guess is right, for the targets that count, or those of classes."""
+        """Return whether each prediction is correct.
+
+        Ignored targets are left out, and with `classes` all targets of other classes.
+        """
         targets, ignored = self.test[1], self.model.class_layout.ignore_index
         if ignored is not None:
             counted = targets != ignored

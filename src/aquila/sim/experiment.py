@@ -1,4 +1,4 @@
-"""Experiments as data: a TOML file with a setting and the parameters of methods in it."""
+"""Experiments as TOML files: a setting, method parameters and the methods to compare."""
 
 import tomllib
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ TOP_LEVEL_KEYS = ("setting", "methods", "compare")
 
 @dataclass(frozen=True)
 class Experiment:
-    """A setting, what its methods are given beyond their defaults, and which to compare."""
+    """A setting, parameters of methods that differ from the defaults, and methods to compare."""
 
     setting: Setting = field(default_factory=Setting)
     methods: dict[str, dict[str, object]] = field(default_factory=dict)
@@ -21,14 +21,17 @@ class Experiment:
 
 
 def read_experiment(path: Path, overrides: dict[str, object]) -> Experiment:
-    """Read a file; overrides replace what it says of the setting. ValueError names what is off."""
+    """Read an experiment file; overrides replace fields of its setting.
+
+    ValueError names the wrong entry and what is allowed.
+    """
     try:
         content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not a TOML file: {error}") from error
     for key in content:
         if key not in TOP_LEVEL_KEYS:
-            raise ValueError(f"{path} has no use for {key!r}{spelling_hint(key, TOP_LEVEL_KEYS)}")
+            raise ValueError(f"{path}: unknown table {key!r}{spelling_hint(key, TOP_LEVEL_KEYS)}")
     methods, compare = content.get("methods", {}), content.get("compare", [])
     if not isinstance(compare, list) or not all(isinstance(spec, str) for spec in compare):
         raise ValueError(f"{path}: compare must be a list of methods, not {compare!r}")

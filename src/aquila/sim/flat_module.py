@@ -1,4 +1,4 @@
-"""A module as one flat vector: gradients and local steps without a copy a parameter."""
+"""A module as one flat vector: gradients and local steps without per-parameter copies."""
 
 import copy
 from collections.abc import Iterable, Iterator
@@ -18,24 +18,24 @@ Batch = tuple[torch.Tensor, torch.Tensor]
 """Inputs and targets."""
 
 Precision = Literal["float32", "tf32", "bf16"]
-"""Arithmetic of the layers: as stored, with short mantissas in a GPU's products, or bfloat16."""
+"""Arithmetic of the layers: float32, TensorFloat-32 products on a GPU, or bfloat16."""
 
 MAX_PASS_TARGETS = 8192
-"""Targets in one pass through the module; larger batches add up their gradients."""
+"""Targets per pass through the module; larger batches accumulate gradients."""
 
 CACHE_BYTES = 2**23
-"""What one pass on a CPU may keep for its way back, so that caches hold it."""
+"""Bytes that one pass on a CPU may save for the backward pass, so that they stay in cache."""
 
 MIN_PASS_SAMPLES = 16
-"""Samples that are worth a pass, however much they keep."""
+"""Smallest number of samples per pass, however many bytes they save."""
 
 
 class FlatModule:
     """A copy of a module whose parameters and gradients are views of two flat vectors.
 
-    `probe` finds out whether the module draws random numbers as it trains (`uses_rng`), and how
-    many bytes a sample has it keep from the way forward for the way back. `class_layout` says how
-    classes are read; whoever knows the targets says there which of them are ignored.
+    `probe` finds out whether training draws random numbers (`uses_rng`), and how many bytes per
+    sample the forward pass saves for the backward pass. `class_layout` describes how the loss
+    reads classes. The caller sets it once the targets are known, with the ignored target.
     """
 
     def __init__(
@@ -54,23 +54,10 @@ class FlatModule:
         self.compile_model = compile_model
         self.uses_rng = True
         self._saved_bytes = 0
-        trained = {n: p for n, p in self.module.named_parameters() if p.requires_grad}
-        parameters = list(trained.values())
-        if not parameters:
-            raise ValueError("the module has no parameters to train")
-        self.theta = torch.cat([p.detach().reshape(-1) for p in parameters])
-        self.grad = torch.zeros_like(self.theta)
-        self._shapes = {name: p.shape for name, p in trained.items()}
-        for p, data, gradient in zip(
-            parameters,
-            self.parameter_views(self.theta).values(),
-            self.parameter_views(self.grad).values(),
-            strict=True,
-        ):
-            p.data, p.grad = data, gradient
+        self._flatten_parameters()
         self._accuracy = torch.zeros((), device=device)
         self._last_outputs: Batch | None = None
-        # the statistics of a batch norm are those of the whole batch, which so must not be cut
+        # batch norms compute statistics of the whole batch, so the batch must not be split
         self._batch_norms = has_batch_norm(module)
         self._is_mean_over_samples = is_mean_over_samples(loss)
         self._alpha = self.theta.new_zeros(())
@@ -81,8 +68,20 @@ class FlatModule:
             torch.compile(self._compute_loss) if compile_model else self._compute_loss
         )
 
+    def _flatten_parameters(self) -> None:
+        """Move parameters and gradients into two flat vectors."""
+        trained = {n: p for n, p in self.module.named_parameters() if p.requires_grad}
+        if not trained:
+            raise ValueError("the module has no parameters to train")
+        self.theta = torch.cat([p.detach().reshape(-1) for p in trained.values()])
+        self.grad = torch.zeros_like(self.theta)
+        self._shapes = {name: p.shape for name, p in trained.items()}
+        data, gradients = self.parameter_views(self.theta), self.parameter_views(self.grad)
+        for name, parameter in trained.items():
+            parameter.data, parameter.grad = data[name], gradients[name]
+
     def copy(self) -> "FlatModule":
-        """Return another one that shares no memory with this."""
+        """Return a copy that shares no memory with this one."""
         copied = FlatModule(
             self.module, self.loss, self.theta.device, self.precision, self.compile_model
         )
@@ -91,19 +90,19 @@ class FlatModule:
         return copied
 
     def parameter_views(self, vector: Vector) -> dict[str, torch.Tensor]:
-        """Return views of a flat vector as the parameters it stands for."""
+        """Return views of a flat vector as named parameters."""
         parts = torch.split(vector, [shape.numel() for shape in self._shapes.values()])
         shapes = zip(self._shapes.items(), parts, strict=True)
         return {name: part.view(shape) for (name, shape), part in shapes}
 
     def probe(self, x: torch.Tensor) -> torch.Size:
-        """Find out by a pass over some inputs what training does; return the outputs' shape."""
+        """Learn from a pass over inputs what training does; return the shape of the outputs."""
         parameters, saved = self.theta.untyped_storage().data_ptr(), {}
 
         def record_saved(tensor: torch.Tensor) -> torch.Tensor:
             if tensor.untyped_storage().data_ptr() != parameters:
                 saved[tensor.data_ptr()] = tensor.nbytes
-            return tensor.detach()  # kept itself, an output would keep its own graph alive
+            return tensor.detach()  # an output itself would keep its graph alive
 
         with (
             self._seeded(Key((0,))),
@@ -118,14 +117,14 @@ class FlatModule:
         return shape
 
     def outputs_shape(self, x: torch.Tensor) -> torch.Size:
-        """Return the shape of the outputs for inputs unlike those of the probe."""
+        """Return the shape of the outputs for inputs of another shape than the probe's."""
         with self._seeded(Key((0,))):
             return self.outputs(channels_last(x), self.module).shape
 
     def gradient(
         self, theta: Vector, batch: Batch, key: Key, mask: torch.Tensor | None = None
     ) -> tuple[float, Vector]:
-        """Return the loss of a batch and its gradient; the key draws dropout masks."""
+        """Return the loss of a batch and its gradient; the key seeds dropout."""
         self._load_and_reset(theta)
         self.grad.zero_()
         x, y = batch
@@ -144,7 +143,7 @@ class FlatModule:
         key: Key,
         mask: torch.Tensor | None = None,
     ) -> tuple[float, Vector]:
-        """Return the mean loss over the batches, and the model after one SGD step on each."""
+        """Take one SGD step per batch; return the mean loss and the resulting model."""
         self._load_and_reset(theta)
         self._alpha.fill_(alpha)
         if self._graphs is None:
@@ -159,7 +158,7 @@ class FlatModule:
         return float(self._loss_sum) / steps, self.theta.clone()
 
     def outputs(self, x: torch.Tensor, module: nn.Module | None = None) -> torch.Tensor:
-        """Return what the module, or a copy given, makes of inputs in the precision asked for."""
+        """Return the outputs of the module, or of a given copy, in the chosen precision."""
         with self.autocast():
             out: torch.Tensor = (module or self.module)(x)
         if not isinstance(out, torch.Tensor):
@@ -167,14 +166,14 @@ class FlatModule:
         return out.to(self.theta.dtype)
 
     def autocast(self) -> torch.autocast:
-        """Have layers compute in the precision asked for."""
+        """Return a context in which layers compute in the chosen precision."""
         short = self.precision == "bf16"
         return torch.autocast(
             self.theta.device.type, torch.bfloat16, enabled=short, cache_enabled=False
         )
 
     def is_mean_over(self, y: torch.Tensor) -> bool:
-        """Whether the loss over these targets is the mean of that over parts of them."""
+        """Whether the loss over these targets is a mean over samples."""
         ignored = self.class_layout.ignore_index
         return self._is_mean_over_samples and (ignored is None or not bool((y == ignored).any()))
 
@@ -191,7 +190,7 @@ class FlatModule:
         return float(self._accuracy)
 
     def _pass_size(self, targets: int) -> int:
-        """Samples in one pass: what is kept of them should not leave a CPU's caches."""
+        """Return the samples per pass, such that saved tensors fit into the cache of a CPU."""
         size = max(1, MAX_PASS_TARGETS // targets)
         if self.theta.is_cuda or not self._saved_bytes:
             return size
@@ -218,13 +217,13 @@ class FlatModule:
         self, x: torch.Tensor, y: torch.Tensor, mask: torch.Tensor | None
     ) -> torch.Tensor:
         outputs = self.outputs(x)
-        if mask is not None:  # HeteroFL: classes that a device has never seen have logit zero
+        if mask is not None:  # HeteroFL: unseen classes have logit zero
             outputs = self.class_layout.mask_unseen(mask, outputs)
         self.record_outputs(outputs.detach(), y)
         return self.loss(outputs, y)
 
     def record_outputs(self, outputs: torch.Tensor, y: torch.Tensor) -> None:
-        """Keep what the accuracy takes; a graph must work it out, as it uses its memory again."""
+        """Keep the outputs for the accuracy, or compute it now on a GPU: graphs reuse memory."""
         if not self.class_layout.are_classes_of(y, outputs):
             return
         if outputs.is_cuda:
@@ -234,7 +233,7 @@ class FlatModule:
 
     @contextmanager
     def _seeded(self, key: Key) -> Iterator[None]:
-        """Draw dropout by the key, and leave torch's own generators as they were."""
+        """Seed dropout from the key, and restore torch's generators at the end."""
         if not self.uses_rng:
             yield
             return
@@ -249,10 +248,10 @@ def _generator_state(device: torch.device) -> torch.Tensor:
 
 
 def channels_last(x: torch.Tensor) -> torch.Tensor:
-    """Lay out images with the channels of a pixel side by side: convolutions are faster so."""
+    """Return images in channels-last memory format, which makes convolutions faster."""
     if x.ndim != 4 or x.stride(1) == 1:
         return x
-    # not `contiguous`: it takes images of one channel for laid out either way
+    # `contiguous` would not change images of one channel
     return torch.empty_like(x, memory_format=torch.channels_last).copy_(x)
 
 
@@ -260,6 +259,6 @@ def _check_no_running_statistics(module: nn.Module) -> None:
     for name, part in module.named_modules():
         if getattr(part, "track_running_stats", False):
             raise ValueError(
-                f"{name or 'the module'} keeps running statistics, which differ from device to "
-                "device and are never sent; build it with track_running_stats=False"
+                f"{name or 'the module'} keeps running statistics, which differ between devices "
+                "and are never sent; build it with track_running_stats=False"
             )

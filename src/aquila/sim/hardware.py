@@ -1,4 +1,4 @@
-"""The machine a run computes on."""
+"""Cores, memory and torch settings of the machine."""
 
 import ctypes
 import os
@@ -13,23 +13,23 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 
 
 def core_count() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def memory_bytes() -> int:
-    """Return how much memory the machine has."""
+    """Return the memory of the machine in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def configure_torch(device: str, precision: Precision, deterministic: bool) -> None:
-    """Set torch up for a run; ValueError if the machine does not have the device."""
+    """Configure torch for a run; ValueError if the machine lacks the device."""
     if device == "cuda" and not torch.cuda.is_available():
-        raise ValueError("there is no CUDA GPU on this machine; use device = cpu")
+        raise ValueError("this machine has no CUDA GPU; use device = cpu")
     if device == "cuda":
         _keep_freed_memory()
     if device == "cpu":
-        torch.set_num_threads(1)  # devices are small; a second thread only waits for the first
+        torch.set_num_threads(1)  # models are small: a second thread would mostly wait
     short = precision != "float32"
     torch.backends.cuda.matmul.allow_tf32 = short
     torch.backends.cudnn.allow_tf32 = short
@@ -41,7 +41,7 @@ def configure_torch(device: str, precision: Precision, deterministic: bool) -> N
 
 
 def _keep_freed_memory() -> None:
-    """Have malloc keep large blocks that are freed: fresh pages cost more than a copy into them."""
+    """Let malloc keep large freed blocks, because new pages cost more than a copy."""
     if sys.platform == "linux":
         libc = ctypes.CDLL(None)
         libc.mallopt(M_MMAP_THRESHOLD, 2**30)

@@ -3,8 +3,7 @@
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from aquila.core.fleet import DeviceId, Fleet
 from aquila.core.method import Method
@@ -14,7 +13,7 @@ from aquila.core.vector import Vector, check_theta0, digest
 from aquila.core.wire import unpack
 from aquila.runtime.device_session import DeviceSession
 from aquila.runtime.messages import Order
-from aquila.runtime.options import NanPolicy, RunOptions
+from aquila.runtime.options import RunOptions
 from aquila.runtime.server_session import ServerSession
 from aquila.runtime.services import Services, keep_in_memory
 from aquila.runtime.traffic import Traffic, cost_of
@@ -48,7 +47,7 @@ class Simulation:
         seed: int = 0,
         options: RunOptions = RunOptions(),
     ) -> None:
-        _check_arguments(method, theta0, devices, options.on_nan)
+        _check_arguments(method, theta0, devices)
         self.seed = seed
         self.fleet = options.fleet or Fleet.uniform(theta0.numel(), len(devices), theta0.device)
         self.link = Link(options.uplink_loss, options.downlink_loss)
@@ -114,9 +113,7 @@ class Simulation:
         """Return a session per device. The devices of a group share their initial state."""
         likes, groups = self.fleet.restrict(self.theta), self.fleet.groups
         initial_states = [method.device.init(like) for like in likes]
-        memory_bytes = int(options.state_memory * 2**20) if options.state_memory else None
-        folder = None if options.out is None else Path(options.out)
-        store = make_state_store(initial_states, self.fleet, memory_bytes, folder)
+        store = make_state_store(initial_states, self.fleet, options)
         services = Services(
             unpack=self._order_reader.read,
             resolve_model=self._order_reader.resolve_model,
@@ -224,13 +221,9 @@ def _describe_fleet(fleet: Fleet) -> str:
     return devices if slices == "all" else f"{devices}, which hold {slices}"
 
 
-def _check_arguments(
-    method: Method, theta: Vector, devices: Sequence[Device], on_nan: NanPolicy
-) -> None:
+def _check_arguments(method: Method, theta: Vector, devices: Sequence[Device]) -> None:
     if not isinstance(method, Method):
-        raise TypeError(f"a method is made by aquila.create(...), not {method!r}")
+        raise TypeError(f"method must be the result of aquila.create(...), not {method!r}")
     check_theta0(theta)
     if not devices:
         raise ValueError("a run needs at least one device")
-    if on_nan not in get_args(NanPolicy):
-        raise ValueError(f"on_nan must be one of {', '.join(get_args(NanPolicy))}, not {on_nan!r}")

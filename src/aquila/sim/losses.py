@@ -1,4 +1,4 @@
-"""What is known of a loss: whether it is a mean over samples, and how it reads classes."""
+"""Properties of a loss: whether it is a mean over samples, and how it reads classes."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """(outputs, targets) -> loss of the batch"""
 
 PROBABILITY_TARGET_LOSSES = (functional.cross_entropy, nn.CrossEntropyLoss)
-"""Losses that take one class a sample, or a probability for each of them."""
+"""Losses that take one class per sample, or one probability per class."""
 
 CLASS_AXIS_ONE_LOSSES = (*PROBABILITY_TARGET_LOSSES, functional.nll_loss, nn.NLLLoss)
 """Losses whose outputs have the classes in axis 1."""
 
 CLASS_TARGET_LOSSES = (*CLASS_AXIS_ONE_LOSSES, token_loss)
-"""Losses whose targets, if whole numbers, name classes."""
+"""Losses whose integer targets are classes."""
 
 ELEMENTWISE_LOSSES = (
     functional.mse_loss, nn.MSELoss,
@@ -32,13 +32,13 @@ ELEMENTWISE_LOSSES = (
     functional.binary_cross_entropy, nn.BCELoss,
     functional.binary_cross_entropy_with_logits, nn.BCEWithLogitsLoss,
 )  # fmt: skip
-"""Losses that compare each output with its target; of other shapes many compare all with all."""
+"""Losses of each output and its target. Other shapes would be broadcast."""
 
 WEIGHTING_OPTIONS = ("weight", "pos_weight", "size_average", "reduce")
-"""Options that, if given, may make a loss something else than a mean over samples."""
+"""Options with which a loss may not be a mean over samples."""
 
 DEFAULT_IGNORE_INDEX = -100
-"""The target that torch leaves out unless told otherwise."""
+"""The target that torch ignores by default."""
 
 
 def underlying_loss(loss: Loss) -> object:
@@ -51,30 +51,30 @@ def underlying_loss(loss: Loss) -> object:
 
 
 def is_mean_over_samples(loss: Loss) -> bool:
-    """Whether it is known to be a mean over samples, as long as no target is ignored."""
+    """Whether the loss is known to be a mean over samples, if no target is ignored."""
     known = underlying_loss(loss) in (*CLASS_TARGET_LOSSES, *ELEMENTWISE_LOSSES)
     weighted = any(_option(loss, name, None) is not None for name in WEIGHTING_OPTIONS)
     return known and not weighted and _option(loss, "reduction", "mean") == "mean"
 
 
 def check_loss(loss: Loss) -> None:
-    """Refuse what cannot be called with outputs and targets."""
+    """Raise ValueError for a loss that cannot be called with outputs and targets."""
     if isinstance(loss, type):
-        raise ValueError(f"loss is the class {loss.__name__}; give one made: {loss.__name__}()")
+        raise ValueError(f"loss is the class {loss.__name__}; pass an instance: {loss.__name__}()")
     if not callable(loss):
         raise ValueError(f"loss must be a function of outputs and targets, not {loss!r}")
 
 
 @dataclass(frozen=True)
 class ClassLayout:
-    """How classes are read: by which axis of the outputs, and which target stands for none."""
+    """Which axis of the outputs holds the classes, and which target is ignored."""
 
     class_axis: int
     ignore_index: int | None
 
     @classmethod
     def of(cls, loss: Loss, targets: Iterable[torch.Tensor] = ()) -> "ClassLayout":
-        """Return how a loss reads classes; `ignore_index` is None if no target is."""
+        """Return the layout of a loss; `ignore_index` is None if no target is ignored."""
         axis = 1 if underlying_loss(loss) in CLASS_AXIS_ONE_LOSSES else -1
         ignored = _option(loss, "ignore_index", DEFAULT_IGNORE_INDEX)
         whole = (y for y in targets if not y.is_floating_point())
@@ -84,28 +84,29 @@ class ClassLayout:
         return cls(axis, ignored if found else None)
 
     def target_shape(self, outputs: torch.Size) -> torch.Size:
-        """Return the shape of targets that name classes."""
+        """Return the shape of targets that are classes."""
         axis = self.class_axis % len(outputs)
         return outputs[:axis] + outputs[axis + 1 :]
 
     def are_classes_of(self, targets: torch.Tensor, outputs: torch.Tensor) -> bool:
-        """Whether targets name classes that the outputs have scores for."""
+        """Whether the targets are classes that the outputs have scores for."""
         if targets.is_floating_point() or outputs.ndim != targets.ndim + 1:
             return False
         return self.target_shape(outputs.shape) == targets.shape
 
     def mask_unseen(self, seen: torch.Tensor, outputs: torch.Tensor) -> torch.Tensor:
-        """Return outputs whose scores are zero for all classes but those seen."""
+        """Return the outputs with a score of zero for each class that was not seen."""
         after = outputs.ndim - 2 if self.class_axis == 1 else 0
         return outputs.masked_fill(~seen.view(-1, *[1] * after), 0)
 
     def accuracy(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return the share of targets that have the highest score, without those ignored."""
+        """Return the accuracy, without ignored targets."""
         right = outputs.argmax(self.class_axis) == targets
         if self.ignore_index is None:
             return right.float().mean()
         counted = targets != self.ignore_index
-        return (right & counted).sum() / counted.sum()  # no indexing: a graph cannot record it
+        # a CUDA graph cannot capture indexing by a mask
+        return (right & counted).sum() / counted.sum()
 
 
 def _option(loss: Loss, name: str, default: Any) -> Any:

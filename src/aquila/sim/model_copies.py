@@ -1,4 +1,4 @@
-"""Copies of a model for the threads that train it, and which of them worked last."""
+"""One copy of a model per training thread, and the copy that trained last."""
 
 import threading
 
@@ -7,7 +7,7 @@ from aquila.sim.flat_module import FlatModule
 
 
 class ModelCopies:
-    """A model, and a copy of it for every other thread that asks."""
+    """A model and one copy of it for each further thread."""
 
     def __init__(self, original: FlatModule) -> None:
         self.original = original
@@ -24,7 +24,7 @@ class ModelCopies:
 
 
 class LastTrained:
-    """The model that trained the last device of the last round, whichever thread it was on."""
+    """The copy that trained the last device of the latest round, on whichever thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -32,12 +32,13 @@ class LastTrained:
         self._model: FlatModule | None = None
 
     def update(self, model: FlatModule, key: Key) -> None:
-        """Note a turn; threads work on devices in their order, so a copy's last turn stands."""
+        """Record a turn. Each thread takes devices in order, so the last turn of a copy wins."""
         turn = key.path[1:3]
         with self._lock:
-            if turn[:1] != self._turn[:1] or turn >= self._turn:  # an earlier round: another run
+            # an earlier round belongs to a new run
+            if turn[:1] != self._turn[:1] or turn >= self._turn:
                 self._turn, self._model = turn, model
 
     def accuracy(self) -> float:
-        """Accuracy on the last minibatch of that turn; 0 before the first one."""
+        """Return the accuracy on the last minibatch of that turn; 0 before the first turn."""
         return 0.0 if self._model is None else self._model.last_accuracy()

@@ -1,4 +1,4 @@
-"""Records: what a run leaves behind, one JSON line a round."""
+"""Records of a run: one JSON line per round."""
 
 import json
 import math
@@ -17,13 +17,27 @@ RECORDS_FILE = "records.jsonl"
 
 @dataclass(frozen=True)
 class Record:
-    """One round. Bytes are lengths of frames; `paper_bits` is the papers' count beside them.
+    """One round.
 
-    `levels` gives the bits a coordinate of each upload that arrived, `uplink` the bytes of each
-    device that replied; bytes and `paper_bits` count what was sent, `uploads` and `skips` what
-    arrived. `lost` counts messages that did not arrive, `refused` devices whose gradient was not
-    finite, or that do not hold the model that a difference is to. `notes` are averages over the
-    devices. Metrics that are not finite are left out, since JSON has no word for them.
+    Args:
+        round: Number of the round, from 0.
+        loss: Mean training loss of the devices.
+        uplink_bytes: Total length of the reply frames that were sent, headers included.
+        uplink_header_bytes: The header part of it.
+        downlink_bytes: Total length of the order frames that were sent, headers included.
+        downlink_header_bytes: The header part of it.
+        paper_bits: The uplink as the papers count it, from bits per coordinate.
+        uploads: Replies with a vector that arrived.
+        skips: Replies without a vector that arrived.
+        lost: Messages that did not arrive.
+        refused: Devices that computed nothing to upload, because their gradient was not finite or
+            because they do not hold the model that a difference refers to.
+        levels: Bits per coordinate of each upload that arrived, by device.
+        uplink: Bytes sent by each device that replied.
+        error_ratio: Mean relative quantization error, if the method notes it.
+        notes: Further values that the method noted, averaged over the devices.
+        metrics: Results of `evaluate`. Values that are not finite are left out, because JSON cannot
+            represent them.
     """
 
     round: int
@@ -45,13 +59,13 @@ class Record:
 
     @property
     def mean_level(self) -> float | None:
-        """Average bits a coordinate over the uploads of the round."""
+        """Mean bits per coordinate over the uploads of the round."""
         return sum(self.levels.values()) / len(self.levels) if self.levels else None
 
 
 @dataclass(frozen=True)
 class RoundOutcome:
-    """How the messages of a round fared."""
+    """What happened to the messages of a round."""
 
     traffic: Traffic
     levels: dict[DeviceId, int]
@@ -66,7 +80,7 @@ def make_record(
     notes: Iterable[Mapping[str, float]],
     metrics: Mapping[str, float],
 ) -> Record:
-    """Sum up a round."""
+    """Return the record of a round."""
     up, down = total_cost(outcome.traffic.uplink), total_cost(outcome.traffic.downlink)
     means = _mean_notes(notes)
     return Record(
@@ -95,7 +109,7 @@ def to_line(record: Record) -> str:
 
 
 def from_line(line: str) -> Record:
-    """Read a record back."""
+    """Parse a record from one line of JSON."""
     values: dict[str, Any] = json.loads(line)
     for name in ("levels", "uplink"):
         values[name] = {int(device): number for device, number in values[name].items()}
@@ -103,12 +117,12 @@ def from_line(line: str) -> Record:
 
 
 def records_file(folder: Path) -> Path | None:
-    """Return where the records of a run are, compressed or not; None if it has none."""
+    """Return the file with the records of a run, compressed or not, or None."""
     return find_file(folder / RECORDS_FILE)
 
 
 def read_records(folder: Path) -> list[Record]:
-    """Read all records of a run; a last line that was cut off is left out."""
+    """Read all records of a run, without a truncated last line."""
     path = records_file(folder)
     try:
         text = "" if path is None else read_file(path).decode()
@@ -119,21 +133,21 @@ def read_records(folder: Path) -> list[Record]:
     for number, line in enumerate(line for line in lines if line.endswith("\n")):
         try:
             records.append(from_line(line))
-            sound = records[-1].round == number
+            valid = records[-1].round == number
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            sound = False
-        if not sound:
+            valid = False
+        if not valid:
             raise ValueError(f"{path}, line {number + 1}, is not the record of round {number}")
     return records
 
 
 def write_records(folder: Path, records: Iterable[Record]) -> None:
-    """Replace the records of a run, all at once or not at all."""
+    """Replace the records of a run atomically."""
     write_file(folder / RECORDS_FILE, "".join(to_line(record) for record in records).encode())
 
 
 def append_record(folder: Path, record: Record, sync: bool) -> None:
-    """Add one record; `sync` waits until all records so far would survive a crash."""
+    """Append one record; `sync` waits until the file is on the disk."""
     with (folder / RECORDS_FILE).open("a") as file:
         file.write(to_line(record))
         if sync:

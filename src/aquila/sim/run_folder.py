@@ -1,4 +1,4 @@
-"""The folder of a run: its records, one line a round, and a checkpoint to go on from."""
+"""The folder of a run: its records, one line per round, and its checkpoint."""
 
 from pathlib import Path
 
@@ -16,18 +16,18 @@ from aquila.sim.records import (
 from aquila.sim.setting import RUN_FILE, SPLIT_FILE
 
 CHECKPOINT_FILE = "checkpoint.npz"
-RESUME_HINT = "resume=True goes on with it, or choose another folder as out"
+RESUME_HINT = "set resume=True to continue it, or choose another folder for out"
 
 
 class RunFolder:
-    """Where a run writes what it did."""
+    """The folder that a run writes its records and checkpoints to."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.checkpoint = path / CHECKPOINT_FILE
 
     def check_unused(self, hint: str = RESUME_HINT) -> None:
-        """Raise ValueError if the folder holds a run already, with what to do, or is no folder."""
+        """Raise ValueError, with a hint, if the folder already holds a run or is a file."""
         if self.path.exists() and not self.path.is_dir():
             raise ValueError(f"{self.path} is a file, not a folder")
         records = records_file(self.path)
@@ -35,13 +35,13 @@ class RunFolder:
             raise ValueError(f"{self.path} already holds a run; {hint}")
 
     def clear(self) -> None:
-        """Throw away the run in the folder, a living one or a kept one."""
+        """Delete the run in the folder, archived or not."""
         for name in (RECORDS_FILE, CHECKPOINT_FILE, RUN_FILE, SPLIT_FILE):
             for path in plain_and_compressed(self.path / name):
                 path.unlink(missing_ok=True)
 
     def start(self, simulation: Simulation, resume: bool) -> list[Record]:
-        """Prepare the folder; return the records of the rounds that need not be run again."""
+        """Prepare the folder; return the records of the rounds that are already done."""
         if not resume:
             self.check_unused()
         self.path.mkdir(parents=True, exist_ok=True)
@@ -50,13 +50,13 @@ class RunFolder:
         return records
 
     def append(self, record: Record, simulation: Simulation, due: bool) -> None:
-        """Add the record of a round, and a checkpoint if one is due."""
+        """Append the record of a round, and save a checkpoint if one is due."""
         append_record(self.path, record, sync=due)
         if due:
             save_checkpoint(self.checkpoint, simulation)
 
     def save_interrupted(self, records: list[Record], simulation: Simulation) -> None:
-        """Leave everything such that the run can go on, if the records are of all closed rounds."""
+        """Save a checkpoint to resume from, if every closed round has a record."""
         if len(records) == simulation.server.round:
             write_records(self.path, records)
             save_checkpoint(self.checkpoint, simulation)
@@ -65,12 +65,12 @@ class RunFolder:
         records = read_records(self.path)
         if not self.checkpoint.exists():
             if records:
-                raise ValueError(f"{self.path} holds records but no checkpoint to go on from")
+                raise ValueError(f"{self.path} holds records but no checkpoint to resume from")
             return []
         load_checkpoint(self.checkpoint, simulation)
         if len(records) < simulation.server.round:
             raise ValueError(
-                f"{self.path} has {len(records)} records, the checkpoint beside them is of round "
+                f"{self.path} has {len(records)} records, but its checkpoint is of round "
                 f"{simulation.server.round}"
             )
         return records[: simulation.server.round]

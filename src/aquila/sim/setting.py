@@ -1,97 +1,90 @@
-"""A setting: everything about a run but its method, as data.
+"""A setting: everything about a run except its method, as plain values.
 
-Its fields are declared like the parameters of a method, so that files and command lines are
-checked alike. Importing this module does not import torch.
+Fields are declared like parameters of a method, so settings files and command lines are checked the
+same way. Importing this module does not import torch.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from aquila.core.parameter import Bounds, check_arguments
+from aquila.core.parameter import Bounds, Parameter, check_values, parameters
+from aquila.runtime.options import RunOptions, option_parameters
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from aquila.sim.link import Link
     from aquila.sim.module import Problem
     from aquila.tasks.dataset import Dataset
     from aquila.tasks.partition import Partition
 
 SYNTHETIC_PREFIX = "synthetic_"
 RUN_FILE = "run.json"
-"""File in the folder of a run that tells its method and setting."""
+"""File in the folder of a run with its method and setting."""
 SPLIT_FILE = "split.json"
-"""File in the folder of a run that tells which device has which sample."""
+"""File in the folder of a run with the device of each sample."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Data, split, model, local work, link and length of a run. The defaults are the demo's."""
+    """Data, split, model, local work and length of a run. The defaults are those of the demo."""
 
-    data: Annotated[str, "data set of `aquila data`, or synthetic_ and its name"] = "digits"
-    data_folder: Annotated[str, "folder of the data set; empty: the usual places"] = ""
-    samples: Annotated[int, Bounds("training samples used; 0 for all", 0)] = 0
-    test_samples: Annotated[int, Bounds("test samples used; 0 for all", 0)] = 0
-    model: Annotated[str, "mlp, cnn, resnet18, mobilenetv2 or transformer(_small)"] = "mlp"
-    widths: Annotated[str, "widths of the devices' models, shared out evenly: 1,0.5"] = "1"
+    data: Annotated[str, "data set that `aquila data` lists, or synthetic_NAME"] = "digits"
+    data_folder: Annotated[str, "folder of the data set; empty: search the default folders"] = ""
+    samples: Annotated[int, Bounds("training samples to use; 0: all", 0)] = 0
+    test_samples: Annotated[int, Bounds("test samples to use; 0: all", 0)] = 0
+    model: Annotated[
+        str, "model: mlp, cnn, resnet18, mobilenetv2, transformer or transformer_small"
+    ] = "mlp"
+    widths: Annotated[str, "model widths, spread evenly over the devices, such as 1,0.5"] = "1"
     devices: Annotated[int, Bounds("number of devices, M", 1)] = 10
-    split: Annotated[str, "iid, classes:2, dirichlet:0.5, unequal:1 or blocks:100"] = "classes:2"
-    mask_classes: Annotated[bool, "zero the logits of classes a device has not seen"] = False
+    split: Annotated[
+        str, "split of the data: iid, classes:2, dirichlet:0.5, unequal:1 or blocks:100"
+    ] = "classes:2"
+    mask_classes: Annotated[bool, "set logits of classes that a device has no samples of to 0"] = (
+        False
+    )
     rounds: Annotated[int, Bounds("number of rounds, K", 1)] = 200
     seed: Annotated[int, Bounds("seed of data, model and methods", 0, 2**53)] = 0
-    alpha: Annotated[float, Bounds("step size of methods not given their own", 1e-9, 1e9)] = 0.5
-    work: Annotated[Literal["gradient", "epochs"], "one gradient a round, or local epochs"] = (
-        "gradient"
-    )
-    batch_size: Annotated[int, Bounds("samples in a minibatch; 0 for all of a device's", 0)] = 0
-    epochs: Annotated[int, Bounds("local epochs a round, where devices train", 1)] = 5
+    alpha: Annotated[float, Bounds("step size of methods without their own alpha", 1e-9, 1e9)] = 0.5
+    work: Annotated[
+        Literal["gradient", "epochs"], "local work per round: one gradient, or epochs of SGD"
+    ] = "gradient"
+    batch_size: Annotated[int, Bounds("samples per minibatch; 0: all samples of the device", 0)] = 0
+    epochs: Annotated[int, Bounds("local epochs per round, if work is epochs", 1)] = 5
     augment: Annotated[bool, "crop and flip training images at random"] = False
-    uplink_loss: Annotated[float, Bounds("share of replies lost on the way", 0, 0.99)] = 0.0
-    participation: Annotated[
-        float, Bounds("share of the devices in a round, drawn anew each", above=0, high=1)
-    ] = 1.0
-    downlink_error: Annotated[
-        float, Bounds("relative error of models sent as differences; 0: whole models", 0, 0.99)
-    ] = 0.0
-    on_nan: Annotated[
-        Literal["stop", "skip"], "on a NaN gradient: stop the run, or let the device sit out"
-    ] = "stop"
-    evaluate_every: Annotated[int, Bounds("rounds between two evaluations", 1)] = 1
-    checkpoint_every: Annotated[
-        int, Bounds("rounds between two checkpoints; 0: only on an interrupt", 0)
-    ] = 10
-    device: Annotated[Literal["cpu", "cuda"], "where to compute"] = "cpu"
-    workers: Annotated[int, Bounds("devices side by side; 0 for as many as pay", 0)] = 0
-    executor: Annotated[
-        Literal["auto", "sequential", "batched", "threads"], "how devices get their turns"
-    ] = "auto"
-    state_memory: Annotated[
-        int, Bounds("MiB for the devices' states, else on disk; 0: half the memory", 0)
-    ] = 0
+    device: Annotated[Literal["cpu", "cuda"], "device that torch computes on"] = "cpu"
     precision: Annotated[
         Literal["float32", "tf32", "bf16"], "arithmetic of the layers on a GPU"
     ] = "float32"
-    compile_model: Annotated[bool, "compile the model: slower to start, faster rounds on a GPU"] = (
+    compile_model: Annotated[bool, "compile the model: slower start, faster rounds on a GPU"] = (
         False
     )
-    deterministic: Annotated[bool, "give up speed for the same bits in every run"] = False
+    deterministic: Annotated[bool, "use slower algorithms that give the same bits in every run"] = (
+        False
+    )
+    options: RunOptions = RunOptions()
 
     @classmethod
-    def of(cls, values: dict[str, object]) -> Setting:
-        """Make a setting of plain values, or raise ValueError that says what is allowed."""
-        checked: dict[str, Any] = check_arguments("the setting", cls, values)
-        return cls(**checked)
+    def of(cls, values: Mapping[str, object]) -> Setting:
+        """Make a setting from a flat mapping of its fields and those of `RunOptions`.
+
+        ValueError names the wrong field and what is allowed.
+        """
+        checked: dict[str, Any] = check_values("the setting", setting_parameters(), values)
+        options = {name: checked.pop(name) for name in option_parameters() if name in checked}
+        return cls(**checked, options=RunOptions(**options))
 
     @property
     def method_defaults(self) -> dict[str, object]:
-        """Parameters that every method gets unless it was given its own."""
+        """Parameters of every method that does not set its own."""
         return {"alpha": self.alpha, "work": self.work}
 
     def smoke(self) -> Setting:
-        """Return the same setting cut down to seconds: two rounds on a few made-up samples."""
+        """Return a version that runs in seconds: two rounds on few synthetic samples."""
         eighth = ",".join(str(width / 8) for width in self._widths())
         data = (
             self.data
@@ -104,8 +97,8 @@ class Setting:
         )  # fmt: skip
 
     def describe(self, parameters: int) -> str:
-        """Return one line on what is being trained."""
-        work = f"{self.epochs} local epochs" if self.work == "epochs" else "one gradient a round"
+        """Return one line that describes the run."""
+        work = f"{self.epochs} local epochs" if self.work == "epochs" else "one gradient per round"
         batch = f"batches of {self.batch_size}" if self.batch_size else "full batches"
         return (
             f"{self.data}, {self.model} with {parameters:,} parameters, {self.devices} devices, "
@@ -113,33 +106,31 @@ class Setting:
             f"alpha {self.alpha:g}, seed {self.seed}"
         )
 
-    def link(self) -> Link:
-        """Return the link with its losses."""
-        from aquila.sim.link import Link
-
-        return Link(uplink_loss=self.uplink_loss)
-
     def identity(self) -> str:
-        """Return what must stay the same for a run to be resumed; its length and place need not.
+        """Return the fields that must stay the same for a run to be resumed, as text.
 
-        `participation` and `downlink_error` must too;
-        the simulation itself takes care of those.
+        The length of the run and the place of its data may change. The simulation itself checks
+        the options that matter.
         """
-        free = {"rounds", "data_folder", "evaluate_every", "participation", "downlink_error"}
-        free |= {"workers", "executor", "state_memory", "checkpoint_every"}
-        return "\n".join(f"{n} {value}" for n, value in asdict(self).items() if n not in free)
+        free = {"rounds", "data_folder"}
+        return "\n".join(
+            f"{name} {value}" for name, value in self._own().items() if name not in free
+        )
 
     def to_dict(self) -> dict[str, object]:
-        """Return the setting as plain values."""
-        return asdict(self)
+        """Return the fields of the setting and of its options as one flat mapping."""
+        return {**self._own(), **self.options.to_dict()}
+
+    def _own(self) -> dict[str, object]:
+        return {name: getattr(self, name) for name in parameters(Setting)}
 
     def problem(self) -> tuple[Problem, Partition]:
-        """Load the data, share it out and build the model; return also who got which sample."""
+        """Load and split the data, and build the model; also return the samples of each device."""
         import torch
 
         from aquila.core.random import Key, Purpose
         from aquila.sim.hardware import configure_torch
-        from aquila.sim.module import problem
+        from aquila.sim.module import ProblemOptions, problem
         from aquila.tasks.datasets import load_dataset
         from aquila.tasks.images import augment
         from aquila.tasks.partition import split
@@ -159,21 +150,22 @@ class Setting:
             loss=torch.nn.functional.cross_entropy if y.ndim == 1 else token_loss,
             batch_size=self.batch_size or None,
             epochs=self.epochs,
-            narrower=modules[1:],
-            groups=groups,
-            classes=data.classes if self.mask_classes else None,
-            augment=augment if self.augment else None,
-            device=self.device,
-            precision=self.precision,
-            compile_model=self.compile_model,
+            options=ProblemOptions(
+                narrower=tuple(modules[1:]),
+                groups=tuple(groups),
+                classes=data.classes if self.mask_classes else None,
+                augment=augment if self.augment else None,
+                device=self.device,
+                precision=self.precision,
+                compile_model=self.compile_model,
+            ),
         )
         return made, parts
 
     def _modules(self, data: Dataset) -> tuple[list[nn.Module], list[int]]:
-        """Build one model a width, widest first, and say which of them each device trains."""
+        """Build one model per width, widest first; also return the model number of each device."""
         import torch
 
-        from aquila.core.parameter import parameters
         from aquila.tasks.models import MODELS, build_model
 
         known = parameters(MODELS[self.model]) if self.model in MODELS else {}
@@ -187,7 +179,7 @@ class Setting:
         return modules, [widths.index(width) for width in device_widths]
 
     def _check_fits(self, sample: torch.Tensor, options: set[str]) -> None:
-        """Refuse a model that cannot read the data."""
+        """Raise ValueError if the model cannot read the data."""
         images, texts = sample.ndim == 3, not sample.is_floating_point()
         has = "images" if images else "texts" if texts else f"vectors of {sample.numel()} numbers"
         if ("channels" in options or self.augment) and not images:
@@ -204,8 +196,13 @@ class Setting:
             raise ValueError(f"widths must be numbers like 1,0.5, not {self.widths!r}") from None
 
 
+def setting_parameters() -> dict[str, Parameter]:
+    """Return the fields that a settings file and the command line can set, by name."""
+    return {**parameters(Setting), **option_parameters()}
+
+
 def _model_options(data: Dataset) -> dict[str, object]:
-    """What a data set says about the model it needs."""
+    """Return the options of a model that follow from the data set."""
     sample: torch.Tensor = data.train[0][0]
     options: dict[str, object] = {"classes": data.classes, "inputs": sample.numel()}
     if sample.ndim == 3:

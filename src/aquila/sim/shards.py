@@ -1,4 +1,4 @@
-"""The samples that users give: pairs of tensors that fit the module and the loss."""
+"""Check the samples of a problem against its module and loss, and move them to the device."""
 
 from collections.abc import Callable, Sequence
 
@@ -16,14 +16,14 @@ from aquila.sim.losses import (
 
 
 def check_samples(shards: Sequence[Batch], test: Batch | None) -> None:
-    """Refuse what is no pair of as many inputs as targets, and inputs of several types."""
+    """Raise ValueError unless shards and test are pairs of tensors that fit each other."""
     if not shards:
         raise ValueError("a problem needs at least one shard of data")
     for number, shard in enumerate(shards):
         if not _is_pair_of_tensors(shard):
             raise ValueError(
                 f"shard {number} must be a pair of tensors, inputs and targets; shards are a list "
-                "of such pairs, one for each device"
+                "of such pairs, one per device"
             )
     if test is not None and not _is_pair_of_tensors(test):
         raise ValueError("test must be a pair of tensors, inputs and targets")
@@ -32,23 +32,23 @@ def check_samples(shards: Sequence[Batch], test: Batch | None) -> None:
         if x.ndim == 0 or y.ndim == 0:
             raise ValueError(
                 f"{name} has inputs of shape {tuple(x.shape)} and targets of shape "
-                f"{tuple(y.shape)}; the first axis of both must be that of the samples"
+                f"{tuple(y.shape)}; the first axis of both must be the samples"
             )
         if len(x) == 0 or len(x) != len(y):
             raise ValueError(f"{name} has {len(x)} inputs and {len(y)} targets")
         if x.dtype != first:
             raise ValueError(
                 f"{name} has {_dtype_name(x.dtype)} inputs, but shard 0 has {_dtype_name(first)}; "
-                "all must be of one type"
+                "all inputs must have the same type"
             )
 
 
 def prepare_samples(
     shards: Sequence[Batch], test: Batch | None, models: Sequence[FlatModule]
 ) -> list[Batch]:
-    """Have models look at themselves by the inputs; return all samples, the test's last.
+    """Probe the models with the inputs; return all samples, those of the test last.
 
-    They are where the first model is, in types that its loss takes.
+    The samples are on the device of the first model, in types that its loss takes.
     """
     first, x = models[0], shards[0][0]
     outputs = [_output_shape("shard 0", x, model, model.probe) for model in models]
@@ -67,7 +67,7 @@ def prepare_samples(
 def seen_classes(
     trained: Sequence[Batch], test: Batch | None, classes: int, layout: ClassLayout
 ) -> list[torch.Tensor]:
-    """Return which classes each shard has; refuse targets, those of the test too, that are none."""
+    """Return a mask of the classes in each shard; ValueError if a target is not a class."""
     seen = []
     for name, (_, y) in _with_names(trained, test):
         named = y if layout.ignore_index is None else y[y != layout.ignore_index]
@@ -77,7 +77,8 @@ def seen_classes(
                 _dtype_name(y.dtype) + " targets" if y.is_floating_point() else f"target {wrong[0]}"
             )
             raise ValueError(
-                f"{name} has {found}; with classes={classes} targets are from 0 to {classes - 1}"
+                f"{name} has {found}; with classes={classes}, targets must be from 0 to "
+                f"{classes - 1}"
             )
         seen.append(named.new_zeros(classes, dtype=torch.bool))
         seen[-1][named.flatten().long()] = True
@@ -87,7 +88,7 @@ def seen_classes(
 def _output_shape(
     name: str, x: torch.Tensor, model: FlatModule, run_probe: Callable[[torch.Tensor], torch.Size]
 ) -> torch.Size:
-    """Return the shape of the outputs for inputs, or refuse those that the module fails on."""
+    """Return the shape of the outputs for inputs; ValueError if the module fails on them."""
     try:
         return run_probe(x[:2].to(model.theta.device))
     except (RuntimeError, IndexError, ValueError) as error:
@@ -100,7 +101,10 @@ def _output_shape(
 def _checked_targets(
     name: str, y: torch.Tensor, model: FlatModule, outputs: torch.Size
 ) -> torch.Tensor:
-    """Return targets in the type that the loss takes, or refuse them; unknown losses take any."""
+    """Return targets in the type that the loss takes; ValueError if they do not fit.
+
+    Targets of an unknown loss are returned as they are.
+    """
     loss = underlying_loss(model.loss)
     by_class = loss in CLASS_TARGET_LOSSES
     if not by_class and loss not in ELEMENTWISE_LOSSES:
@@ -109,8 +113,8 @@ def _checked_targets(
         raise ValueError(f"{name} has {_dtype_name(y.dtype)} targets; the loss takes real numbers")
     if len(outputs) < 1 + by_class:
         raise ValueError(
-            f"the module gives outputs of shape {tuple(outputs)} for the first samples of {name}; "
-            f"the loss needs an axis of samples{' and one of classes' if by_class else ''}"
+            f"the module returns outputs of shape {tuple(outputs)} for the first samples of "
+            f"{name}; the loss needs an axis of samples{' and one of classes' if by_class else ''}"
         )
     if not by_class:
         return _with_checked_shape(name, y.to(model.theta.dtype), outputs, outputs)
@@ -119,9 +123,9 @@ def _checked_targets(
         return _with_checked_shape(name, y.long(), outputs, classes)
     if model.loss is functional.cross_entropy or loss not in PROBABILITY_TARGET_LOSSES:
         raise ValueError(
-            f"{name} has {_dtype_name(y.dtype)} targets, which are numbers, not classes; give "
-            "loss=, such as F.mse_loss, or nn.CrossEntropyLoss() if they are probabilities, or "
-            "make them whole by .long() if they are classes"
+            f"{name} has {_dtype_name(y.dtype)} targets, which are numbers, not classes; pass "
+            "loss=F.mse_loss for numbers, loss=nn.CrossEntropyLoss() for probabilities, or convert "
+            "classes with .long()"
         )
     return _with_checked_shape(name, y.to(model.theta.dtype), outputs, outputs, classes)
 
@@ -131,12 +135,12 @@ def _with_checked_shape(
     y: torch.Tensor,
     outputs: torch.Size,
     right: torch.Size,
-    whole: torch.Size | None = None,
+    integer: torch.Size | None = None,
 ) -> torch.Tensor:
-    """Return targets if they are of the right shape; the error names that of whole ones as well."""
+    """Return targets of the right shape; the error also names the shape of integer targets."""
     if y.shape[1:] == right[1:]:
         return y
-    also = "" if whole is None else f", or whole numbers of shape {(len(y), *whole[1:])}"
+    also = "" if integer is None else f", or integers of shape {(len(y), *integer[1:])}"
     raise ValueError(
         f"{name} has targets of shape {tuple(y.shape)}; for outputs of shape "
         f"{(len(y), *outputs[1:])} the loss takes {(len(y), *right[1:])}{also}"

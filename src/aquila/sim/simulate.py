@@ -1,14 +1,12 @@
-"""One call that runs a method to the end, with records and checkpoints on disk if asked."""
+"""Run a method to the end in one call, optionally with records and checkpoints on disk."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from aquila.core.fleet import Fleet
 from aquila.core.method import Method
 from aquila.core.vector import Vector
-from aquila.runtime.options import ExecutorChoice, NanPolicy, RunOptions
-from aquila.sim.link import Link
+from aquila.runtime.options import RunOptions
 from aquila.sim.loop import Evaluate, Simulation
 from aquila.sim.oracle import Device
 from aquila.sim.records import Record
@@ -17,7 +15,7 @@ from aquila.sim.run_folder import RunFolder
 
 @dataclass(frozen=True)
 class Run:
-    """The last model of a run and the record of every round."""
+    """The final model of a run and the record of each round."""
 
     theta: Vector
     records: list[Record]
@@ -31,61 +29,35 @@ def simulate(
     seed: int = 0,
     *,
     evaluate: Evaluate | None = None,
-    evaluate_every: int = 1,
-    fleet: Fleet | None = None,
-    link: Link | None = None,
-    on_nan: NanPolicy = "stop",
-    workers: int = 0,
-    executor: ExecutorChoice = "auto",
-    participation: float = 1.0,
-    downlink_error: float = 0.0,
-    state_memory: int | None = None,
-    out: Path | str | None = None,
-    resume: bool = False,
-    checkpoint_every: int = 10,
-    identity: str = "",
     on_record: Callable[[Record], None] | None = None,
+    options: RunOptions = RunOptions(),
 ) -> Run:
     """Train over the devices and return the model and the records.
 
-    A device is a function theta -> (loss, gradient), an oracle, or a shard. `evaluate` judges the
-    model after every `evaluate_every` rounds and after the last one. With `out`, records stream to
-    that folder and a checkpoint is kept there, a new one every `checkpoint_every` rounds (0: only
-    on an interrupt); `resume` goes on from it as if nothing had happened, provided that method,
-    model, seed and `identity`, a text of yours, are the same. Devices get their turns by an
-    `executor` of the simulator's choice or yours: `sequential`, `batched`, or `threads` with
-    so many `workers` (0: as many as pay); the results are the same for any.
-    `participation` is the share of the devices in a round. With `downlink_error` above 0 devices
-    that replied to the last round are sent the model as a difference, coded up to this relative
-    error, of which 0.5 is a good choice. States of the devices that could take more than
-    `state_memory` bytes (default: half of the machine's memory) live on disk.
+    Args:
+        method: What devices and server compute, from `aquila.create`.
+        theta0: The initial model, one flat vector.
+        devices: One function theta -> (loss, gradient), oracle or shard per device.
+        rounds: Number of rounds, those of a resumed run included.
+        seed: Seed of every random number in the run.
+        evaluate: Returns metrics of a model, by name. It is called every
+            `options.evaluate_every` rounds and after the last round.
+        on_record: Called with the record of each round that was run.
+        options: How the run is carried out.
     """
-    link = link or Link()
-    options = RunOptions(
-        participation=participation,
-        downlink_error=downlink_error,
-        uplink_loss=link.uplink_loss,
-        downlink_loss=link.downlink_loss,
-        on_nan=on_nan,
-        executor=executor,
-        workers=workers,
-        state_memory=0.0 if state_memory is None else max(state_memory, 0.5) / 2**20,
-        fleet=fleet,
-        out=out,
-        identity=identity,
-    )
+    if rounds < 0:
+        raise ValueError(f"rounds must be at least 0, not {rounds}")
     simulation = Simulation(method, theta0, devices, seed, options)
-    if min(rounds, evaluate_every - 1, checkpoint_every) < 0:
-        raise ValueError("rounds and checkpoint_every must be at least 0, evaluate_every 1")
-    folder = None if out is None else RunFolder(Path(out))
-    records = _start_folder(folder, simulation, rounds, resume)
+    folder = None if options.out is None else RunFolder(Path(options.out))
+    records = _start_folder(folder, simulation, rounds, options.resume)
     try:
         for round_number in range(len(records), rounds):
             last = round_number + 1 == rounds
-            evaluates = last or (round_number + 1) % evaluate_every == 0
+            evaluates = last or (round_number + 1) % options.evaluate_every == 0
             records.append(simulation.advance(evaluate if evaluates else None))
             if folder is not None:
-                due = checkpoint_every and (last or (round_number + 1) % checkpoint_every == 0)
+                every = options.checkpoint_every
+                due = every and (last or (round_number + 1) % every == 0)
                 folder.append(records[-1], simulation, bool(due))
             if on_record is not None:
                 on_record(records[-1])
@@ -101,11 +73,11 @@ def _start_folder(
 ) -> list[Record]:
     if folder is None:
         if resume:
-            raise ValueError("resume needs the folder of the run to go on with, out=...")
+            raise ValueError("resume=True needs the folder of the run to continue: set out")
         return []
     records = folder.start(simulation, resume)
     if len(records) > rounds:
         raise ValueError(
-            f"{folder.path} already holds {len(records)} rounds, more than the {rounds} asked for"
+            f"{folder.path} already holds {len(records)} rounds, more than the requested {rounds}"
         )
     return records

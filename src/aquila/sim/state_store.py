@@ -1,7 +1,7 @@
-"""Where the states of a fleet are kept: in memory, or in a mapped file where they might not fit.
+"""Device states in a memory-mapped file, for fleets whose states may not fit into memory.
 
-A run with and without the file has the same bits. The operating system holds as much of the file
-in memory as there is room for and reads the rest back when a device's turn comes.
+A run has the same bits with and without the file. The operating system caches as much of the file
+in memory as fits, and reads the rest back when a device takes its turn.
 """
 
 import mmap
@@ -18,21 +18,22 @@ import torch
 
 from aquila.core.fleet import DeviceId, Fleet
 from aquila.core.state import map_tensors, tensors_of
+from aquila.runtime.options import RunOptions
 from aquila.sim.hardware import memory_bytes
 
 SLOTS_PER_DEVICE = 3
-"""States a device may hold at once: before its turn, after it, and to fall back to."""
+"""States per device at once: before its turn, after it, and the state to roll back to."""
 
 ALIGNMENT = 64
-"""Bytes between the starts of vectors are a multiple of this."""
+"""Vectors start at multiples of this number of bytes."""
 
 
 class StateStore:
-    """A file with room for every device's states, most of it never touched.
+    """A sparse file with slots for the states of every device.
 
-    A state is written to a place that none of the device's other states uses, so that no turn
-    overwrites what it may be taken back to. What was there before is lost. The file has no name, so
-    it is gone with the process, however that ends.
+    A state is written to a slot that none of the device's states in use occupies, so no turn
+    overwrites a state that the device may roll back to. The file is unlinked, so it disappears
+    when the process ends.
     """
 
     def __init__(
@@ -47,11 +48,11 @@ class StateStore:
         self._bytes = torch.empty(0, dtype=torch.uint8)
 
     def save(self, device: DeviceId, state: Any, *in_use: Any) -> Any:
-        """Write a state to the file, beside those in use, and return the copy read from it."""
+        """Write a state to a free slot, and return the copy mapped from the file."""
         if any(state is other for other in in_use):
             return state
         size = self._sizes[self._groups[device]]
-        if state_bytes(state) > size:  # it has grown beyond its place
+        if state_bytes(state) > size:  # it has outgrown its slot
             return state
         self._open()
         begin = self._bytes.data_ptr() + self._offsets[device]
@@ -72,7 +73,7 @@ class StateStore:
         return map_tensors(state, write)
 
     def _write(self, content: memoryview, at: int) -> None:
-        while content:  # not through the map: there, a full disk would end the process
+        while content:  # writing to the map would kill the process if the disk is full
             written = os.pwrite(self._file, content, at)
             content, at = content[written:], at + written
 
@@ -89,17 +90,15 @@ class StateStore:
 
 
 def make_state_store(
-    initial_states: Sequence[Any], fleet: Fleet, limit: int | None, folder: Path | None
+    initial_states: Sequence[Any], fleet: Fleet, options: RunOptions
 ) -> StateStore | None:
-    """Return a store if the states of all devices could take more than `limit` bytes of memory.
+    """Return a store if the states of all devices could exceed `options.state_memory`.
 
-    The default limit is half of the machine's memory. Every device is counted twice, as it is in
-    the middle of a turn. States on a GPU stay there.
+    Each device counts twice, because it holds two states in the middle of a turn. States on a GPU
+    stay there. The file is in `options.out`, or in the folder for temporary files.
     """
-    if limit is None:
-        limit = memory_bytes() // 2
-    if limit < 0:
-        raise ValueError(f"state_memory must be at least 0 bytes, not {limit}")
+    limit = options.state_memory * 2**20 or memory_bytes() // 2
+    folder = None if options.out is None else Path(options.out)
     vectors = [vector for state in initial_states for vector in tensors_of(state)]
     if not vectors or any(vector.device.type != "cpu" for vector in vectors):
         return None
@@ -109,7 +108,7 @@ def make_state_store(
 
 
 def state_bytes(state: Any) -> int:
-    """Return what the tensors of a state take in the file."""
+    """Return the bytes that the tensors of a state take in the file."""
     return sum(_align(vector.nbytes) for vector in tensors_of(state))
 
 

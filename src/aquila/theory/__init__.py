@@ -1,4 +1,4 @@
-"""Convergence constants: of AQUILA with the paper's errors corrected, and of our own methods."""
+"""Convergence constants of AQUILA (with corrected proofs) and of this project's methods."""
 
 from aquila.theory.error_feedback import (
     SPARSE_CONTRACTION,

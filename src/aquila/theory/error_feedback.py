@@ -5,14 +5,15 @@ import math
 from aquila.theory.checks import require, require_alpha, require_nonnegative, require_smoothness
 
 SPARSE_CONTRACTION = 5 / 9
-"""Share of its energy that a coordinate which AQUILA-TopK sends loses at least."""
+"""Lower bound on the fraction of its energy that a sent coordinate loses in AQUILA-TopK."""
 
 
 def error_feedback_descent_bound(alpha: float, L: float, gradient: float, error: float) -> float:
-    """Bound on f(xᵏ⁺¹) - f(xᵏ) with error feedback; x = θ - α ē, `error` is ||ē||².
+    """Bound f(xᵏ⁺¹) - f(xᵏ) with error feedback, where x = θ - α ē and `error` is ||ē||².
 
-    ē is the average of what the devices owe before the round. x moves by exactly -α ∇f(θ), whatever
-    the quantizer and the memories do, hence -α/2 (1 - αL) ||∇f(θ)||² + α³L²/2 ||ē||².
+    ē is the average of the devices' accumulated errors before the round. For every quantizer and
+    every memory, x moves by exactly -α ∇f(θ). The bound is
+    -α/2 (1 - αL) ||∇f(θ)||² + α³L²/2 ||ē||².
     """
     require_alpha(alpha)
     require_smoothness(L)
@@ -23,10 +24,10 @@ def error_feedback_descent_bound(alpha: float, L: float, gradient: float, error:
 def error_feedback_potential(
     gap: float, error: float, alpha: float, L: float, delta: float
 ) -> float:
-    """f(x) - f* + α³L²/δ E, where `error` is E, the average of ||e_m||².
+    """Return the potential f(x) - f* + α³L²/δ E, where `error` is E, the average of ||e_m||².
 
-    If ||v - Q(v)||² <= (1 - δ) ||v||², a round changes it by -α/2 (1 - αL) ||∇f(θ)||² + 2α³L²/δ² H
-    or less, H being the average of ||∇f_m(θ) - q_m||².
+    If ||v - Q(v)||² <= (1 - δ) ||v||², a round changes the potential by at most
+    -α/2 (1 - αL) ||∇f(θ)||² + 2α³L²/δ² H. H is the average of ||∇f_m(θ) - q_m||².
     """
     require_alpha(alpha)
     require_smoothness(L)
@@ -36,7 +37,7 @@ def error_feedback_potential(
 
 
 def max_alpha_error_feedback(L: float, delta: float, B: float = 1.0) -> float:
-    """Largest α with αL + 4 (αLB/δ)² <= 1/2, where H <= B² ||∇f||² + G².
+    """Return the largest α with αL + 4 (αLB/δ)² <= 1/2, where H <= B² ||∇f||² + G².
 
     Then the average of ||∇f(θ)||² over K rounds is at most 4 Ψ⁰/(αK) + 8 (αL/δ)² G².
     """

@@ -1,10 +1,10 @@
 """Convergence constants of AQUILA (arXiv 2308.00258), with the paper's errors corrected.
 
-Names: f is the average of the devices' losses f_m; L and L_m are their smoothness constants; v_m is
-a device's innovation, Δq_m what the quantizer makes of it, ε_m = v_m - Δq_m; ε is the average of
-all ε_m, Φ the sum of the skippers' Δq_m divided by M. Arguments that stand for a size are squared
-norms: `gradient` is ||∇f(θᵏ)||², `step` ||θᵏ⁺¹ - θᵏ||², `drift` ||θᵏ - θᵏ⁻¹||².
-docs/theory.md has the derivations.
+Notation: f is the average of the devices' losses f_m; L and L_m are the smoothness constants. v_m
+is a device's innovation, Δq_m its quantized form, and ε_m = v_m - Δq_m. ε is the average of all
+ε_m. Φ is the sum of Δq_m over the devices that skip, divided by M. Arguments are squared norms:
+`gradient` is ||∇f(θᵏ)||², `step` ||θᵏ⁺¹ - θᵏ||² and `drift` ||θᵏ - θᵏ⁻¹||². Derivations:
+docs/theory.md.
 """
 
 import math
@@ -26,13 +26,13 @@ from aquila.theory.checks import (
 )
 
 TIGHT_CONTRACTION = 15 / 49
-"""Largest ||ε_m|| / ||v_m|| that the level rule "tight" allows, in any dimension."""
+"""Largest ||ε_m|| / ||v_m|| under the level rule "tight", in any dimension."""
 
 
 def max_beta(alpha: float, L: float, gamma: float = 1.0) -> float:
-    """Largest β with L/2 - 1/(2α) + βγ/α <= 0 (Corollary 1): (1 - αL) / (2γ).
+    """Return the largest β with L/2 - 1/(2α) + βγ/α <= 0 (Corollary 1): (1 - αL) / (2γ).
 
-    The paper's own example (α = .1, β = .25, γ = 2, L = 2.5) is outside: it allows β <= 0.1875.
+    The paper's example (α = 0.1, β = 0.25, γ = 2, L = 2.5) violates it: the bound is β <= 0.1875.
     """
     require_step_size(alpha, L)
     require_gamma(gamma)
@@ -40,13 +40,13 @@ def max_beta(alpha: float, L: float, gamma: float = 1.0) -> float:
 
 
 def max_beta_pl(alpha: float, L: float, mu: float, gamma: float = 1.0) -> float:
-    """Largest β with βγ/α <= (1 - αμ)(1/(2α) - L/2) (Theorem 3, PL condition)."""
+    """Return the largest β with βγ/α <= (1 - αμ)(1/(2α) - L/2) (Theorem 3, PL condition)."""
     require_mu(mu, L)
     return (1 - alpha * mu) * max_beta(alpha, L, gamma)
 
 
 def omega_1(gap: float, drift: float, alpha: float, beta: float, gamma: float = 1.0) -> float:
-    """ω₁ of Corollary 1: f(θ¹) - f* + (βγ/α) ||θ¹ - θ⁰||²."""
+    """Return ω₁ of Corollary 1: f(θ¹) - f* + (βγ/α) ||θ¹ - θ⁰||²."""
     require_alpha(alpha)
     require_beta(beta)
     require_gamma(gamma)
@@ -55,18 +55,18 @@ def omega_1(gap: float, drift: float, alpha: float, beta: float, gamma: float = 
 
 
 def omega_1_pl(gap: float, drift: float, alpha: float, L: float) -> float:
-    """ω₁ of Theorem 3: f(θ¹) - f* + (1/(2α) - L/2) ||θ¹ - θ⁰||²."""
+    """Return ω₁ of Theorem 3: f(θ¹) - f* + (1/(2α) - L/2) ||θ¹ - θ⁰||²."""
     require_step_size(alpha, L)
     require_nonnegative(gap=gap, drift=drift)
     return gap + (1 / alpha - L) / 2 * drift
 
 
 def rounds_to_gradient(epsilon: float, omega: float, alpha: float) -> int:
-    """Least K with min ||∇f||² <= ε² over K rounds (Corollary 1): K >= 2ω / (αε²).
+    """Return the smallest K with min ||∇f||² <= ε² over K rounds (Corollary 1): K >= 2ω / (αε²).
 
-    With `omega_1` the rounds are 1 to K, Assumption 3 must hold in each, and somebody must skip in
-    each; the paper's step to rounds without a skip is wrong. With `potential` they start at 0 and
-    neither is needed.
+    With ω from `omega_1` the rounds are 1 to K. In each of them Assumption 3 must hold and at least
+    one device must skip; the paper's extension to rounds without a skip is wrong. With ω from
+    `potential` the rounds start at 0, and neither condition is needed.
     """
     require_alpha(alpha)
     require_epsilon(epsilon)
@@ -75,9 +75,9 @@ def rounds_to_gradient(epsilon: float, omega: float, alpha: float) -> int:
 
 
 def rounds_to_gap(epsilon: float, omega: float, alpha: float, mu: float) -> int:
-    """Least K with (1 - αμ)ᴷ ω <= ε (Theorem 3): K >= log(ω/ε) / -log(1 - αμ).
+    """Return the smallest K with (1 - αμ)ᴷ ω <= ε (Theorem 3): K >= log(ω/ε) / -log(1 - αμ).
 
-    After K more rounds f - f* is at most ε. What must hold in them is as in `rounds_to_gradient`.
+    After K more rounds f - f* is at most ε. The conditions are those of `rounds_to_gradient`.
     """
     require_alpha(alpha)
     require_epsilon(epsilon)
@@ -88,10 +88,10 @@ def rounds_to_gap(epsilon: float, omega: float, alpha: float, mu: float) -> int:
 
 
 def measured_gamma(errors: Sequence[Vector], skipped: Collection[int]) -> float | None:
-    """Return the least γ >= 1 for which Assumption 3 holds in a round; None if nobody skipped.
+    """Return the smallest γ >= 1 for which Assumption 3 holds in a round; None without skips.
 
-    `errors` are all ε_m, `skipped` the devices in M_c. Infinite if the skippers have no error but
-    others do: the paper notes the case and sets it aside. Lemma 3 needs γ >= 1.
+    `errors` are all ε_m, `skipped` the devices in M_c. The result is infinite if the devices that
+    skip have no error but others do; the paper excludes this case. Lemma 3 needs γ >= 1.
     """
     if not skipped:
         return None
@@ -105,7 +105,8 @@ def measured_gamma(errors: Sequence[Vector], skipped: Collection[int]) -> float 
 def descent_bound(alpha: float, L: float, gradient: float, deviation: float, step: float) -> float:
     """Bound f(θᵏ⁺¹) - f(θᵏ) in any round, for any α, without Assumption 3 (proof of Lemma 2).
 
-    -α/2 ||∇f||² + α/2 ||ε + Φ||² + (L/2 - 1/(2α)) ||θᵏ⁺¹ - θᵏ||²; `deviation` is ||ε + Φ||².
+    `deviation` is ||ε + Φ||². The bound is
+    -α/2 ||∇f||² + α/2 ||ε + Φ||² + (L/2 - 1/(2α)) ||θᵏ⁺¹ - θᵏ||².
     """
     require_alpha(alpha)
     require_smoothness(L)
@@ -116,9 +117,9 @@ def descent_bound(alpha: float, L: float, gradient: float, deviation: float, ste
 def descent_bound_skips(
     alpha: float, L: float, gradient: float, step: float, drift: float, beta: float, gamma: float
 ) -> float:
-    """Theorem 2: the bound in a round with skips in which Assumption 3 holds with this γ.
+    """Bound f(θᵏ⁺¹) - f(θᵏ) in a round with skips where Assumption 3 holds (Theorem 2).
 
-    -α/2 ||∇f||² + (L/2 - 1/(2α)) ||θᵏ⁺¹ - θᵏ||² + (βγ/α) ||θᵏ - θᵏ⁻¹||².
+    The bound is -α/2 ||∇f||² + (L/2 - 1/(2α)) ||θᵏ⁺¹ - θᵏ||² + (βγ/α) ||θᵏ - θᵏ⁻¹||².
     """
     require_beta(beta)
     require_gamma(gamma)
@@ -129,11 +130,12 @@ def descent_bound_skips(
 def descent_bound_no_skips(
     alpha: float, L: float, gradient: float, error: float, p: float = 1.0
 ) -> float:
-    """Bound the change of f in a round in which nobody skips; `error` is ||ε||².
+    """Bound f(θᵏ⁺¹) - f(θᵏ) in a round without skips; `error` is ||ε||².
 
-    Equation (36) of Corollary 2 bounds a term with a negative factor by Young's inequality from
-    above. It must be ||a + b||² >= (1 - p) ||a||² + (1 - 1/p) ||b||², 0 < p <= 1, which gives
-    -α/2 (1 + (1 - αL)(1 - p)) ||∇f||² + α/2 (1 + (1 - αL)(1/p - 1)) ||ε||²: the error stays.
+    Equation (36) of Corollary 2 bounds a term with a negative factor from above by Young's
+    inequality. A lower bound is needed: ||a + b||² >= (1 - p) ||a||² + (1 - 1/p) ||b||² for
+    0 < p <= 1. The result keeps an error term:
+    -α/2 (1 + (1 - αL)(1 - p)) ||∇f||² + α/2 (1 + (1 - αL)(1/p - 1)) ||ε||².
     """
     require_alpha(alpha)
     require_smoothness(L)
@@ -148,11 +150,11 @@ def descent_bound_no_skips(
 def max_beta_contracting(
     alpha: float, L: float, L_max: float, delta: float = TIGHT_CONTRACTION, mu: float = 0.0
 ) -> float:
-    """Largest β of the statement that replaces Assumption 3 by ||ε_m|| <= δ ||v_m||, δ < 1.
+    """Return the largest β if ||ε_m|| <= δ ||v_m|| with δ < 1 replaces Assumption 3.
 
-    (1 - δ - αμ)(1 - αL) / 2, provided that α²L_max² δ² <= (1 - δ)(1 - δ - αμ)(1 - αL), where L_max
-    is the largest L_m. Then the potential falls by α/2 ||∇f||² or more in every round, skips or
-    not, and under PL with this μ to 1 - αμ times its value or less.
+    It is (1 - δ - αμ)(1 - αL) / 2, provided that α²L_max² δ² <= (1 - δ)(1 - δ - αμ)(1 - αL). L_max
+    is the largest L_m. The potential then falls by at least α/2 ||∇f||² in every round, with or
+    without skips. Under PL with this μ a round multiplies it by at most 1 - αμ.
     """
     require_step_size(alpha, L)
     require(0 < L_max < math.inf, f"L_max must be a number above 0, not {L_max}")
@@ -169,10 +171,11 @@ def max_beta_contracting(
 def potential(
     gap: float, memory_error: float, alpha: float, delta: float = TIGHT_CONTRACTION, mu: float = 0.0
 ) -> float:
-    """f(θᵏ) - f* + α / (2(1 - δ - αμ)) G, where G is the average of ||∇f_m(θᵏ) - q_m||².
+    """Return the potential f(θᵏ) - f* + α / (2(1 - δ - αμ)) G.
 
-    q_m is the memory that the step from θᵏ uses, the uploads of round k included. At k = 0 the
-    potential takes the place of ω₁ in `rounds_to_gradient` and `rounds_to_gap`.
+    `memory_error` is G, the average of ||∇f_m(θᵏ) - q_m||². q_m is the memory that the step from θᵏ
+    uses, including the uploads of round k. At k = 0 the potential replaces ω₁ in
+    `rounds_to_gradient` and `rounds_to_gap`.
     """
     require_alpha(alpha)
     require_nonnegative(gap=gap, memory_error=memory_error)

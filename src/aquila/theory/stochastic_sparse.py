@@ -8,11 +8,11 @@ from aquila.theory.checks import require, require_alpha, require_nonnegative, re
 def stochastic_sparse_descent_bound(
     alpha: float, L: float, gradient: float, innovation: float, omega: float, devices: int
 ) -> float:
-    """Bound on E f(θᵏ⁺¹) - f(θᵏ) with unbiased uploads.
+    """Bound E f(θᵏ⁺¹) - f(θᵏ) with unbiased uploads.
 
-    `innovation` is H, the average of ||g_m - q_m||². If E||Q(v) - v||² <= ω ||v||²,
-    as with ω = 1/share in AQUILA-Dither, and the M devices draw independently:
-    -α (1 - αL/2) ||∇f||² + α²Lω/(2M) H.
+    `innovation` is H, the average of ||g_m - q_m||². The bound -α (1 - αL/2) ||∇f||² + α²Lω/(2M) H
+    holds if E||Q(v) - v||² <= ω ||v||² and the M devices quantize independently. AQUILA-Dither has
+    ω = 1 / density.
     """
     require_alpha(alpha)
     require_smoothness(L)
@@ -23,9 +23,9 @@ def stochastic_sparse_descent_bound(
 
 
 def memory_contraction(eta: float, omega: float) -> float:
-    """Share ρ = 2η - η² (1 + ω) of ||g - q||² that a memory learns in a round on average.
+    """Return ρ = 2η - η² (1 + ω), the expected relative decrease of ||g - q||² per round.
 
-    Above 0 for η < 2 / (1 + ω), and largest, 1 / (1 + ω), at half of that.
+    ρ is above 0 for η < 2 / (1 + ω). Its maximum 1 / (1 + ω) is at η = 1 / (1 + ω).
     """
     _require_omega(omega)
     limit = 2 / (1 + omega)
@@ -36,10 +36,10 @@ def memory_contraction(eta: float, omega: float) -> float:
 def stochastic_sparse_potential(
     gap: float, innovation: float, alpha: float, L: float, omega: float, rho: float, devices: int
 ) -> float:
-    """f(θ) - f* + 2α²Lω/(ρM) H, with ρ from `memory_contraction`.
+    """Return the potential Ψ = f(θ) - f* + 2α²Lω/(ρM) H, with ρ from `memory_contraction`.
 
-    With α from `max_alpha_stochastic_sparse` a round lowers it by α/2 ||∇f(θ)||² or more
-    on average, so that the average of ||∇f||² over K rounds is at most 2 Ψ⁰/(αK). L bounds the
+    With α from `max_alpha_stochastic_sparse` a round lowers Ψ by at least α/2 ||∇f(θ)||² in
+    expectation. The average of ||∇f||² over K rounds is then at most 2 Ψ⁰/(αK). L bounds the
     smoothness of every f_m.
     """
     require_alpha(alpha)
@@ -51,7 +51,7 @@ def stochastic_sparse_potential(
 
 
 def max_alpha_stochastic_sparse(L: float, omega: float, rho: float, devices: int) -> float:
-    """Largest α with αL <= 1/2 and αL <= ρ √(M / (12 ω))."""
+    """Return the largest α with αL <= 1/2 and αL <= ρ √(M / (12 ω))."""
     require_smoothness(L)
     _require_omega_and_devices(omega, devices)
     _require_rho(rho)

@@ -46,7 +46,8 @@ def main(grid: Grid, context: Context) -> None:
         theta0(),
         devices=DEVICES,
         rounds=int(config["rounds"]),
-        deadline_seconds=float(config["deadline"]),
-        wait_seconds=120,
-        checkpoint_folder=control_folder_of(context) / "run",
+        options=aquila.RunOptions(out=control_folder_of(context) / "run"),
+        deployment=aquila.flower.Deployment(
+            deadline_seconds=float(config["deadline"]), wait_seconds=120
+        ),
     ).start(LossyGrid(grid, int(config["drop_every"])))

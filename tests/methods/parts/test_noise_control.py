@@ -1,4 +1,4 @@
-"""How AQUILA-Dither measures noise and signal, and the share that follows from them."""
+"""How AQUILA-Dither measures noise and signal, and chooses the density from them."""
 
 import math
 import random
@@ -26,8 +26,8 @@ def normal(*shape, seed=0):
     return torch.randn(shape, generator=generator, dtype=torch.float64)
 
 
-def seen(fleet, vectors, densities, seed):
-    """Return what is measured of uploads drawn for these vectors, and their mean."""
+def measure_uploads(fleet, vectors, densities, seed):
+    """Return the measured statistics of dithered uploads of these vectors, and their mean."""
     key = Key((seed,))
     replies = {
         m: Packet(0, stochastic_sparse(v, densities[m], key.child(m).uniform(v)))
@@ -40,14 +40,14 @@ def seen(fleet, vectors, densities, seed):
 
 
 def variance(v, density):
-    """Noise of one upload, coordinate by coordinate: step² f (1 - f), f the part of a step."""
+    """Variance of one upload per coordinate: step² f (1 - f), f the fraction of a step."""
     step = float(v.square().mean().sqrt()) / density
     part = (v.abs() / step) % 1
     return step**2 * part * (1 - part)
 
 
 def assert_average(values, expected):
-    """The average of independent values is that, within four standard errors."""
+    """The average of independent values is as expected, within four standard errors."""
     error = np.std(values, ddof=1) / math.sqrt(len(values))
     assert error < 0.15 * abs(expected)
     assert np.mean(values) == pytest.approx(expected, abs=4 * error)
@@ -60,8 +60,8 @@ FLEETS = {
 
 
 @pytest.mark.parametrize("name", FLEETS)
-def test_the_noise_of_a_mean_is_seen_in_what_was_drawn(name):
-    """All coordinates of a device are alike, so that noise is even over slices too."""
+def test_noise_of_the_mean_is_measured_from_the_uploads(name):
+    """Magnitudes are equal within a device, so the noise is the same in all slices."""
     fleet = FLEETS[name]
     densities = {0: 0.1, 1: 0.1, 2: 0.2, 3: 0.4}
     vectors = {m: (m + 1) * normal(fleet.dimension_of(m), seed=m).sign() for m in densities}
@@ -72,20 +72,20 @@ def test_the_noise_of_a_mean_is_seen_in_what_was_drawn(name):
 
     noise = {m: left(m, variance(v, densities[m]).sqrt()) for m, v in vectors.items()}
     true = fleet.mean(vectors.items(), weights)
-    drawn = [seen(fleet, vectors, densities, seed) for seed in range(150)]
-    assert_average([squared_norm(mean - true) for _, mean in drawn], sum(noise.values()))
-    assert_average([at.noise for at, _ in drawn], sum(noise.values()))
+    measured = [measure_uploads(fleet, vectors, densities, seed) for seed in range(150)]
+    assert_average([squared_norm(mean - true) for _, mean in measured], sum(noise.values()))
+    assert_average([stats.noise for stats, _ in measured], sum(noise.values()))
     at_full_density = sum(densities[m] * own for m, own in noise.items())
-    assert_average([at.noise_at_full_density for at, _ in drawn], at_full_density)
-    assert drawn[0][0].squared_innovations == pytest.approx(
+    assert_average([stats.noise_at_full_density for stats, _ in measured], at_full_density)
+    assert measured[0][0].squared_innovations == pytest.approx(
         sum(left(m, v) for m, v in vectors.items())
     )
 
 
 @pytest.mark.parametrize("replies", [8, 6, 2])
 @pytest.mark.parametrize("differ", [0.0, 2.0], ids=["alike", "different"])
-def test_the_signal_is_that_of_all_devices_whoever_replies(replies, differ):
-    """With a memory that points elsewhere, and is part of the step but not of what was drawn."""
+def test_signal_is_that_of_all_devices_for_any_set_of_replies(replies, differ):
+    """The memory points elsewhere. It is part of the step but not of the uploads."""
     gradients = normal(200, seed=1) + differ * normal(8, 200, seed=2)
     memories = -0.5 * normal(200, seed=1) + 0.5 * normal(8, 200, seed=3)
     fleet, densities = Fleet.uniform(200, 8), dict.fromkeys(range(8), 0.4)
@@ -93,37 +93,37 @@ def test_the_signal_is_that_of_all_devices_whoever_replies(replies, differ):
     for seed in range(300):
         chosen = random.Random(seed).sample(range(8), replies)
         vectors = {m: gradients[m] - memories[m] for m in chosen}
-        at, mean = seen(fleet, vectors, densities, seed)
+        stats, mean = measure_uploads(fleet, vectors, densities, seed)
         step = squared_norm(memories.mean(0) + mean)
-        signals.append(at.signal(step, squared_norm(mean), replies, 8))
+        signals.append(stats.signal(step, squared_norm(mean), replies, 8))
     assert_average(signals, squared_norm(gradients.mean(0)))
 
 
-def test_one_reply_of_several_tells_nothing_of_the_others():
-    at = UploadStats(noise=2.0, noise_at_full_density=1.0, squared_innovations=5.0)
-    assert math.isnan(at.signal(9.0, 9.0, 1, 10))
-    assert at.signal(9.0, 9.0, 1, 1) == 7
+def test_signal_is_unknown_after_one_reply_of_several():
+    stats = UploadStats(noise=2.0, noise_at_full_density=1.0, squared_innovations=5.0)
+    assert math.isnan(stats.signal(9.0, 9.0, 1, 10))
+    assert stats.signal(9.0, 9.0, 1, 1) == 7
 
 
-def test_a_signal_by_hand():
-    """Two of four replied; (2 · 5 - (8 - 2)) / 1 = 4 is the spread, and half of it shows."""
-    at = UploadStats(noise=2.0, noise_at_full_density=1.0, squared_innovations=5.0)
-    assert at.signal(9.0, 8.0, 2, 4) == 5
-    assert at.signal(9.0, 8.0, 2, 2) == 7
+def test_signal_by_hand():
+    """Two of four replied. The spread is (2 · 5 - (8 - 2)) / 1 = 4; half of it is subtracted."""
+    stats = UploadStats(noise=2.0, noise_at_full_density=1.0, squared_innovations=5.0)
+    assert stats.signal(9.0, 8.0, 2, 4) == 5
+    assert stats.signal(9.0, 8.0, 2, 2) == 7
 
 
-def test_uploads_that_were_not_drawn_have_no_noise():
+def test_dense_uploads_have_no_noise():
     fleet, v = Fleet.uniform(50, 3), normal(50)
     codes = stochastic_sparse(v, 0.3, Key((1,)).uniform(v))
-    drawn = squared_norm(codes.decode())
+    uploaded = squared_norm(codes.decode())
     replies = {0: Packet(0, codes), 1: Packet(0, Dense(v)), 2: Packet(0)}
-    at = UploadStats.measure(fleet, replies, {0: drawn, 1: squared_norm(v)}, {0: 0.3, 1: 0.3})
-    assert at.noise == pytest.approx((drawn - squared_norm(v)) / 9)
-    assert at.noise_at_full_density == pytest.approx(0.3 * at.noise)
-    assert at.squared_innovations == pytest.approx(squared_norm(v) / 9)
+    stats = UploadStats.measure(fleet, replies, {0: uploaded, 1: squared_norm(v)}, {0: 0.3, 1: 0.3})
+    assert stats.noise == pytest.approx((uploaded - squared_norm(v)) / 9)
+    assert stats.noise_at_full_density == pytest.approx(0.3 * stats.noise)
+    assert stats.squared_innovations == pytest.approx(squared_norm(v) / 9)
 
 
-def test_a_step_without_measure_is_no_error():
+def test_huge_grid_step_leaves_the_estimate_unchanged():
     grid = torch.tensor([1e300], dtype=torch.float64)
     reply = Packet(0, Codes(torch.tensor([0, 1, 2]), 2, -grid, grid, 3))
     server, fleet = aquila.create("aquila_dither").server, Fleet.uniform(3, 2)
@@ -132,7 +132,7 @@ def test_a_step_without_measure_is_no_error():
     assert server.update(state, fleet, {0: reply, 1: reply}).estimate == state.estimate
 
 
-def test_an_upload_of_nothing_on_a_huge_grid_means_nothing():
+def test_zero_upload_on_a_huge_grid_has_no_signal():
     step = torch.tensor([1e30])
     nothing = Packet(0, Codes(torch.full((50,), 1), 2, -step, step, 50))
     replies = {
@@ -140,11 +140,11 @@ def test_an_upload_of_nothing_on_a_huge_grid_means_nothing():
         1: Packet(0, stochastic_sparse(normal(50), 0.3, Key((1,)).uniform(normal(50)))),
     }
     squares = {m: squared_norm(reply.vector.decode()) for m, reply in replies.items()}
-    at = UploadStats.measure(Fleet.uniform(50, 3), replies, squares, {0: 0.3, 1: 0.3})
-    assert at.squared_innovations == pytest.approx(squared_norm(normal(50)) / 4)
+    stats = UploadStats.measure(Fleet.uniform(50, 3), replies, squares, {0: 0.3, 1: 0.3})
+    assert stats.squared_innovations == pytest.approx(squared_norm(normal(50)) / 4)
 
 
-def test_averages_begin_with_what_is_seen_first_and_follow_slowly():
+def test_averages_start_as_plain_means_and_then_follow_slowly():
     estimate, means = NoiseEstimate(0.1), []
     for noise in (6.0, 2.0, 1.0, 3.0, 3.0, 8.0, 3.0):
         estimate = estimate.update(noise, 10 * noise, WIDE)
@@ -166,17 +166,17 @@ def test_averages_begin_with_what_is_seen_first_and_follow_slowly():
         (1.0, -3.0, 0.15),
     ],
 )
-def test_the_density_goes_to_where_noise_is_bearable_at_a_pace(noise, signal, density):
+def test_density_moves_towards_the_noise_budget_by_a_limited_factor(noise, signal, density):
     assert NoiseEstimate(0.1).update(noise, signal, WIDE).density == pytest.approx(density)
 
 
-def test_a_signal_next_to_nothing_is_no_error():
+def test_tiny_signal_does_not_overflow():
     assert NoiseEstimate(0.1).update(
         1.0, 5e-324, replace(WIDE, noise_ratio=0.17)
     ).density == pytest.approx(0.15)
 
 
-def test_the_density_stays_within_its_limits():
+def test_density_stays_within_its_limits():
     limits = DensityLimits(minimum=0.09, initial=0.1, maximum=0.11, noise_ratio=2.0)
     assert NoiseEstimate(0.1).update(9.0, 1.0, limits).density == 0.11
     assert NoiseEstimate(0.1).update(0.0, 1.0, limits).density == 0.09
@@ -185,7 +185,7 @@ def test_the_density_stays_within_its_limits():
 
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf])
-def test_a_round_that_cannot_be_measured_changes_nothing(wrong):
+def test_round_that_is_not_finite_changes_nothing(wrong):
     estimate = NoiseEstimate(0.1, 2.0, 3.0, 5)
     assert estimate.update(wrong, 1.0, WIDE) is estimate
     assert estimate.update(1.0, wrong, WIDE) is estimate
@@ -202,7 +202,7 @@ def test_a_round_that_cannot_be_measured_changes_nothing(wrong):
         (Fleet(10_000, [0, 1, 1], [None, torch.arange(5_000)]), (0.03, 0.06, 0.3)),
     ],
 )
-def test_limits_go_by_those_who_hold_a_coordinate_in_a_round(fleet, densities):
+def test_limits_depend_on_the_holders_per_round(fleet, densities):
     limits = DensityLimits.for_fleet(fleet, 0.0)
     assert (limits.minimum, limits.initial, limits.maximum) == pytest.approx(densities)
     assert limits.noise_ratio == pytest.approx(0.17 * math.sqrt(fleet.dimension))
@@ -211,8 +211,8 @@ def test_limits_go_by_those_who_hold_a_coordinate_in_a_round(fleet, densities):
 DIMENSION = 4000
 
 
-def restless(devices, agree):
-    """Devices whose gradients are new in every round, so that no memory helps."""
+def random_devices(devices, agree):
+    """Devices with new random gradients in every round, so that no memory helps."""
 
     def device(seed):
         generator = torch.Generator().manual_seed(seed)
@@ -223,7 +223,9 @@ def restless(devices, agree):
 
 def densities_of(devices, rounds, density=0.0, **options):
     method = aquila.create("aquila_dither", alpha=0.001, density=density)
-    simulation = aquila.Simulation(method, torch.zeros(DIMENSION), devices, **options)
+    simulation = aquila.Simulation(
+        method, torch.zeros(DIMENSION), devices, options=aquila.RunOptions(**options)
+    )
     densities = []
     for _ in range(rounds):
         simulation.advance()
@@ -232,50 +234,49 @@ def densities_of(devices, rounds, density=0.0, **options):
 
 
 @pytest.mark.parametrize("agree", [True, False], ids=["agree", "differ"])
-def test_a_run_settles_where_the_noise_is_a_multiple_of_the_signal(agree):
-    """Noise is √(2/π) ||g||² / (3 share); devices that differ have a third of the signal."""
-    densities = densities_of(restless(3, agree), rounds=45)[15:]
+def test_run_settles_at_the_noise_budget(agree):
+    """Noise is √(2/π) ||g||² / (3 density); devices that differ have a third of the signal."""
+    densities = densities_of(random_devices(3, agree), rounds=45)[15:]
     signal = 1 if agree else 1 / 3
     wanted = math.sqrt(2 / math.pi) / 3 / signal / (0.17 * math.sqrt(DIMENSION))
     assert 0.012 < min(densities) < max(densities) < 0.1  # neither limit binds
     assert np.mean(densities) == pytest.approx(wanted, rel=0.15)
 
 
-def test_a_density_that_the_user_has_fixed_stays():
-    assert set(densities_of(restless(3, agree=False), rounds=5, density=0.05)) == {0.05}
+def test_fixed_density_stays():
+    assert set(densities_of(random_devices(3, agree=False), rounds=5, density=0.05)) == {0.05}
 
 
-def test_the_density_is_steered_where_replies_are_lost_and_devices_skip():
+def test_density_adapts_despite_lost_replies_and_skips():
     silent = [lambda theta: (0.0, torch.zeros_like(theta))]
-    link = aquila.Link(uplink_loss=0.3)
-    densities = densities_of(restless(3, agree=True) + silent, rounds=12, link=link)
+    densities = densities_of(random_devices(3, agree=True) + silent, rounds=12, uplink_loss=0.3)
     assert len(set(densities)) > 6
     assert densities_of(silent * 2, rounds=2) == pytest.approx([0.03, 0.03])
 
 
-def test_growth_of_a_device_says_nothing_of_the_density_of_all():
-    """Its upload is less noisy than those that the share is for."""
+def test_boost_of_one_device_does_not_bias_the_estimate():
+    """Its upload is less noisy than uploads at the common density."""
     method, fleet = aquila.create("aquila_dither"), Fleet.uniform(DIMENSION, 3)
     oracle = FunctionOracle(lambda theta: (1.0, theta))
     theta = normal(DIMENSION)
 
-    def after(boost, said):
+    def after(boost, reported):
         state = method.server.init(theta, fleet)
         _, orders = method.server.orders(state, fleet, 0, Key((0,)))
         replies = {}
         for m, order in orders.items():
             memory = AquilaDitherMemory(torch.zeros_like(theta), 1.0, 1.0, boost if m == 0 else 1.0)
             replies[m] = method.device.step(memory, order, oracle, Key((m,))).reply
-        if not said:
+        if not reported:
             replies[0] = replace(replies[0], scalars={})
         return method.server.update(state, fleet, replies).estimate
 
-    calm = after(1.0, said=True)
-    assert after(8.0, said=True).noise == pytest.approx(calm.noise, rel=0.1)
-    assert after(8.0, said=False).noise < 0.85 * calm.noise
+    calm = after(1.0, reported=True)
+    assert after(8.0, reported=True).noise == pytest.approx(calm.noise, rel=0.1)
+    assert after(8.0, reported=False).noise < 0.85 * calm.noise
 
 
-def test_an_upload_that_was_not_drawn_and_a_skip_are_fine():
+def test_update_accepts_dense_uploads_and_skips():
     server, fleet = aquila.create("aquila_dither").server, Fleet.uniform(DIMENSION, 3)
     state = server.init(torch.zeros(DIMENSION), fleet)
     v = normal(DIMENSION).float()
@@ -287,8 +288,8 @@ def test_an_upload_that_was_not_drawn_and_a_skip_are_fine():
     assert server.update(state, fleet, {}).estimate == state.estimate
 
 
-def test_an_interrupted_run_goes_on_with_the_same_densities(tmp_path):
-    """Gradients follow from the model, so that they are the same in both."""
+def test_interrupted_run_continues_with_the_same_densities(tmp_path):
+    """Gradients depend on the model alone, so they are the same in both runs."""
 
     def device(m):
         kept = normal(DIMENSION, seed=m).float()
@@ -298,7 +299,15 @@ def test_an_interrupted_run_goes_on_with_the_same_densities(tmp_path):
     method, theta0 = aquila.create("aquila_dither", alpha=0.5), torch.zeros(DIMENSION)
     assert len(set(densities_of(devices, rounds=8))) > 4
     whole = aquila.simulate(method, theta0, devices, rounds=8)
-    aquila.simulate(method, theta0, devices, rounds=5, out=tmp_path, checkpoint_every=2)
-    resumed = aquila.simulate(method, theta0, devices, rounds=8, out=tmp_path, resume=True)
+    aquila.simulate(
+        method,
+        theta0,
+        devices,
+        rounds=5,
+        options=aquila.RunOptions(out=tmp_path, checkpoint_every=2),
+    )
+    resumed = aquila.simulate(
+        method, theta0, devices, rounds=8, options=aquila.RunOptions(out=tmp_path, resume=True)
+    )
     assert resumed.records == whole.records
     assert torch.equal(resumed.theta, whole.theta)

@@ -1,4 +1,4 @@
-"""MLflow's own client finds what was logged, in a database in a file."""
+"""MLflow's own client reads what was logged to a database file."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ pytest.importorskip("sqlalchemy", reason="needs the extra: pip install 'aquila-f
 from mlflow.tracking import MlflowClient
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # MLflow's own, of its drivers
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # raised by MLflow's drivers
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
@@ -39,7 +39,7 @@ def history(uri: str, run: Any, name: str) -> list[tuple[int, float]]:
 
 
 def assert_holds(uri: str, run: Any, folder: Path) -> None:
-    """Assert that every number of every record is there, once."""
+    """Assert that every value of every record was logged exactly once."""
     expected: dict[str, list[tuple[int, float]]] = {}
     sent = 0
     for record in read_records(folder):
@@ -50,7 +50,7 @@ def assert_holds(uri: str, run: Any, folder: Path) -> None:
     assert {name: history(uri, run, name) for name in expected} == expected
 
 
-def test_a_run_reads_back_as_its_records(tmp_path, uri):
+def test_logged_run_equals_its_records(tmp_path, uri):
     arguments = ("-m", "aquila:b_min=2", "--out", str(tmp_path / "run"), "--mlflow", uri)
     text = output("run", *arguments, "--rounds", "3")
     assert "mlflow" not in text.lower()
@@ -67,7 +67,7 @@ def test_a_run_reads_back_as_its_records(tmp_path, uri):
     assert_holds(uri, run, tmp_path / "run")
 
 
-def test_rounds_that_were_run_without_it_are_made_up_for(tmp_path, uri):
+def test_rounds_run_without_tracker_are_logged_later(tmp_path, uri):
     arguments = ("run", "-m", "laq", "--out", str(tmp_path / "run"))
     output(*arguments, "--rounds", "2")
     output(*arguments, "--rounds", "4", "--resume", "--mlflow", uri)
@@ -75,7 +75,7 @@ def test_rounds_that_were_run_without_it_are_made_up_for(tmp_path, uri):
     assert_holds(uri, run, tmp_path / "run")
 
 
-def test_methods_of_a_comparison_are_runs_of_one_experiment(tmp_path, uri, monkeypatch):
+def test_methods_of_a_comparison_share_one_experiment(tmp_path, uri, monkeypatch):
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "mine")
     output(
         "compare", "-m", "fedsgd:alpha=1e9", "-m", "qsgd", "--rounds", "5",
@@ -85,13 +85,13 @@ def test_methods_of_a_comparison_are_runs_of_one_experiment(tmp_path, uri, monke
     assert status == {"fedsgd_alpha=1e9": "KILLED", "qsgd": "FINISHED"}
 
 
-def test_addresses_that_lead_nowhere_get_one_sentence(tmp_path, uri):
-    (tmp_path / "text.db").write_text("no database, but a text that is long enough to tell" * 30)
+def test_unusable_uri_gives_one_error_sentence(tmp_path, uri):
+    (tmp_path / "text.db").write_text("a text file, long enough not to be an empty database" * 30)
     for address, problem in (
         (f"sqlite:///{tmp_path}/none/runs.db", "unable to open database file"),
         (f"sqlite:///{tmp_path}/text.db", "file is not a database"),
         ("carrier://pigeon", "unsupported URI"),
     ):
-        said = error_line("run", "--rounds", "2", "--mlflow", address)
-        assert f"MLflow cannot use {address}" in said
-        assert problem in said
+        message = error_line("run", "--rounds", "2", "--mlflow", address)
+        assert f"MLflow cannot use {address}" in message
+        assert problem in message

@@ -1,4 +1,4 @@
-"""TensorBoard's own reader finds what was logged."""
+"""TensorBoard's own reader reads what was logged."""
 
 import builtins
 import json
@@ -21,7 +21,7 @@ from tensorboard.plugins.hparams import metadata
 
 from aquila.report.trackers.tensorboard import TensorBoard
 
-RECORDS_FILE = [fake_record(round) for round in range(6)]
+RECORDS = [fake_record(round) for round in range(6)]
 
 
 def read(folder: Path) -> EventAccumulator:
@@ -55,7 +55,7 @@ def track(folder: Path, records: list[Record], before: int = 0) -> None:
     tracking.close(True)
 
 
-def test_a_run_reads_back_as_its_records(tmp_path):
+def test_logged_run_equals_its_records(tmp_path):
     out, board = tmp_path / "run", tmp_path / "board"
     output(
         "run", "-m", "aquila:b_min=2", "--rounds", "5", "--out", str(out),
@@ -64,8 +64,8 @@ def test_a_run_reads_back_as_its_records(tmp_path):
     assert curves(board / "aquila_b_min=2") == expected(read_records(out))
 
 
-def test_the_setting_becomes_hyperparameters(tmp_path):
-    track(tmp_path, RECORDS_FILE)
+def test_settings_become_hyperparameters(tmp_path):
+    track(tmp_path, RECORDS)
     content = read(tmp_path / "laq").summary_metadata[metadata.SESSION_START_INFO_TAG]
     info = metadata.parse_session_start_info_plugin_data(content.plugin_data.content)
     assert info.hparams["alpha"].number_value == 0.5
@@ -73,7 +73,7 @@ def test_the_setting_becomes_hyperparameters(tmp_path):
     assert info.hparams["augment"].HasField("bool_value")
 
 
-def test_a_resumed_run_goes_on_in_the_same_curves(tmp_path):
+def test_resumed_run_continues_the_same_curves(tmp_path):
     out, board = tmp_path / "run", tmp_path / "board"
     arguments = ("-m", "laq", "--out", str(out), "--tensorboard", str(board))
     output("run", *arguments, "--rounds", "4")
@@ -81,22 +81,22 @@ def test_a_resumed_run_goes_on_in_the_same_curves(tmp_path):
     assert curves(board / "laq") == expected(read_records(out))
 
 
-def test_rounds_that_are_run_again_after_a_crash_are_not_doubled(tmp_path):
-    track(tmp_path, RECORDS_FILE[:5])
+def test_rounds_repeated_after_a_crash_are_not_duplicated(tmp_path):
+    track(tmp_path, RECORDS[:5])
     again = [fake_record(round, loss=9.0 + round) for round in range(6)]
-    track(tmp_path, RECORDS_FILE[:3] + again[3:], before=3)
-    assert curves(tmp_path / "laq") == expected(RECORDS_FILE[:3] + again[3:])
+    track(tmp_path, RECORDS[:3] + again[3:], before=3)
+    assert curves(tmp_path / "laq") == expected(RECORDS[:3] + again[3:])
 
 
 @pytest.mark.parametrize("known", [0, 2])
-def test_rounds_that_were_run_without_it_are_made_up_for(tmp_path, known):
+def test_rounds_run_without_tracker_are_logged_later(tmp_path, known):
     if known:
-        track(tmp_path, RECORDS_FILE[:known])
-    track(tmp_path, RECORDS_FILE, before=4)
-    assert curves(tmp_path / "laq") == expected(RECORDS_FILE)
+        track(tmp_path, RECORDS[:known])
+    track(tmp_path, RECORDS, before=4)
+    assert curves(tmp_path / "laq") == expected(RECORDS)
 
 
-def test_a_run_that_is_finished_can_still_be_told(tmp_path):
+def test_finished_run_can_be_logged_later(tmp_path):
     out, board = tmp_path / "run", tmp_path / "board"
     output("run", "-m", "laq", "--rounds", "3", "--out", str(out))
     output(
@@ -106,12 +106,10 @@ def test_a_run_that_is_finished_can_still_be_told(tmp_path):
     assert len(curves(board / "laq")["loss"]) == 3
 
 
-def test_other_runs_of_the_name_are_kept_unless_told(tmp_path):
+def test_existing_run_is_kept_without_overwrite(tmp_path):
     arguments = ("run", "-m", "laq", "--rounds", "2", "--tensorboard", str(tmp_path / "board"))
     output(*arguments)
-    assert "holds a run; --overwrite throws it away, or choose another folder" in error_line(
-        *arguments
-    )
+    assert "holds a run; --overwrite deletes it, or choose another folder" in error_line(*arguments)
     output(*arguments, "--overwrite")
     assert [step for step, _ in curves(tmp_path / "board" / "laq")["loss"]] == [0, 1]
     (tmp_path / "file").write_text("")
@@ -120,7 +118,7 @@ def test_other_runs_of_the_name_are_kept_unless_told(tmp_path):
     )
 
 
-def test_it_prints_nothing_and_brings_no_tensorflow(tmp_path):
+def test_writer_prints_nothing_and_imports_no_tensorflow(tmp_path):
     code = (
         "import sys, json; from pathlib import Path;"
         "from aquila.report.trackers import TrackedRun;"
@@ -136,7 +134,7 @@ def test_it_prints_nothing_and_brings_no_tensorflow(tmp_path):
     assert done.stderr == ""
 
 
-def test_a_missing_extra_is_named(monkeypatch, tmp_path):
+def test_missing_extra_is_named(monkeypatch, tmp_path):
     real = builtins.__import__
 
     def without(name: str, *arguments: Any, **options: Any) -> Any:

@@ -1,15 +1,15 @@
-"""What trackers are told, whatever they are: here, one that keeps it in a list."""
+"""The metrics that trackers receive, checked with one that stores them in a list."""
 
 import pytest
 
 from aquila.report.trackers import RunTracking, TrackedRun, round_metrics
 from helpers.fake_records import fake_record
 
-RECORDS_FILE = [fake_record(round) for round in range(5)]
+RECORDS = [fake_record(round) for round in range(5)]
 
 
 class ListTracker:
-    """A tracker that remembers, knows some rounds already, and may break."""
+    """A tracker that stores values, may already have rounds, and may fail."""
 
     def __init__(self, title: str = "memory", known: int = 0, breaks_at: int | None = None) -> None:
         self.title, self.known, self.breaks_at = title, known, breaks_at
@@ -25,10 +25,10 @@ class ListTracker:
     def known_rounds(self, rounds: int) -> int:
         return min(rounds, self.known)
 
-    def log(self, round: int, values: dict[str, float]) -> None:
-        if round == self.breaks_at:
+    def log(self, round_number: int, values: dict[str, float]) -> None:
+        if round_number == self.breaks_at:
             raise OSError("no space left")
-        self.steps.append(round)
+        self.steps.append(round_number)
         self.values.append(dict(values))
 
     def close(self, finished: bool) -> None:
@@ -36,16 +36,16 @@ class ListTracker:
 
 
 def track(*trackers: ListTracker, before: int = 0) -> list[str]:
-    said: list[str] = []
-    tracking = RunTracking(trackers, TrackedRun("laq", {}), resume=before > 0, warn=said.append)
-    tracking.begin(RECORDS_FILE[:before])
-    for record in RECORDS_FILE[before:]:
+    warnings: list[str] = []
+    tracking = RunTracking(trackers, TrackedRun("laq", {}), resume=before > 0, warn=warnings.append)
+    tracking.begin(RECORDS[:before])
+    for record in RECORDS[before:]:
         tracking.log(record)
     tracking.close(True)
-    return said
+    return warnings
 
 
-def test_every_round_is_told_once():
+def test_every_round_is_logged_once():
     tracker = ListTracker()
     assert track(tracker) == []
     assert tracker.steps == [0, 1, 2, 3, 4]
@@ -53,7 +53,7 @@ def test_every_round_is_told_once():
 
 
 @pytest.mark.parametrize("known", [0, 2, 3])
-def test_a_resumed_run_makes_up_for_rounds_that_a_tracker_does_not_know(known):
+def test_resumed_run_logs_the_rounds_a_tracker_misses(known):
     tracker = ListTracker(known=known)
     track(tracker, before=3)
     assert tracker.steps == list(range(known, 5))
@@ -61,16 +61,16 @@ def test_a_resumed_run_makes_up_for_rounds_that_a_tracker_does_not_know(known):
 
 
 @pytest.mark.parametrize("breaks_at", [0, 3])
-def test_a_tracker_that_breaks_stops_nobody_else(breaks_at):
+def test_failing_tracker_does_not_stop_others(breaks_at):
     broken, sound = ListTracker("broken", breaks_at=breaks_at), ListTracker("sound")
-    (said,) = track(broken, sound, before=1)
-    assert said == "broken is told no more, --resume makes up for it: no space left"
+    (warning,) = track(broken, sound, before=1)
+    assert warning == "logging to broken stopped; --resume logs the missing rounds: no space left"
     assert broken.steps == list(range(breaks_at))
     assert broken.finished is None
     assert sound.steps == [0, 1, 2, 3, 4]
 
 
-def test_numbers_are_those_of_the_record():
+def test_metrics_equal_the_record():
     record = fake_record(2, notes={"skip_left": 0.25}, metrics={"test_accuracy": 0.5})
     assert round_metrics(record, 77) == {
         "loss": 1 / 3, "mean_level": 4, "error_ratio": 0.5, "uplink_bytes": 2**20,
@@ -79,6 +79,6 @@ def test_numbers_are_those_of_the_record():
     }  # fmt: skip
 
 
-def test_what_a_round_does_not_have_is_left_out():
+def test_missing_values_are_omitted():
     silent = fake_record(0, loss=None, levels={}, error_ratio=None, metrics={})
     assert not {"loss", "mean_level", "error_ratio"} & set(round_metrics(silent, 0))

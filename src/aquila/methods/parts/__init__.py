@@ -1,1 +1,1 @@
-"""Parts that methods share: servers, memories, schedules and noise control."""
+"""Parts that several methods share: servers, memories, schedules and noise control."""

@@ -1,8 +1,8 @@
-"""Parts: devices whose memories follow their gradients slowly, and their server.
+"""Parts: devices whose memories follow their gradients slowly, and the server for them.
 
-A device uploads u, what the server should use beyond its memory q_m this round, and moves the
-memory by a part of it, q_m <- q_m + η u. The server moves its average alike, so q̄ = mean(q_m)
-after every round, whatever gets lost.
+A device uploads u, an estimate of its gradient minus its memory q_m, and updates the memory by
+q_m <- q_m + η u. The server steps along q̄ + mean(u) and updates q̄ in the same way. Therefore
+q̄ = mean(q_m) after every round, even if messages are lost.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,15 +20,15 @@ from aquila.methods.parts.memory import Memory
 
 
 class Quantizer(Protocol):
-    """Turns a vector into codes that are right on average; None if there is nothing to send."""
+    """An unbiased quantizer: vector to codes, or None if there is nothing to send."""
 
     def __call__(self, v: Vector, key: Key) -> Codes | None:
-        """Quantize by the randomness of a key."""
+        """Quantize a vector with random numbers from the key."""
 
 
 @dataclass(frozen=True)
 class DampedMemoryDevice:
-    """Sends what its gradient holds beyond its memory, quantized."""
+    """Sends the quantized difference between its gradient and its memory."""
 
     alpha: float
     eta: float
@@ -36,11 +36,11 @@ class DampedMemoryDevice:
     work: Work
 
     def init(self, like: Vector) -> Memory:
-        """Start with nothing remembered."""
+        """Start with q_m = 0."""
         return Memory(torch.zeros_like(like))
 
     def step(self, state: Memory, order: Packet, oracle: Oracle, key: Key) -> Turn[Memory]:
-        """Send u = Q(g - q_m), or skip if there is nothing to send, and move q_m by η u."""
+        """Send u = Q(g - q_m) and add η u to q_m; skip if there is nothing to send."""
         loss, gradient = local_work(oracle, theta_of(order), self.work, self.alpha)
         v = gradient - state.q
         codes = self.quantizer(v, key)
@@ -49,6 +49,10 @@ class DampedMemoryDevice:
         u = codes.decode()
         notes = {"loss": loss, "error_ratio": error_ratio(v, u)}
         return Turn(Memory(state.q + self.eta * u), Packet(order.round, codes), notes)
+
+    def memory(self, state: Memory) -> Vector:
+        """Return q_m."""
+        return state.q
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,16 +72,12 @@ class DampedMemoryServer:
 
     @property
     def remembers(self) -> bool:
-        """Yes: q̄ holds a share of every device's memory."""
+        """True: q̄ averages the devices' memories."""
         return True
 
     def init(self, theta: Vector, fleet: Fleet) -> DampedState:
         """Start from the given model and empty memories."""
         return DampedState(theta, torch.zeros_like(theta, dtype=torch.float64))
-
-    def model(self, state: DampedState) -> Vector:
-        """Return the current model."""
-        return state.theta
 
     def orders(
         self, state: DampedState, fleet: Fleet, round_number: int, key: Key
@@ -85,28 +85,29 @@ class DampedMemoryServer:
         """Send the model to every device."""
         return state, model_orders(fleet, state.theta, round_number)
 
-    def check(self, reply: Packet) -> None:
-        """Take any vector; a reply without one stands for the zero vector."""
-
     def update(
         self, state: DampedState, fleet: Fleet, replies: Mapping[DeviceId, Packet]
     ) -> DampedState:
-        """Step along the memory and the mean upload, and move the memory."""
+        """Step along q̄ + mean upload, and update q̄."""
         mean = fleet.mean(uploads(replies), weights=dict.fromkeys(replies, 1.0))
         return self.update_with_mean(state, fleet, replies, mean)
 
     def update_with_mean(
         self, state: DampedState, fleet: Fleet, replies: Mapping[DeviceId, Packet], mean: Vector
     ) -> DampedState:
-        """Take the step of an update whose mean upload is known."""
+        """Apply an update whose mean upload the caller has already computed."""
         complete = len(replies) == len(fleet.devices)
         change = mean if complete else fleet.mean_over_holders(uploads(replies))
         theta = (state.theta - self.alpha * (state.q_bar + mean)).to(state.theta.dtype)
         return DampedState(theta, state.q_bar + self.eta * change)
 
+    def memory(self, state: DampedState) -> Vector:
+        """Return q̄."""
+        return state.q_bar
+
     def forget(
         self, state: DampedState, fleet: Fleet, device: DeviceId, replies: Iterable[Packet]
     ) -> DampedState:
-        """Take the device's share out of the average memory."""
+        """Subtract the device's uploads from the average memory."""
         sent = ((device, r.vector.decode()) for r in replies if r.vector is not None)
         return DampedState(state.theta, state.q_bar - self.eta * fleet.mean_over_holders(sent))

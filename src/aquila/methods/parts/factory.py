@@ -1,4 +1,4 @@
-"""How a method introduces itself: one decorator above its factory."""
+"""The decorator that turns a function into a catalogue entry for a method."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,18 +7,18 @@ from typing import Annotated
 from aquila.core.method import Method, Work
 from aquila.core.parameter import Bounds, Parameter, check_arguments, parameters
 
-Alpha = Annotated[float, Bounds("step size of the server, and of local steps", 1e-9, 1e9)]
-WorkOption = Annotated[Work, "what a device computes: one gradient, or local epochs of descent"]
-UploadBits = Annotated[int, Bounds("bits a coordinate of an upload", 2, 31)]
+Alpha = Annotated[float, Bounds("step size of the server and of local steps", 1e-9, 1e9)]
+WorkOption = Annotated[Work, "what a device computes: a gradient, or local epochs of descent"]
+UploadBits = Annotated[int, Bounds("bits per coordinate of an upload", 2, 31)]
 MAX_DENSITY = 0.7
 DensityOption = Annotated[
-    float, Bounds("share of the coordinates sent in a round", 1e-9, MAX_DENSITY)
+    float, Bounds("fraction of the coordinates sent per round", 1e-9, MAX_DENSITY)
 ]
 
 
 @dataclass(frozen=True)
 class MethodFactory:
-    """A method as the catalogue lists it; call it with parameters to get the method itself."""
+    """Catalogue entry of a method. Call it with parameters to create the method."""
 
     name: str
     function: Callable[..., Method]
@@ -28,26 +28,28 @@ class MethodFactory:
 
     @property
     def summary(self) -> str:
-        """One line on what the method does."""
+        """First line of the factory's docstring: what the method does."""
         return (self.function.__doc__ or "").strip().partition("\n")[0]
 
     @property
     def parameters(self) -> dict[str, Parameter]:
-        """Parameters by name, with defaults and ranges."""
+        """Parameters by name, with their defaults and ranges."""
         return parameters(self.function)
 
     def __call__(self, **values: object) -> Method:
-        """Return the method with the given parameters, or raise ValueError that lists them."""
+        """Return the method with these parameters; an invalid one raises ValueError."""
         return self.function(**check_arguments(self.name, self.function, values))
 
 
 def method_factory(
     *, paper: str, lost_reply: str, reconstruction: str = ""
 ) -> Callable[[Callable[..., Method]], MethodFactory]:
-    """Make a catalogue entry of a factory.
+    """Turn a factory function into a catalogue entry.
 
-    `lost_reply` says what it means for the method that a reply never arrives; `reconstruction`
-    says what could not be read in the original text and was rebuilt from what is known of it.
+    Args:
+        paper: The paper that introduced the method.
+        lost_reply: What happens if a reply never arrives. A full sentence.
+        reconstruction: What the original text does not specify and how it was filled in.
     """
 
     def decorate(function: Callable[..., Method]) -> MethodFactory:

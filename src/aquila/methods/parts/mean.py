@@ -1,10 +1,10 @@
-"""Part: a server that steps along the average of the replies and remembers nothing."""
+"""Part: a server without memory that steps along the average of the replies."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from aquila.core.fleet import DeviceId, Fleet
-from aquila.core.method import model_orders, uploads
+from aquila.core.method import decode_upload, model_orders, uploads
 from aquila.core.packet import Packet
 from aquila.core.random import Key
 from aquila.core.vector import Vector
@@ -12,7 +12,7 @@ from aquila.core.vector import Vector
 
 @dataclass(frozen=True, eq=False)
 class NoState:
-    """State of a device that remembers nothing."""
+    """State of a device that keeps nothing between rounds."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,24 +22,28 @@ class MeanState:
     theta: Vector
 
 
+def accept_reply(reply: Packet) -> None:
+    """Accept any reply."""
+
+
 @dataclass(frozen=True)
 class MeanServer:
-    """theta <- theta - alpha * mean of the replies that arrived."""
+    """theta <- theta - alpha * mean of the replies that arrived. A skip counts as zero.
+
+    Args:
+        alpha: Step size.
+        decode: Returns the vector that a reply carries.
+        check: Raises WireError if `decode` cannot read a reply.
+    """
 
     alpha: float
-
-    @property
-    def remembers(self) -> bool:
-        """No: replies leave nothing behind but the steps of the model."""
-        return False
+    # repr=False: Flower compares methods of different processes by their repr
+    decode: Callable[[Packet], Vector] = field(default=decode_upload, repr=False)
+    check: Callable[[Packet], None] = field(default=accept_reply, repr=False)
 
     def init(self, theta: Vector, fleet: Fleet) -> MeanState:
         """Start from the given model."""
         return MeanState(theta)
-
-    def model(self, state: MeanState) -> Vector:
-        """Return the current model."""
-        return state.theta
 
     def orders(
         self, state: MeanState, fleet: Fleet, round_number: int, key: Key
@@ -47,24 +51,10 @@ class MeanServer:
         """Send the model to every device."""
         return state, model_orders(fleet, state.theta, round_number)
 
-    def check(self, reply: Packet) -> None:
-        """Take any vector; a reply without one stands for the zero vector."""
-
     def update(
         self, state: MeanState, fleet: Fleet, replies: Mapping[DeviceId, Packet]
     ) -> MeanState:
         """Step along the average of the replies."""
-        mean = fleet.mean(self.decode_uploads(replies), weights=dict.fromkeys(replies, 1.0))
+        vectors = uploads(replies, self.decode)
+        mean = fleet.mean(vectors, weights=dict.fromkeys(replies, 1.0))
         return MeanState((state.theta - self.alpha * mean).to(state.theta.dtype))
-
-    def decode_uploads(
-        self, replies: Mapping[DeviceId, Packet]
-    ) -> Iterable[tuple[DeviceId, Vector]]:
-        """Yield what those replies that carry a vector mean by it, one at a time."""
-        return uploads(replies)
-
-    def forget(
-        self, state: MeanState, fleet: Fleet, device: DeviceId, replies: Iterable[Packet]
-    ) -> MeanState:
-        """Return the state: there is nothing to take back."""
-        return state

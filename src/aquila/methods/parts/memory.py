@@ -1,8 +1,8 @@
-"""Part: a server that keeps the average q̄ of what each device sent last, and nothing a device.
+"""Part: a server that keeps the average q̄ of the devices' memories q_m, and no vector per device.
 
-A device uploads the change Δq of its memory q_m; the server adds its share to q̄. Because the
-runtime lets a device keep a change only once the server has applied it, q̄ = mean(q_m) after every
-round, up to the rounding of the devices' sums.
+A device uploads the change Δq of its memory q_m; the server adds Δq / M to q̄. The runtime commits a
+device's change only after the server has applied it. Therefore q̄ = mean(q_m) after every round, up
+to the rounding of the devices' sums.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,7 +19,7 @@ from aquila.core.vector import Vector
 
 @dataclass(frozen=True, eq=False)
 class Memory:
-    """State of a device: the gradient that the server believes it has, and if one was ever sent."""
+    """State of a device: its memory q_m, and whether it has uploaded before."""
 
     q: Vector
     has_uploaded: bool = False
@@ -27,9 +27,9 @@ class Memory:
 
 @dataclass(frozen=True, eq=False)
 class MemoryState:
-    """State of the server: model, average memory (float64), and how far the last steps went.
+    """State of the server: model, average memory (float64) and the sizes of the last steps.
 
-    `drifts` holds ||θᵏ - θᵏ⁻¹||² for each group of the fleet, newest step first.
+    `drifts` holds one tuple per step, newest first. A tuple has ||θᵏ - θᵏ⁻¹||² for each group.
     """
 
     theta: Vector
@@ -41,7 +41,7 @@ class MemoryState:
 class MemoryServer:
     """q̄ <- q̄ + (1/M) Σ Δq_m; theta <- theta - alpha q̄ (AQUILA, Algorithm 1, line 13).
 
-    Orders carry `drift`: the sum of the last `depth` squared steps, or their average.
+    Orders carry the scalar `drift`: the sum or the average of the last `depth` squared steps.
     """
 
     alpha: float
@@ -50,16 +50,12 @@ class MemoryServer:
 
     @property
     def remembers(self) -> bool:
-        """Yes: q̄ holds a share of every device's memory."""
+        """True: q̄ averages the devices' memories."""
         return True
 
     def init(self, theta: Vector, fleet: Fleet) -> MemoryState:
         """Start from the given model and empty memories."""
         return MemoryState(theta, torch.zeros_like(theta, dtype=torch.float64))
-
-    def model(self, state: MemoryState) -> Vector:
-        """Return the current model."""
-        return state.theta
 
     def orders(
         self, state: MemoryState, fleet: Fleet, round_number: int, key: Key
@@ -70,9 +66,6 @@ class MemoryServer:
         drift = [t / len(past) for t in total] if self.average_drift else total
         return state, model_orders(fleet, state.theta, round_number, by_group={"drift": drift})
 
-    def check(self, reply: Packet) -> None:
-        """Take any vector; a reply without one leaves the memory as it is."""
-
     def update(
         self, state: MemoryState, fleet: Fleet, replies: Mapping[DeviceId, Packet]
     ) -> MemoryState:
@@ -80,10 +73,14 @@ class MemoryServer:
         q_bar = state.q_bar + fleet.mean_over_holders(uploads(replies))
         return descend(state, fleet, self.alpha, self.depth, q_bar, direction=q_bar)
 
+    def memory(self, state: MemoryState) -> Vector:
+        """Return q̄."""
+        return state.q_bar
+
     def forget(
         self, state: MemoryState, fleet: Fleet, device: DeviceId, replies: Iterable[Packet]
     ) -> MemoryState:
-        """Take the device's share out of the average memory."""
+        """Subtract the device's uploads from the average memory."""
         sent = (r.vector.decode() for r in replies if r.vector is not None)
         return subtract_device(state, fleet, device, sent)
 
@@ -91,7 +88,7 @@ class MemoryServer:
 def descend(
     state: MemoryState, fleet: Fleet, alpha: float, depth: int, q_bar: Vector, direction: Vector
 ) -> MemoryState:
-    """Step along a direction and remember how far it went."""
+    """Step along a direction and record the squared length of the step."""
     theta = (state.theta - alpha * direction).to(state.theta.dtype)
     drift = tuple(alpha**2 * n for n in fleet.squared_norms(direction))
     return MemoryState(theta, q_bar, (drift, *state.drifts)[:depth])
@@ -100,7 +97,7 @@ def descend(
 def subtract_device(
     state: MemoryState, fleet: Fleet, device: DeviceId, changes: Iterable[Vector]
 ) -> MemoryState:
-    """Take these changes of a device's memory out of the average."""
+    """Subtract these changes of a device's memory from the average."""
     return replace(
         state, q_bar=state.q_bar - fleet.mean_over_holders((device, change) for change in changes)
     )

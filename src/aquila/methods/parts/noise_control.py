@@ -1,10 +1,12 @@
-"""Part: how a server holds the noise of drawn uploads at a multiple of what they tell.
+"""Part: a server chooses the density of sparse uploads from the noise that it measures.
 
-Uploads that are right on average are noisy, and the server sees by how much: ||u||² of an upload u
-of v is ||v||² and noise, and where the step is the rms of v over a share, the step tells ||v||². So
-||q̄ + mean u||², less the noise of the mean, is the squared norm of the mean gradient. Noise goes by
-the inverse of the share that devices are told to send; the server chooses the share by moving
-averages of both.
+An unbiased upload u of a vector v is noisy: E||u||² = ||v||² + noise. The quantizer's step is the
+root mean square of v divided by the density, so the server can compute ||v||² from the step. The
+difference ||u||² - ||v||² estimates the noise of one upload. Subtracting the noise of the mean from
+||q̄ + mean u||² estimates the signal, the squared norm of the mean gradient.
+
+The noise is inversely proportional to the density. The server keeps moving averages of noise and
+signal and chooses the density at which their ratio meets a budget.
 """
 
 import math
@@ -17,24 +19,24 @@ from aquila.core.vector import Vector, squared_norm
 from aquila.methods.parts.factory import MAX_DENSITY
 
 MIN_ROUND_DENSITY, INITIAL_ROUND_DENSITY, MAX_ROUND_DENSITY = 0.03, 0.06, 0.3
-"""Share times devices of a round that hold a coordinate: the noise goes by its inverse."""
+"""Limits of density × devices per round. The noise of the mean is inversely proportional to it."""
 MIN_SENT_COORDINATES = 48
-"""In the whole model; half as many would not halve the bytes, since a frame has a header."""
+"""Per upload of the whole model. Below this the frame header dominates the bytes."""
 NOISE_BUDGET = 0.17
-"""Noise that the mean upload may have for each of its signal, over the root of d.
+"""Allowed noise ÷ signal of the mean upload is this times √d.
 
-Noise is spread over all coordinates, and losses are steep in few directions: the larger a model,
-the less of its noise does harm.
+Noise spreads over all coordinates, but losses are steep in few directions. So the larger the model,
+the less harm the same noise does.
 """
 EMA_WEIGHT = 0.2
-"""Weight of the last round in the averages."""
+"""Weight of the newest round in the moving averages."""
 MAX_CHANGE = 1.5
-"""Factor by which a share may change in a round."""
+"""Largest factor by which the density changes per round."""
 
 
 @dataclass(frozen=True)
 class DensityLimits:
-    """The shares that a fleet may be told, the first one, and the noise that it bears."""
+    """Range of the density for a fleet, its initial value, and the allowed noise ÷ signal."""
 
     minimum: float
     initial: float
@@ -43,7 +45,7 @@ class DensityLimits:
 
     @classmethod
     def for_fleet(cls, fleet: Fleet, fixed_density: float) -> "DensityLimits":
-        """Return what suits the fleet, or the share that the user has fixed."""
+        """Return the limits for a fleet; a `fixed_density` above 0 leaves no range."""
         noise = NOISE_BUDGET * math.sqrt(fleet.dimension)
         if fixed_density:
             return cls(fixed_density, fixed_density, fixed_density, noise)
@@ -58,10 +60,10 @@ class DensityLimits:
 
 @dataclass(frozen=True)
 class NoiseEstimate:
-    """What the server has measured, and the share that follows from it.
+    """Moving averages of what the server has measured, and the density chosen from them.
 
-    `noise` is that of the mean upload at a share of one, `signal` the squared norm of the mean
-    gradient.
+    `noise` is the noise of the mean upload scaled to a density of 1. `signal` is the squared norm
+    of the mean gradient.
     """
 
     density: float
@@ -70,7 +72,10 @@ class NoiseEstimate:
     rounds: int = 0
 
     def update(self, noise: float, signal: float, limits: DensityLimits) -> "NoiseEstimate":
-        """Take note of a round that tells something; without signal the share goes up."""
+        """Return the estimate after a round; a signal of 0 or less raises the density.
+
+        A round whose noise or signal is not finite changes nothing.
+        """
         if not math.isfinite(noise + signal):
             return self
         weight = max(EMA_WEIGHT, 1 / (self.rounds + 1))
@@ -86,7 +91,7 @@ class NoiseEstimate:
 def with_norms(
     vectors: Iterable[tuple[DeviceId, Vector]], squares: dict[DeviceId, float]
 ) -> Iterator[tuple[DeviceId, Vector]]:
-    """Hand vectors on, and write their squared norms down."""
+    """Pass vectors through and store their squared norms in `squares`."""
     for device, vector in vectors:
         squares[device] = squared_norm(vector)
         yield device, vector
@@ -94,9 +99,10 @@ def with_norms(
 
 @dataclass(frozen=True)
 class UploadStats:
-    """What the server can tell of the mean of a round's uploads.
+    """Noise of the mean of a round's uploads.
 
-    `squared_innovations` is Σ ||v_m||² / n².
+    `noise_at_full_density` is the noise scaled to a density of 1. `squared_innovations` is
+    Σ ||v_m||² / n², where n devices replied.
     """
 
     noise: float
@@ -111,29 +117,40 @@ class UploadStats:
         squares: Mapping[DeviceId, float],
         densities: Mapping[DeviceId, float],
     ) -> "UploadStats":
-        """Measure uploads that were drawn for these shares."""
+        """Measure the uploads in `replies`.
+
+        Args:
+            fleet: The fleet that replied.
+            replies: All replies of the round.
+            squares: ||u_m||² of each reply with an upload.
+            densities: The density that each upload was quantized with.
+        """
         factors = fleet.variance_factors(replies)
         noise = at_full_density = squared_innovations = 0.0
         for device, squared in squares.items():
             vector, factor = replies[device].vector, factors[fleet.groups[device]]
             if isinstance(vector, Codes):
                 rms = float(vector.step[0]) * densities[device]
-                # rms**2 raises where it is too large; and none can mean more than it holds
+                # rms**2 would raise OverflowError; the minimum keeps the noise from being negative
                 own_signal = min(squared, vector.dimension * rms * rms)
                 own_noise = (squared - own_signal) * factor
-                noise, at_full_density = (
-                    noise + own_noise,
-                    at_full_density + own_noise * densities[device],
-                )
+                noise += own_noise
+                at_full_density += own_noise * densities[device]
                 squared_innovations += own_signal * factor
         return cls(noise, at_full_density, squared_innovations)
 
     def signal(self, step: float, upload: float, replies: int, devices: int) -> float:
-        """Return the squared norm of the gradient, given those of the step and of the mean upload.
+        """Return an estimate of the squared norm of the mean gradient of all devices.
 
-        Where not all devices replied, what those that did differ by moves their mean; one of them
-        tells nothing of that, and the result is NaN. Where a coordinate has few holders and fewer
-        replied, the result is too small, and the share that follows too large.
+        If only some devices replied, their mean differs from the mean of all. The estimate corrects
+        for that with the spread of the replies, which needs two replies; with one it is NaN. If a
+        coordinate has few holders, the estimate is too small and the density becomes too large.
+
+        Args:
+            step: ||q̄ + mean upload||².
+            upload: ||mean upload||².
+            replies: Devices that replied.
+            devices: Devices of the fleet.
         """
         seen = step - self.noise
         if replies == devices:

@@ -1,7 +1,7 @@
-"""Part: a width that grows as the global loss falls, wrapped around any server.
+"""Part: a quantizer size that grows as the global loss falls, added to any server.
 
-Devices report their loss; the server tells them one width for all. The loss of round k is known
-only after its replies, so a round uses the loss of the round before it.
+Devices report their loss, and the server sends one size to all of them. The loss of round k is
+known only after its replies, so each round uses the loss of the round before.
 """
 
 import math
@@ -10,18 +10,24 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from aquila.core.fleet import DeviceId, Fleet
-from aquila.core.method import ServerHalf
+from aquila.core.method import (
+    ServerHalf,
+    check_reply,
+    current_model,
+    has_memory,
+    server_memory,
+)
 from aquila.core.packet import Packet
 from aquila.core.random import Key
 from aquila.core.vector import Vector
 
 MIN_RELATIVE_LOSS = 1e-18
-"""Share of the first loss below which a loss counts as this much; far beyond any width's cap."""
+"""Lower limit of loss ÷ first loss. At this ratio the size exceeds every quantizer's maximum."""
 
 
 @dataclass(frozen=True, eq=False)
 class ScheduleState:
-    """The wrapped server's state, and the first and latest global loss (0: not known yet)."""
+    """State of the wrapped server, and the first and latest global loss (0: not known yet)."""
 
     inner: Any
     first_loss: float = 0.0
@@ -30,23 +36,23 @@ class ScheduleState:
 
 @dataclass(frozen=True)
 class ScheduledServer:
-    """Adds `size` = initial_size * sqrt(f(θ⁰) / f(θᵏ)) to the orders of another server."""
+    """Adds the scalar `size` = initial_size √(f(θ⁰) / f(θᵏ)) to the orders of another server."""
 
     inner: ServerHalf[Any]
     initial_size: float
 
     @property
     def remembers(self) -> bool:
-        """As the wrapped server does; losses are of one round only."""
-        return self.inner.remembers
+        """Whether the wrapped server has a memory."""
+        return has_memory(self.inner)
 
     def init(self, theta: Vector, fleet: Fleet) -> ScheduleState:
         """Start the wrapped server."""
         return ScheduleState(self.inner.init(theta, fleet))
 
     def model(self, state: ScheduleState) -> Vector:
-        """Return the current model."""
-        return self.inner.model(state.inner)
+        """Return the model of the wrapped server."""
+        return current_model(self.inner, state.inner)
 
     def orders(
         self, state: ScheduleState, fleet: Fleet, round_number: int, key: Key
@@ -58,7 +64,7 @@ class ScheduledServer:
             size *= math.sqrt(
                 state.first_loss / max(state.latest_loss, state.first_loss * MIN_RELATIVE_LOSS)
             )
-        distinct = {id(order): order for order in orders.values()}  # many devices share one
+        distinct = {id(order): order for order in orders.values()}  # devices share order objects
         scheduled = {
             name: replace(order, scalars={**order.scalars, "size": size})
             for name, order in distinct.items()
@@ -66,22 +72,27 @@ class ScheduledServer:
         return replace(state, inner=inner), {d: scheduled[id(o)] for d, o in orders.items()}
 
     def check(self, reply: Packet) -> None:
-        """Take replies that report a loss."""
+        """Accept replies that report a loss and that the wrapped server accepts."""
         reply.scalar("loss")
-        self.inner.check(reply)
+        check_reply(self.inner, reply)
 
     def update(
         self, state: ScheduleState, fleet: Fleet, replies: Mapping[DeviceId, Packet]
     ) -> ScheduleState:
-        """Let the wrapped server step, and remember the mean loss."""
+        """Update the wrapped server and record the mean loss."""
         inner = self.inner.update(state.inner, fleet, replies)
         if not replies:
             return replace(state, inner=inner)
         latest = sum(reply.scalar("loss") for reply in replies.values()) / len(replies)
         return ScheduleState(inner, state.first_loss or latest, latest)
 
+    def memory(self, state: ScheduleState) -> Vector:
+        """Return q̄ of the wrapped server."""
+        return server_memory(self.inner).memory(state.inner)
+
     def forget(
         self, state: ScheduleState, fleet: Fleet, device: DeviceId, replies: Iterable[Packet]
     ) -> ScheduleState:
-        """Let the wrapped server take back what it holds."""
-        return replace(state, inner=self.inner.forget(state.inner, fleet, device, replies))
+        """Subtract the device's uploads from the memory of the wrapped server."""
+        inner = server_memory(self.inner).forget(state.inner, fleet, device, replies)
+        return replace(state, inner=inner)

@@ -1,4 +1,4 @@
-"""The report of runs as one HTML page that opens anywhere, without a network."""
+"""A report of runs as one self-contained HTML page that works offline."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The curves of a report: which there are, and how a run's line looks."""
+"""The curves of a report, and the style of each run's line."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -8,14 +8,17 @@ from aquila.report.page.comparison import LOSS, MEASURES, Measure, available_mea
 from aquila.report.page.format import MIB
 from aquila.report.page.runs import PageRun
 
+FRACTION = "fraction"
+"""Unit of values that are shown in percent."""
+
 DASHES = 4
 FADES = 3
-"""As many dashes and strengths as page.css names."""
+"""Numbers of dash patterns and opacities that page.css defines."""
 
 
 @dataclass(frozen=True)
 class LineStyle:
-    """A colour of page.css, a dash, and how faint the line is."""
+    """A colour of page.css, an index of its dash patterns and one of its opacities."""
 
     colour: str
     dash: int
@@ -23,12 +26,12 @@ class LineStyle:
 
     @property
     def classes(self) -> str:
-        """The classes of page.css."""
+        """The CSS classes."""
         return f"line {self.colour} dash{self.dash} fade{self.fade}"
 
 
 def line_styles(runs: Sequence[PageRun]) -> list[LineStyle]:
-    """Give every run the colour of its method; those of one colour differ in dashes first."""
+    """Return the style of each run; runs of one colour differ in dashes, then in opacity."""
     return [
         LineStyle(slot.colour, slot.colour_index % DASHES, slot.colour_index // DASHES % FADES)
         for slot in assign_colours([run.label for run in runs])
@@ -37,7 +40,7 @@ def line_styles(runs: Sequence[PageRun]) -> list[LineStyle]:
 
 @dataclass(frozen=True)
 class Chart:
-    """One figure: `column` against rounds, or, where that can be chosen, against bytes."""
+    """One figure: `column` against rounds, or against uplink bytes if `by_bytes`."""
 
     column: str
     title: str
@@ -46,16 +49,16 @@ class Chart:
     by_bytes: bool
 
     def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
+        """Return the fields as plain values."""
         return asdict(self)
 
 
 def charts_for(runs: Sequence[PageRun]) -> list[Chart]:
-    """Return the figures that the runs have anything to show in."""
+    """Return the figures that the runs have data for."""
     every = [_quality_chart(measure) for measure in available_measures(runs)]
     every.sort(key=lambda chart: chart.column != LOSS.key)
     every += [
-        Chart("uplink", "Uplink of a round", "MiB", log=True, by_bytes=False),
+        Chart("uplink", "Uplink per round", "MiB", log=True, by_bytes=False),
         Chart("level", "Mean level", "bits", log=False, by_bytes=False),
         Chart("ratio", "Error ratio", "‖ε‖ / ‖v‖", log=False, by_bytes=False),
     ]
@@ -65,7 +68,7 @@ def charts_for(runs: Sequence[PageRun]) -> list[Chart]:
 
 
 def column_values(run: PageRun, name: str) -> Sequence[float | None]:
-    """Return a column of a run, one value a round."""
+    """Return a column of a run, one value per round."""
     if name == "uplink":
         return [r.uplink_bytes / MIB for r in run.records]
     if name == "level":
@@ -79,5 +82,5 @@ def column_values(run: PageRun, name: str) -> Sequence[float | None]:
 
 def _quality_chart(measure: Measure) -> Chart:
     title = measure.title.capitalize()
-    unit = "fraction" if measure.higher_is_better else ""
+    unit = FRACTION if measure.higher_is_better else ""
     return Chart(measure.key, title, unit, log=not measure.higher_is_better, by_bytes=True)

@@ -1,4 +1,4 @@
-"""What the runs have to tell: who needed how many bytes to become equally good."""
+"""Compares runs by the uplink bytes they needed to reach the same quality."""
 
 import math
 from collections import Counter
@@ -11,14 +11,14 @@ from aquila.report.page.runs import PageRun
 
 @dataclass(frozen=True)
 class Measure:
-    """How good a model is: a metric of the records, or the training loss."""
+    """A quality measure: a metric of the records, or the training loss."""
 
     key: str
     title: str
     higher_is_better: bool
 
     def values(self, run: PageRun) -> list[float | None]:
-        """Return the value after every round, None where it was not taken."""
+        """Return the value after every round; None where it was not measured."""
         found = (r.loss if self.key == "loss" else r.metrics.get(self.key) for r in run.records)
         return [value if value is not None and math.isfinite(value) else None for value in found]
 
@@ -32,11 +32,11 @@ class Measure:
         return (max if self.higher_is_better else min)(known) if known else None
 
     def reached(self, value: float, target: float) -> bool:
-        """Whether a value is as good as the target."""
+        """Return whether a value is at least as good as the target."""
         return value >= target if self.higher_is_better else value <= target
 
     def format_value(self, value: float | None) -> str:
-        """Return a value as people write it."""
+        """Return a value as text."""
         if value is None:
             return "–"
         return f"{value:.1%}" if self.higher_is_better else f"{value:.4g}"
@@ -50,20 +50,26 @@ MEASURES = {measure.key: measure for measure in (PERPLEXITY, ACCURACY, LOCAL_ACC
 
 
 def available_measures(runs: Sequence[PageRun]) -> list[Measure]:
-    """Return what any run was measured by; the first is the one to compare by."""
+    """Return the measures that any run has; runs are compared by the first."""
     return [m for m in MEASURES.values() if any(m.best(run) is not None for run in runs)]
 
 
 ACCURACY_MARGIN, LOSS_MARGIN = 0.01, 0.05
-"""How far a target stays short of the middle accuracy, and above the middle loss or perplexity."""
+"""Margins below the median accuracy, and above the median loss or perplexity."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Uplink bytes to the same quality; lead, baseline and target are of `runs`, of one problem.
+    """Uplink bytes to the same quality, for the runs of one problem.
 
-    The target is one that at least half of the runs reached. The baseline is the run that sent most
-    of all that reached it.
+    Attributes:
+        runs: The runs of the problem.
+        measure: How quality is measured.
+        target: A quality that at least half of the runs reached.
+        needed_bytes: Uplink bytes to the target by label, for all runs on the page.
+        baseline: Of the runs that reached the target, the one with the largest total uplink.
+        lead: The AQUILA run that needed least, or the cheapest run if no AQUILA run qualifies.
+        cheapest: The run that needed least.
     """
 
     runs: Sequence[PageRun]
@@ -76,7 +82,7 @@ class Comparison:
 
 
 def compare(all_runs: Sequence[PageRun]) -> Comparison | None:
-    """Compare the runs of the problem that most are of; None if nothing was measured in them."""
+    """Compare the runs of the most frequent problem; None if they have no measure."""
     problem = Counter(run.problem for run in all_runs).most_common(1)[0][0]
     runs = [run for run in all_runs if run.problem == problem]
     known = available_measures(runs)
@@ -94,9 +100,9 @@ def compare(all_runs: Sequence[PageRun]) -> Comparison | None:
 
 
 def common_target(measure: Measure, runs: Sequence[PageRun]) -> float:
-    """Return a round number a little short of the best of the run in the middle.
+    """Return a round number slightly worse than the best value of the median run.
 
-    A little, since the last hundredth of an accuracy comes by chance.
+    The margin keeps chance in the last hundredth of an accuracy from deciding.
     """
     best = [value for run in runs if (value := measure.best(run)) is not None]
     if measure.higher_is_better:
@@ -110,6 +116,6 @@ def common_target(measure: Measure, runs: Sequence[PageRun]) -> float:
 
 
 def bytes_to_target(run: PageRun, measure: Measure, target: float) -> int | None:
-    """Return the uplink bytes until a run first was as good as the target; None if it never was."""
+    """Return the uplink bytes until a run first reached the target; None if it never did."""
     pairs = zip(run.cumulative_uplink, measure.values(run), strict=True)
     return next((s for s, v in pairs if v is not None and measure.reached(v, target)), None)

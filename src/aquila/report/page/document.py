@@ -1,4 +1,4 @@
-"""The page as one file: style, script and data inside, and a policy that forbids the network."""
+"""Renders the page as one file with inline style, script and data, and no network access."""
 
 import base64
 import hashlib
@@ -27,11 +27,11 @@ from aquila.report.page.summary import description, page_header, quality_section
 
 SCRIPTS = ("data.js", "charts.js", "tables.js", "devices.js", "main.js")
 MARK_SCRIPTED = "document.documentElement.classList.add('js')"
-"""Runs before anything is painted, so that nothing moves when the rest of the script comes."""
+"""Runs before the first paint, so that the layout does not shift later."""
 
 NAVIGATION = {
     "quality": "Same quality", "methods": "Methods", "curves": "Curves", "devices": "Devices",
-    "split": "Split", "settings": "Settings", "reproduce": "Reproduce", "glossary": "Units",
+    "split": "Split", "settings": "Settings", "reproduce": "Reproduce", "glossary": "Glossary",
 }  # fmt: skip
 
 
@@ -42,7 +42,7 @@ def _no_class_counts(run: object) -> None:
 def render(
     found: PageRuns, commands: Sequence[str] = (), class_counts: ReadClassCounts = _no_class_counts
 ) -> str:
-    """Return the report of the runs as one HTML page that needs nothing else."""
+    """Return the report of the runs as one self-contained HTML page."""
     runs, comparison = found.runs, compare(found.runs)
     baseline = comparison.baseline if comparison else runs[0]
     sections = [
@@ -62,11 +62,11 @@ def render(
         "body",
         tag("a", "Skip to the results", href="#results", class_="skip"),
         page_header(found, comparison),
-        tag("nav", *links, aria_label="Parts of the report"),
+        tag("nav", *links, aria_label="Sections of the report"),
         tag("main", *sections, id="results", tabindex=-1),
         tag(
             "footer",
-            tag("p", "Written by ", tag("code", "aquila report"), ". It needs no network."),
+            tag("p", "Written by ", tag("code", "aquila report"), ". This page works offline."),
         ),
         tag("script", Html(pack_page_data(runs, comparison)), type="application/json", id="data"),
         tag("script", script()),
@@ -77,7 +77,7 @@ def render(
 
 @cache
 def script() -> Html:
-    """Return the code of the page: uPlot with its licence, and ours."""
+    """Return the JavaScript of the page: uPlot with its licence, and ours."""
     licence = _resource("vendor", "LICENSE").strip()
     ours = "\n".join(_resource("resources", name) for name in SCRIPTS)
     plot = _resource("vendor", "uPlot.iife.min.js")
@@ -86,7 +86,7 @@ def script() -> Html:
 
 @cache
 def style() -> Html:
-    """Return the style of the page."""
+    """Return the CSS of the page."""
     return Html(_resource("vendor", "uPlot.min.css") + "\n" + _resource("resources", "page.css"))
 
 

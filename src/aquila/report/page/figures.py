@@ -1,9 +1,9 @@
-"""The figures of a report: curves, devices, and the split of the data."""
+"""The sections of a report with figures: curves, devices and the data split."""
 
 from collections.abc import Callable, Sequence
 from statistics import median
 
-from aquila.report.page.charts import Chart, charts_for, line_styles
+from aquila.report.page.charts import FRACTION, Chart, charts_for, line_styles
 from aquila.report.page.format import MIB, format_column
 from aquila.report.page.html import Html, tag
 from aquila.report.page.method_table import caption, swatch
@@ -13,18 +13,18 @@ from aquila.report.page.svg import bars_svg, chart_svg, heat_map_svg
 
 ClassCounts = Sequence[Sequence[int]]
 ReadClassCounts = Callable[[PageRun], ClassCounts | None]
-"""Tells how many samples of each class each device had, a row a device; None if unknown."""
+"""Returns samples per class, one row per device; None if unknown."""
 
 MAX_SPLITS = 6
 ZOOM_BUTTONS = {"in": ("+", "zoom in"), "out": ("−", "zoom out"), "reset": ("reset", "reset zoom")}
 ZOOM_HINT = (
-    "Drag to zoom in, double-click to see all again. The wheel zooms with Ctrl, or once a figure "
-    "has the focus; keys there: + and −, arrows, 0."
+    "Drag to zoom in, double-click to reset. Ctrl + mouse wheel zooms too. In a focused figure, "
+    "use the wheel, + and −, the arrow keys, or 0 to reset."
 )
 
 
 def curves_section(runs: Sequence[PageRun]) -> Html:
-    """Return the legend, whose entries are switches, and a figure for everything recorded."""
+    """Return the legend, whose entries show and hide runs, and all figures."""
     legend = [
         tag("button", swatch(style), run.label, type="button", aria_pressed="true", data_run=n,
             class_="aquila" if run.is_aquila else None)
@@ -53,7 +53,7 @@ def curves_section(runs: Sequence[PageRun]) -> Html:
 
 
 def devices_section(runs: Sequence[PageRun], first: PageRun) -> Html:
-    """Return the map of levels of a run that can be chosen, and a table of all runs."""
+    """Return the level map of a selectable run, and a table of all runs."""
     options = [
         tag("option", run.label, value=n, selected=run is first) for n, run in enumerate(runs)
     ]
@@ -66,27 +66,27 @@ def devices_section(runs: Sequence[PageRun], first: PageRun) -> Html:
             tag("canvas", id="level-map", role="img", tabindex=0, aria_describedby="map-cell"),
             class_="maps"),
         tag("p", id="map-note"),
-        tag("output", "Point at a cell, or move with the arrow keys.", id="map-cell"),
+        tag("output", "Point at a cell, or use the arrow keys.", id="map-cell"),
         class_="needs-js",
     )  # fmt: skip
-    no_script = tag("noscript", tag("p", "The map of levels needs JavaScript."))
+    no_script = tag("noscript", tag("p", "The level map needs JavaScript."))
     return tag("section", tag("h2", "Devices"), view, no_script, _device_table(runs), id="devices")
 
 
 def split_section(runs: Sequence[PageRun], class_counts: ReadClassCounts) -> Html:
-    """Return a picture of each split of the data among the runs."""
+    """Return a figure for each distinct data split of the runs."""
     groups: dict[tuple[int, ...], list[PageRun]] = {}
     for run in runs:
         groups.setdefault(tuple(run.device_of_sample), []).append(run)
     known = [group for owners, group in groups.items() if owners][:MAX_SPLITS]
     pictures = [_split_figure(group, len(groups) > 1, class_counts(group[0])) for group in known]
     if not pictures:
-        pictures = [tag("p", "The folders hold no split.json, so the split is not known.")]
-    return tag("section", tag("h2", "Split of the data"), *pictures, id="split")
+        pictures = [tag("p", "The run folders contain no split.json, so the split is unknown.")]
+    return tag("section", tag("h2", "Data split"), *pictures, id="split")
 
 
 def _chart_figure(chart: Chart, runs: Sequence[PageRun]) -> Html:
-    unit = f", {chart.unit}" if chart.unit else ""
+    unit = f", {chart.unit}" if chart.unit not in ("", FRACTION) else ""
     buttons = [
         tag("button", text, type="button", data_zoom=key, aria_label=f"{name}: {chart.title}")
         for key, (text, name) in ZOOM_BUTTONS.items()
@@ -113,24 +113,24 @@ def _device_table(runs: Sequence[PageRun]) -> Html:
     heads = [tag("th", "method", scope="col")]
     heads += [
         tag("th", name, scope="col", class_="number")
-        for name in ("devices", "least", "median", "most")
+        for name in ("devices", "min", "median", "max")
     ]
     table = tag(
         "table",
-        caption("Uplink of a device over the whole run, MiB"),
+        caption("Uplink per device over the whole run, MiB"),
         tag("thead", tag("tr", *heads)),
         tag("tbody", *rows),
     )
     return tag(
         "details",
-        tag("summary", "Uplink of a device, all runs"),
+        tag("summary", "Uplink per device, all runs"),
         tag(
             "div",
             table,
             class_="scrollable",
             role="region",
             tabindex=0,
-            aria_label="Uplink of devices",
+            aria_label="Uplink per device",
         ),
     )
 
@@ -138,16 +138,16 @@ def _device_table(runs: Sequence[PageRun]) -> Html:
 def _split_figure(group: Sequence[PageRun], name_runs: bool, counts: ClassCounts | None) -> Html:
     sizes = group[0].samples_per_device
     description = (
-        f"{sum(sizes):,} samples on {len(sizes)} devices: {min(sizes):,} to {max(sizes):,} each, "
-        f"median {median(sizes):,.0f}."
+        f"{sum(sizes):,} samples on {len(sizes)} devices: {min(sizes):,} to {max(sizes):,} per "
+        f"device, median {median(sizes):,.0f}."
     )
     if name_runs:
         description += " Runs: " + ", ".join(run.label for run in group) + "."
-    pictures = [tag("p", "samples a device", class_="axis")]
-    pictures.append(bars_svg(sizes, f"Samples of each device. {description}"))
+    pictures = [tag("p", "samples per device", class_="axis")]
+    pictures.append(bars_svg(sizes, f"Samples per device. {description}"))
     if counts:
         label = f"Map of {len(counts)} devices by {len(counts[0])} classes"
-        rows = f"classes 0 to {len(counts[0]) - 1}, top to bottom; stronger: more samples"
+        rows = f"classes 0 to {len(counts[0]) - 1}, top to bottom; stronger colour: more samples"
         pictures += [tag("p", rows, class_="axis"), heat_map_svg(counts, label)]
     pictures.append(tag("p", f"devices 0 to {len(sizes) - 1}, left to right", class_="axis"))
     return tag("figure", *pictures, tag("figcaption", description), class_="split")

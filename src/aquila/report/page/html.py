@@ -1,4 +1,4 @@
-"""HTML from Python values: whatever is not HTML already is escaped."""
+"""Builds HTML from Python values; plain text is escaped."""
 
 from html import escape
 
@@ -6,26 +6,26 @@ Attribute = str | int | float | bool | None
 
 
 class Html(str):
-    """Text that is HTML already."""
+    """Text that is already HTML."""
 
     __slots__ = ()
 
 
 def tag(name: str, /, *children: str, **attributes: Attribute) -> Html:
-    """Return an element; `class_` stands for class, `aria_label` for aria-label and so on.
+    """Return an element. Write the attribute class as `class_`, aria-label as `aria_label`.
 
-    An attribute that is None or False is left out, one that is True has no value.
+    An attribute that is None or False is omitted. One that is True has no value.
     """
     return Html(f"<{name}{_attributes(attributes)}>{join_html(children)}</{name}>")
 
 
 def void_tag(name: str, /, **attributes: Attribute) -> Html:
-    """Return an element that has no content."""
+    """Return an element without content."""
     return Html(f"<{name}{_attributes(attributes)}>")
 
 
 def join_html(children: tuple[str, ...] | list[str]) -> Html:
-    """Put pieces one after the other."""
+    """Concatenate pieces, escaping plain text."""
     return Html("".join(c if isinstance(c, Html) else escape(c) for c in children))
 
 

@@ -1,4 +1,4 @@
-"""The table of methods; the page's script sorts it and recomputes the saving."""
+"""The table of methods. The script of the page sorts it and recomputes the savings."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from aquila.report.page.runs import PageRun
 
 @dataclass(frozen=True)
 class Column:
-    """A heading, the numbers below it, how they are written, and what they are."""
+    """A column: heading, tooltip, numbers and their text."""
 
     heading: str
     hint: str
@@ -21,7 +21,7 @@ class Column:
 
 
 def methods_section(runs: Sequence[PageRun], baseline: PageRun) -> Html:
-    """Return a row a run: quality, what was sent, and what that saves."""
+    """Return the table with one row per run: quality, traffic and saving."""
     columns = [*_quality_columns(runs), *_traffic_columns(runs, baseline)]
     heads = [tag("th", "method", scope="col", data_kind="text")]
     heads += [tag("th", c.heading, scope="col", title=c.hint, class_="number") for c in columns]
@@ -35,13 +35,13 @@ def methods_section(runs: Sequence[PageRun], baseline: PageRun) -> Html:
     return tag(
         "section",
         tag("h2", "Methods"),
-        tag("div", tag("label", "saving against ", tag("select", *options, id="baseline")),
+        tag("div", tag("label", "saving compared with ", tag("select", *options, id="baseline")),
             class_="controls needs-js"),
         tag("div",
             tag("table",
-                caption("One row a run, after its last round. Saving: uplink of ",
+                caption("One row per run, after its last round. Saving: total uplink of ",
                         tag("span", baseline.label, id="baseline-name"),
-                        " over the uplink of the row, whole runs."),
+                        " ÷ total uplink of the run."),
                 tag("thead", tag("tr", *heads)), tag("tbody", *rows), id="methods-table"),
             class_="scrollable", role="region", tabindex=0, aria_label="Table of methods"),
         id="methods",
@@ -49,12 +49,12 @@ def methods_section(runs: Sequence[PageRun], baseline: PageRun) -> Html:
 
 
 def caption(*text: str) -> Html:
-    """Return a caption that stays in view when its table is scrolled sideways."""
+    """Return a caption that stays visible when its table scrolls horizontally."""
     return tag("caption", tag("span", *text, class_="sticky"))
 
 
 def swatch(style: LineStyle) -> Html:
-    """Return a piece of a run's line."""
+    """Return a sample of a run's line."""
     line = tag("path", d="M1 4H23", class_=style.classes)
     return tag("svg", line, class_="swatch", viewBox="0 0 24 8", aria_hidden="true")
 
@@ -92,9 +92,9 @@ def _traffic_columns(runs: Sequence[PageRun], baseline: PageRun) -> list[Column]
     results = [run.result for run in runs]
     down = [sum(r.downlink_bytes for r in run.records) for run in runs]
     sizes = [
-        ("uplink MiB", "real frames from devices", [r.uplink_bytes / MIB for r in results]),
-        ("downlink MiB", "real frames to devices", [count / MIB for count in down]),
-        ("paper GiB", "b·d: bits times coordinates, as the papers count the uplink",
+        ("uplink MiB", "real frames sent by devices", [r.uplink_bytes / MIB for r in results]),
+        ("downlink MiB", "real frames sent to devices", [count / MIB for count in down]),
+        ("paper GiB", "b·d: bits per coordinate × coordinates, as papers count the uplink",
          [r.paper_bits / 8 / GIB for r in results]),
     ]  # fmt: skip
     counts = [
@@ -106,11 +106,11 @@ def _traffic_columns(runs: Sequence[PageRun], baseline: PageRun) -> list[Column]
     uplink, *others = [Column(heading, hint, n, format_column(n)) for heading, hint, n in sizes]
     return [
         uplink,
-        Column("saving", "uplink of the baseline over this uplink", saving,
+        Column("saving", "uplink of the baseline ÷ this uplink", saving,
                [f"{format_ratio(ratio)} ×" for ratio in saving]),
         *others,
         *(Column(heading, hint, n, [f"{count:,}" for count in n]) for heading, hint, n in counts),
-        Column("level", "mean bits a coordinate of the uploads", levels,
+        Column("level", "mean bits per coordinate of the uploads", levels,
                ["–" if level is None else f"{level:.2f}" for level in levels]),
     ]  # fmt: skip
 

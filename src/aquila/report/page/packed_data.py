@@ -1,4 +1,4 @@
-"""The numbers behind the figures, packed: columns of 4 bytes, levels of 1, deflated, in base64."""
+"""Packs the data of the figures: float32 columns and byte levels, deflated, in base64."""
 
 import base64
 import json
@@ -14,15 +14,15 @@ from aquila.report.page.runs import PageRun
 
 MAX_POINTS = 2_000
 MAX_CELLS = 100_000
-"""A run with more has every second, third, ... round shown."""
+"""Limits of a curve and of a level map; longer runs show every second, third, ... round."""
 
 MAX_DEVICES = 500
 NO_UPLOAD, NO_REPLY, MAX_LEVEL = 0, 255, 254
-"""Cells of the map of levels beside the levels themselves: a reply without upload, no reply."""
+"""Special cells of the level map: a reply without a vector, and no reply."""
 
 
 def pack_page_data(runs: Sequence[PageRun], comparison: Comparison | None) -> str:
-    """Return all that the page's script needs, as JSON that is safe inside a script element."""
+    """Return the data for the script of the page, as JSON that is safe in a script element."""
     figures = charts_for(runs)
     parts = [part for run in runs for part in _binary_parts(run, figures)]
     content = {
@@ -39,17 +39,17 @@ def pack_page_data(runs: Sequence[PageRun], comparison: Comparison | None) -> st
 
 
 def shown_rounds(count: int, most: int) -> range:
-    """Return the rounds to show: all of them, or evenly some."""
+    """Return the rounds to show: all, or evenly spaced ones."""
     return range(0, count, -(-count // max(most, 1)) or 1)
 
 
 def level_map(run: PageRun) -> np.ndarray:
-    """Return a row a device, a cell a shown round: the level, NO_UPLOAD or NO_REPLY."""
+    """Return the level, NO_UPLOAD or NO_REPLY by device and shown round."""
     devices = min(run.devices, MAX_DEVICES)
     rounds = _map_rounds(run)
     cells = np.full((devices, len(rounds)), NO_REPLY, np.uint8)
-    for number, round in enumerate(rounds):
-        record = run.records[round]
+    for number, record_index in enumerate(rounds):
+        record = run.records[record_index]
         for device in record.uplink:
             if device < devices:
                 cells[device, number] = min(record.levels.get(device, NO_UPLOAD), MAX_LEVEL)
@@ -57,7 +57,7 @@ def level_map(run: PageRun) -> np.ndarray:
 
 
 def device_uplink(run: PageRun) -> np.ndarray:
-    """Return the bytes each shown device sent in all."""
+    """Return the total bytes sent by each shown device."""
     sent = np.zeros(run.devices)
     for record in run.records:
         for device, count in record.uplink.items():
@@ -70,7 +70,7 @@ def _map_rounds(run: PageRun) -> range:
 
 
 def _layout(run: PageRun) -> dict[str, object]:
-    """What the script needs to cut the numbers apart."""
+    """Return the sizes that the script needs to unpack the data."""
     rounds = _map_rounds(run)
     return {
         "points": len(shown_rounds(len(run.records), MAX_POINTS)),
@@ -84,13 +84,13 @@ def _layout(run: PageRun) -> dict[str, object]:
 
 
 def _no_upload_label(run: PageRun) -> str:
-    """Say what a reply without an upload may have been."""
+    """Return what a reply without an upload can mean in this run."""
     lost, refused = (any(getattr(r, n) for r in run.records) for n in ("lost", "refused"))
     return " or ".join(["skip", *["lost"] * lost, *["refused"] * refused])
 
 
 def _binary_parts(run: PageRun, figures: Sequence[Chart]) -> list[bytes]:
-    """Rounds, bytes and a column a figure at the shown rounds; the map; the devices' bytes."""
+    """Return the columns at the shown rounds, the level map and the bytes per device."""
     shown = shown_rounds(len(run.records), MAX_POINTS)
     names = ["sent", *(chart.column for chart in figures)]
     columns = [np.array(shown, "<f4")]

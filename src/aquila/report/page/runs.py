@@ -1,4 +1,4 @@
-"""The runs that a report is made of, read from their folders."""
+"""Reads the runs of a report from their folders."""
 
 import json
 from collections import Counter
@@ -25,12 +25,12 @@ PROBLEM_SETTINGS = (
     "split",
     "mask_classes",
 )
-"""Settings that runs must share for their bytes to compare."""
+"""Settings that must be equal for the bytes of two runs to be comparable."""
 
 
 @dataclass(frozen=True)
 class PageRun:
-    """One run: its records, what its folder tells about it, and who had which sample."""
+    """One run: its records, the contents of its run.json, and the device of each sample."""
 
     label: str
     folder: Path
@@ -40,12 +40,12 @@ class PageRun:
 
     @property
     def is_aquila(self) -> bool:
-        """Whether the method is AQUILA, in any variant."""
+        """Whether the method is AQUILA or builds on it."""
         return is_aquila(self.label)
 
     @cached_property
     def result(self) -> RunResult:
-        """The sums over the records."""
+        """Totals over the records."""
         return RunResult(self.label, self.records)
 
     @cached_property
@@ -55,12 +55,12 @@ class PageRun:
 
     @property
     def problem(self) -> tuple[str, ...]:
-        """The settings of the problem itself, as text."""
+        """The settings that define the problem, as text."""
         return tuple(json.dumps(self.facts.get(name)) for name in PROBLEM_SETTINGS)
 
     @property
     def planned_rounds(self) -> int:
-        """The number of rounds the run was meant to have."""
+        """The number of rounds that the run was started with."""
         rounds = self.facts.get("rounds")
         return rounds if isinstance(rounds, int) else len(self.records)
 
@@ -73,14 +73,14 @@ class PageRun:
 
     @cached_property
     def samples_per_device(self) -> list[int]:
-        """How many samples each device had; empty if the folder does not tell."""
+        """Number of samples of each device; empty if the folder has no split."""
         counts = Counter(self.device_of_sample)
         return [counts[device] for device in range(max(counts, default=-1) + 1)]
 
 
 @dataclass(frozen=True)
 class PageRuns:
-    """What was found: runs, folders of runs without a round, and what is wrong with broken ones."""
+    """Runs, folders of runs without a round, and error messages of broken runs."""
 
     runs: Sequence[PageRun]
     empty: Sequence[Path] = ()
@@ -88,9 +88,9 @@ class PageRuns:
 
 
 def read_runs(folders: Iterable[Path]) -> PageRuns:
-    """Read the runs in the folders, or in their folders; ValueError says which holds none.
+    """Read the runs in the folders or in their direct subfolders.
 
-    Broken runs are left out, as long as there are others.
+    Broken runs are skipped. Raises ValueError if a folder holds no run, or no run is readable.
     """
     found = list(dict.fromkeys(run for folder in folders for run in _run_folders(folder)))
     runs, broken = read_with_errors(_read_run, found)
@@ -99,7 +99,7 @@ def read_runs(folders: Iterable[Path]) -> PageRuns:
     if broken and not runs_with_rounds:
         raise broken[0]
     if not runs_with_rounds:
-        raise ValueError(f"{empty[0]} holds a run of no rounds; there is nothing to report yet")
+        raise ValueError(f"{empty[0]} holds a run without rounds; there is nothing to report yet")
     return PageRuns(
         sorted(_with_unique_labels(runs_with_rounds), key=lambda run: not run.is_aquila),
         empty,
@@ -108,7 +108,7 @@ def read_runs(folders: Iterable[Path]) -> PageRuns:
 
 
 def _with_unique_labels(runs: Sequence[PageRun]) -> list[PageRun]:
-    """Add to labels that are not unique what is: the folder around, the folder, or the path."""
+    """Append the parent folder, the folder or the path to labels that are not unique."""
     named = list(runs)
     for label, count in Counter(run.label for run in runs).items():
         if count == 1:
@@ -130,7 +130,7 @@ def _run_folders(folder: Path) -> list[Path]:
     within = sorted(path for path in folder.iterdir() if records_file(path))
     if not within:
         raise ValueError(
-            f"{folder} holds no run: there is no {RECORDS_FILE} in it, nor in a folder in it"
+            f"{folder} holds no run: there is no {RECORDS_FILE} in it or in its subfolders"
         )
     return within
 
@@ -155,5 +155,5 @@ def _read_device_of_sample(folder: Path) -> list[int]:
     except (ValueError, KeyError, TypeError, RecursionError):
         sound = False
     if not sound:
-        raise ValueError(f"{path} does not hold a split")
+        raise ValueError(f"{path} is not a valid split")
     return list(device_of_sample)

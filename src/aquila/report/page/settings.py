@@ -1,4 +1,4 @@
-"""What was run, on what, and how to run it again."""
+"""The sections on settings, environment, reproduction and terms."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -11,18 +11,18 @@ ENVIRONMENT = ("aquila", "torch", "python", "machine", "gpu")
 
 GLOSSARY = {
     "MiB, GiB": "2²⁰ and 2³⁰ bytes.",
-    "uplink, downlink": "lengths of the frames that devices and server really sent.",
-    "paper GiB": "b·d, bits times coordinates of every upload, as the papers count it.",
-    "level": "b, the bits a coordinate of an upload; a float32 has 32.",
-    "upload, skip": "a reply with a vector, and one without: the device had too little news.",
-    "error ratio": "‖ε‖ / ‖v‖: how much quantizing lost of what was quantized; mean of devices. "
-    "Above 1 where lots are drawn: noise that is right on average.",
-    "saving": "uplink of the baseline over that of the run.",
+    "uplink, downlink": "total length of the frames that the devices and the server sent.",
+    "paper GiB": "b·d: bits per coordinate × coordinates of every upload, as papers count it.",
+    "level": "b, the bits per coordinate of an upload; a float32 has 32.",
+    "upload, skip": "a reply with a vector; a reply without one, because little has changed.",
+    "error ratio": "‖ε‖ / ‖v‖: quantization error relative to the quantized vector, mean over "
+    "devices. Stochastic quantizers can exceed 1; their error averages out to zero.",
+    "saving": "uplink of the baseline ÷ uplink of the run.",
 }  # fmt: skip
 
 
 def common_facts(runs: Sequence[PageRun]) -> dict[str, object]:
-    """Return the settings that all runs share."""
+    """Return the settings that are equal in all runs."""
     first, *others = [_settings_of(run) for run in runs]
     return {
         name: value
@@ -32,7 +32,7 @@ def common_facts(runs: Sequence[PageRun]) -> dict[str, object]:
 
 
 def problem_differences(runs: Sequence[PageRun]) -> list[str]:
-    """Return the names of settings of the problem itself in which runs differ."""
+    """Return the names of the problem settings in which runs differ."""
     columns = zip(*(run.problem for run in runs), strict=True)
     return [
         name for name, column in zip(PROBLEM_SETTINGS, columns, strict=True) if len(set(column)) > 1
@@ -47,7 +47,7 @@ def format_value(value: object) -> str:
 
 
 def settings_section(runs: Sequence[PageRun]) -> Html:
-    """Return shared settings once, and a table of those in which runs differ."""
+    """Return the common settings, and a table of those that differ."""
     shared = common_facts(runs)
     body = {name: v for name, v in shared.items() if name not in ENVIRONMENT}
     names = dict.fromkeys(name for run in runs for name in _settings_of(run) if name not in shared)
@@ -59,16 +59,14 @@ def settings_section(runs: Sequence[PageRun]) -> Html:
     ]  # fmt: skip
     table = tag(
         "table",
-        caption("What differs between the runs"),
+        caption("Settings that differ between the runs"),
         tag("thead", tag("tr", *(tag("th", head, scope="col") for head in heads))),
         tag("tbody", *rows),
     )
     return tag(
         "section",
         tag("h2", "Settings"),
-        _definition_list(body)
-        if body
-        else tag("p", "The runs have no setting in common, or none is known."),
+        _definition_list(body) if body else tag("p", "The runs have no known setting in common."),
         tag(
             "div",
             table,
@@ -82,7 +80,7 @@ def settings_section(runs: Sequence[PageRun]) -> Html:
 
 
 def environment_section(runs: Sequence[PageRun]) -> Html:
-    """Return what the runs were made with."""
+    """Return software versions and hardware of the runs."""
     stated = {
         name: ", ".join(
             dict.fromkeys(format_value(run.facts[name]) for run in runs if name in run.facts)
@@ -93,25 +91,25 @@ def environment_section(runs: Sequence[PageRun]) -> Html:
     body = (
         _definition_list(known)
         if known
-        else tag("p", "The folders do not say what the runs were made with.")
+        else tag("p", "The run folders do not record the environment.")
     )
     return tag("section", tag("h2", "Environment"), body, id="environment")  # fmt: skip
 
 
 def reproduce_section(commands: Sequence[str]) -> Html:
-    """Return the command lines that make these runs again."""
+    """Return the command lines that repeat these runs."""
     if not commands:
-        text = tag("p", "The folders do not tell enough to write the command lines.")
+        text = tag("p", "The run folders do not record enough to reconstruct the commands.")
     else:
         text = tag("pre", tag("code", "\n".join(commands)), tabindex=0, aria_label="Command lines")
     return tag("section", tag("h2", "How to reproduce"), text, id="reproduce")
 
 
 def glossary_section() -> Html:
-    """Return what the words and units mean."""
+    """Return the meaning of terms and units."""
     return tag(
         "section",
-        tag("h2", "Units and words"),
+        tag("h2", "Glossary"),
         _definition_list(GLOSSARY, "glossary"),
         id="glossary",
     )

@@ -1,4 +1,4 @@
-"""The top of a report: one sentence, and the bytes every run needed to become equally good."""
+"""The top of a report: a headline, and the bytes that each run needed to the same quality."""
 
 import math
 from collections.abc import Sequence
@@ -13,18 +13,18 @@ from aquila.report.page.settings import common_facts, format_value, problem_diff
 
 
 def page_header(found: PageRuns, comparison: Comparison | None) -> Html:
-    """Return what was run, and what came of it."""
+    """Return headline, description and warnings."""
     runs = found.runs
     notes = []
     if differing := problem_differences(runs):
         notes.append(
-            f"These runs are not of one problem: they differ in {', '.join(differing)}. "
-            "The sentence on top is of one problem only; further down all runs stand side by side."
+            f"These runs solve different problems: they differ in {', '.join(differing)}. "
+            "The headline covers the most frequent problem only. The other sections show all runs."
         )
     if found.empty:
         names = ", ".join(str(path) for path in found.empty)
-        notes.append(f"Left out, since not one round was finished: {names}.")
-    notes += [f"Left out, since broken: {reason}." for reason in found.broken]
+        notes.append(f"Left out, no round completed: {names}.")
+    notes += [f"Left out, not readable: {reason}." for reason in found.broken]
     return tag(
         "header",
         tag("p", f"AQUILA · report of {len(runs)} run{'s' * (len(runs) > 1)}", class_="eyebrow"),
@@ -36,10 +36,10 @@ def page_header(found: PageRuns, comparison: Comparison | None) -> Html:
 
 
 def summary_sentence(runs: Sequence[PageRun], comparison: Comparison | None) -> str:
-    """Return the one sentence that a reader should take away."""
+    """Return the headline."""
     if comparison is None:
         sent = sum(run.result.uplink_bytes for run in runs)
-        return f"{sum(len(run.records) for run in runs)} rounds took {format_mib(sent)} of uplink."
+        return f"{sum(len(run.records) for run in runs)} rounds used {format_mib(sent)} of uplink."
     lead, baseline, needed = comparison.lead, comparison.baseline, comparison.needed_bytes
     goal = f"{comparison.measure.format_value(comparison.target)} {comparison.measure.title}"
     if not comparison.measure.higher_is_better:
@@ -58,7 +58,7 @@ def summary_sentence(runs: Sequence[PageRun], comparison: Comparison | None) -> 
 
 
 def description(runs: Sequence[PageRun]) -> str:
-    """Return in one line what the runs have in common."""
+    """Return one line with the main settings that all runs share."""
     facts = common_facts(runs)
     templates = {
         "data": "{}", "model": "{}", "devices": "{} devices", "split": "split {}",
@@ -67,11 +67,11 @@ def description(runs: Sequence[PageRun]) -> str:
     parts = [
         form.format(format_value(facts[name])) for name, form in templates.items() if name in facts
     ]
-    return ", ".join(parts) or "The folders do not say what was run."
+    return ", ".join(parts) or "The run folders do not record the settings."
 
 
 def quality_section(runs: Sequence[PageRun], comparison: Comparison) -> Html:
-    """Return the bars of bytes to the same quality, and the controls that change the target."""
+    """Return bars of the bytes to the same quality, and controls for the target."""
     needed = [comparison.needed_bytes[run.label] for run in runs]
     most = max(count or 0 for count in needed)
     rows = [
@@ -101,8 +101,8 @@ def quality_section(runs: Sequence[PageRun], comparison: Comparison) -> Html:
         _controls(available_measures(runs), comparison),
         tag(
             "table",
-            tag("caption", "Uplink until a run first reached ", tag("span", text, id="goal"),
-                ", MiB of real frames."),
+            tag("caption", "Uplink in MiB until a run first reached ",
+                tag("span", text, id="goal"), "."),
             tag("thead", tag("tr", *heads)),
             tag("tbody", *(rows[number] for number in order)),
             class_="bytes-to-quality",
@@ -117,9 +117,7 @@ def _second_sentence(comparison: Comparison | None) -> str:
     sentences = []
     if comparison.cheapest is not comparison.lead:
         count = comparison.needed_bytes[comparison.cheapest.label] or 0
-        sentences.append(
-            f"Cheapest to get there: {comparison.cheapest.label}, {format_mib(count)}."
-        )
+        sentences.append(f"Cheapest: {comparison.cheapest.label} with {format_mib(count)}.")
     missed = [run.label for run in comparison.runs if comparison.needed_bytes[run.label] is None]
     if missed:
         sentences.append(f"Not reached by {', '.join(missed)}.")
@@ -137,8 +135,8 @@ def _controls(known: Sequence[Measure], comparison: Comparison) -> Html:
 
 
 def _bar(count: int | None, most: int) -> Html:
-    share = 100 * count / most if count and most else 0
-    return tag("svg", tag("rect", width=f"{share:.2f}%", height="100%"), aria_hidden="true")
+    percent = 100 * count / most if count and most else 0
+    return tag("svg", tag("rect", width=f"{percent:.2f}%", height="100%"), aria_hidden="true")
 
 
 def _format_needed(count: int | None) -> str:

@@ -1,9 +1,9 @@
-"""Figures as SVG: what a reader without JavaScript and a printer get."""
+"""Static SVG figures, for print and for browsers without JavaScript."""
 
 import math
 from collections.abc import Iterable, Sequence
 
-from aquila.report.page.charts import Chart, column_values, line_styles
+from aquila.report.page.charts import FRACTION, Chart, column_values, line_styles
 from aquila.report.page.html import Html, tag
 from aquila.report.page.runs import PageRun
 
@@ -11,13 +11,13 @@ WIDTH, HEIGHT = 480, 300
 LEFT, RIGHT, TOP, BOTTOM = 52, 10, 8, 40
 MAX_POINTS = 200
 SHADES = 6
-"""As many as page.css names."""
+"""Number of shades that page.css defines."""
 
 Point = tuple[float, float]
 
 
 class Axis:
-    """Maps numbers to places, and names some of them."""
+    """Maps numbers to positions, and chooses ticks."""
 
     def __init__(self, numbers: Sequence[float], start: float, end: float, log: bool) -> None:
         self.log = log
@@ -33,11 +33,11 @@ class Axis:
         )
 
     def position(self, number: float) -> float:
-        """Return where a number lies."""
+        """Return the position of a number."""
         return self.start + (self._transform(number) - self._transform(self.low)) * self.scale
 
     def ticks(self) -> list[float]:
-        """Return round numbers to name, about five."""
+        """Return about five round numbers within the range."""
         if not self.log:
             unit = 10.0 ** math.floor(math.log10((self.high - self.low) / 4))
             step = next(unit * m for m in (1, 2, 5, 10) if (self.high - self.low) / unit / m <= 6)
@@ -56,11 +56,11 @@ class Axis:
 
 
 def chart_svg(chart: Chart, runs: Sequence[PageRun]) -> Html:
-    """Draw a figure of all runs."""
+    """Draw a chart of all runs."""
     lines = [_points(run, chart) for run in runs]
     all_points = [point for line in lines for point in line]
     if not all_points:
-        return tag("p", "Nothing to draw.")
+        return tag("p", "No data.")
     x = Axis([p[0] for p in all_points], LEFT, WIDTH - RIGHT, log=chart.by_bytes)
     y = Axis([p[1] for p in all_points], HEIGHT - BOTTOM, TOP, log=chart.log)
     order = sorted(range(len(runs)), key=lambda n: runs[n].is_aquila)  # AQUILA on top
@@ -70,7 +70,7 @@ def chart_svg(chart: Chart, runs: Sequence[PageRun]) -> Html:
     ]
     name = "uplink, MiB" if chart.by_bytes else "round"
     return tag(
-        "svg", *_grid(x, y), *elements,
+        "svg", *_grid(x, y, percent=chart.unit == FRACTION), *elements,
         tag("text", name, x=WIDTH - RIGHT, y=HEIGHT - 6, text_anchor="end", class_="name"),
         viewBox=f"0 0 {WIDTH} {HEIGHT}", role="img", class_="static",
         aria_label=f"{chart.title} against {name}",
@@ -78,7 +78,7 @@ def chart_svg(chart: Chart, runs: Sequence[PageRun]) -> Html:
 
 
 def bars_svg(sizes: Sequence[int], label: str) -> Html:
-    """Draw one bar a device, side by side."""
+    """Draw one bar per device."""
     largest = max(sizes) or 1
     bars = "".join(
         f"M{n + 0.05:g} 100v-{_coord(100 * size / largest)}h.9v{_coord(100 * size / largest)}z"
@@ -88,12 +88,12 @@ def bars_svg(sizes: Sequence[int], label: str) -> Html:
 
 
 def heat_map_svg(counts: Sequence[Sequence[int]], label: str) -> Html:
-    """Draw a map of device by class, darker where a device has more samples."""
+    """Draw a map of devices by classes; a stronger colour means more samples."""
     largest = max(max(row) for row in counts) or 1
     shades: list[list[str]] = [[] for _ in range(SHADES)]
     for device, row in enumerate(counts):
         for klass, count in enumerate(row):
-            if count:  # by square root: a handful of samples must not look like none
+            if count:  # square root: a few samples must not look like none
                 shade = min(int(math.sqrt(count / largest) * SHADES), SHADES - 1)
                 shades[shade].append(f"M{device + 0.05:g} {klass + 0.05:g}h.9v.9h-.9z")
     paths = (tag("path", d="".join(d), class_=f"shade{n}") for n, d in enumerate(shades) if d)
@@ -126,12 +126,13 @@ def _path(line: Sequence[Point], x: Axis, y: Axis) -> str:
     return " ".join(f"{_coord(x.position(a))},{_coord(y.position(b))}" for a, b in line)
 
 
-def _grid(x: Axis, y: Axis) -> list[Html]:
+def _grid(x: Axis, y: Axis, percent: bool) -> list[Html]:
     elements = []
     for tick in y.ticks():
         at = _coord(y.position(tick))
         elements.append(tag("path", d=f"M{LEFT} {at}H{WIDTH - RIGHT}", class_="grid"))
-        elements.append(tag("text", f"{tick:.4g}", x=LEFT - 6, y=at, dy=4, text_anchor="end"))
+        text = f"{100 * tick:.4g}%" if percent else f"{tick:.4g}"
+        elements.append(tag("text", text, x=LEFT - 6, y=at, dy=4, text_anchor="end"))
     for tick in x.ticks():
         at = _coord(x.position(tick))
         elements.append(tag("path", d=f"M{at} {TOP}V{HEIGHT - BOTTOM}", class_="grid"))

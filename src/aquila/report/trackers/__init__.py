@@ -1,4 +1,4 @@
-"""Runs as other programs show them: what a tracker is, and what it is told."""
+"""Experiment trackers: their interface, and the metrics they receive."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ from aquila.sim.records import Record
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """A run as trackers know it: its name, everything that was chosen for it, its folder if any."""
+    """Name, settings and folder, if any, of a run to track."""
 
     name: str
     facts: Mapping[str, object]
@@ -20,37 +20,37 @@ class TrackedRun:
 
 
 class RunLog(Protocol):
-    """The trace of one run in a tracker. A tracker that fails raises OSError."""
+    """The log of one run in a tracker. It raises OSError if the tracker fails."""
 
     def known_rounds(self, rounds: int) -> int:
-        """Return how many of the first so many rounds it knows already, without a gap."""
+        """Return how many of the first `rounds` rounds are already logged without a gap."""
         ...
 
-    def log(self, round: int, values: Mapping[str, float]) -> None:
-        """Write down the numbers of a round."""
+    def log(self, round_number: int, values: Mapping[str, float]) -> None:
+        """Log the metrics of a round."""
         ...
 
     def close(self, finished: bool) -> None:
-        """Write down that the run is over, or has been stopped."""
+        """Mark the run as finished, or as stopped early."""
         ...
 
 
 class Tracker(Protocol):
-    """A program that people look at runs with. Making one raises ValueError if it cannot work."""
+    """An experiment tracker. Its constructor raises ValueError if it is not usable."""
 
     title: str
 
     def reserve_name(self, name: str, overwrite: bool) -> None:
-        """Raise ValueError if a new run cannot have this name."""
+        """Raise ValueError if a new run must not use this name."""
         ...
 
     def open(self, run: TrackedRun, resume: bool) -> RunLog:
-        """Begin the trace of a run, or go on with it."""
+        """Start the log of a run, or continue it."""
         ...
 
 
 class RunTracking:
-    """Tells trackers about every round of a run, one that fails being left out from then on."""
+    """Logs every round of a run to trackers. A tracker that fails is dropped."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class RunTracking:
         self._uplink_so_far = 0
 
     def begin(self, records: Sequence[Record]) -> None:
-        """Begin with the rounds the run already has; trackers hear of those they do not know."""
+        """Open the logs, and log the existing rounds that a tracker does not have yet."""
         sent = list(accumulate(record.uplink_bytes for record in records))
         self._uplink_so_far = sent[-1] if sent else 0
         metrics = [
@@ -74,19 +74,19 @@ class RunTracking:
         for tracker in self._trackers:
             with self._drop_on_failure(tracker.title):
                 log = tracker.open(self._run, self._resume)
-                for round in range(log.known_rounds(len(metrics)), len(metrics)):
-                    log.log(round, metrics[round])
+                for number in range(log.known_rounds(len(metrics)), len(metrics)):
+                    log.log(number, metrics[number])
                 self._logs[tracker.title] = log
 
     def log(self, record: Record) -> None:
-        """Tell about one more round."""
+        """Log one more round."""
         self._uplink_so_far += record.uplink_bytes
         self._for_each_log(
             lambda log: log.log(record.round, round_metrics(record, self._uplink_so_far))
         )
 
     def close(self, finished: bool) -> None:
-        """Tell that the run is over."""
+        """Close all logs."""
         self._for_each_log(lambda log: log.close(finished))
 
     def _for_each_log(self, action: Callable[[RunLog], None]) -> None:
@@ -96,16 +96,16 @@ class RunTracking:
 
     @contextmanager
     def _drop_on_failure(self, title: str) -> Iterator[None]:
-        """Go on without a tracker that fails."""
+        """Drop a tracker that fails, with a warning."""
         try:
             yield
         except OSError as error:
             self._logs.pop(title, None)
-            self._warn(f"{title} is told no more, --resume makes up for it: {error}")
+            self._warn(f"logging to {title} stopped; --resume logs the missing rounds: {error}")
 
 
 def round_metrics(record: Record, sent: int) -> dict[str, float]:
-    """Return what trackers show of a round; `sent` is the uplink of all rounds so far."""
+    """Return the metrics of a round; `sent` is the total uplink so far."""
     optional = {
         "loss": record.loss,
         "mean_level": record.mean_level,

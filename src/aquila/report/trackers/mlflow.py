@@ -1,4 +1,4 @@
-"""Runs in MLflow: in a database of its own, or on a server."""
+"""Logs runs to MLflow, in a database file or on a server."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from aquila.report.trackers import TrackedRun
 
 EXPERIMENT = "aquila"
 RUN_ID_FILE = "mlflow.json"
-"""File in the folder of a run that says where MLflow has it."""
+"""File in a run folder that stores the MLflow run id."""
 
 ENVIRONMENT_DEFAULTS = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
-"""MLflow would try for minutes to reach a server that is not there, and print between our lines."""
+"""By default, MLflow retries an unreachable server for minutes and prints URLs."""
 
 
 class Mlflow:
@@ -38,7 +38,7 @@ class Mlflow:
             from mlflow.tracking import MlflowClient
         except ImportError as error:
             raise ValueError("--mlflow needs MLflow: pip install 'aquila-fl[mlflow]'") from error
-        logging.getLogger("mlflow").setLevel(logging.WARNING)  # it tells of tables it creates
+        logging.getLogger("mlflow").setLevel(logging.WARNING)  # it reports every table it creates
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", EXPERIMENT)
         self._uri = uri
         try:
@@ -53,10 +53,10 @@ class Mlflow:
             raise ValueError(str(error)) from error
 
     def reserve_name(self, name: str, overwrite: bool) -> None:
-        """Accept any name: runs of one name live side by side in MLflow."""
+        """Accept any name: MLflow allows several runs with one name."""
 
     def open(self, run: TrackedRun, resume: bool) -> MlflowRun:
-        """Begin the trace of a run, or go on with it."""
+        """Start the log of a run, or continue it."""
         with _as_oserror(self._uri):
             run_id = self._stored_run_id(run.folder) if resume else None
             if run_id is None:
@@ -77,14 +77,14 @@ class Mlflow:
         return run_id
 
     def _stored_run_id(self, folder: Path | None) -> str | None:
-        """Return the run that an earlier command began here for the same folder."""
+        """Return the id of the run that an earlier command started for the same folder."""
         if folder is None or not (folder / RUN_ID_FILE).exists():
             return None
         note: dict[str, str] = json.loads((folder / RUN_ID_FILE).read_text())
         return note.get("run") if note.get("uri") == self._uri else None
 
     def _resume_run(self, run_id: str, facts: Mapping[str, object]) -> None:
-        """Take a run up again; parameters cannot change in MLflow, so tags say what is new."""
+        """Reopen a run. MLflow parameters are immutable, so changed settings become tags."""
         self._client.update_run(run_id, status="RUNNING")
         logged = self._client.get_run(run_id).data.params
         for name, value in facts.items():
@@ -93,7 +93,7 @@ class Mlflow:
 
 
 class MlflowRun:
-    """One run in MLflow. It cannot forget, so a round that it knows is not told again."""
+    """One run in MLflow. Metrics cannot be deleted, so a logged round is not logged again."""
 
     def __init__(self, client: Any, uri: str, run_id: str) -> None:
         self._client, self._uri, self._run_id = client, uri, run_id
@@ -102,28 +102,28 @@ class MlflowRun:
         self._logged_rounds = {metric.step for metric in history}
 
     def known_rounds(self, rounds: int) -> int:
-        """Return how many rounds are there."""
+        """Return how many of the first rounds are already logged."""
         return next((n for n in range(rounds) if n not in self._logged_rounds), rounds)
 
-    def log(self, round: int, values: Mapping[str, float]) -> None:
-        """Write down the numbers of a round."""
+    def log(self, round_number: int, values: Mapping[str, float]) -> None:
+        """Log the metrics of a round."""
         from mlflow.entities import Metric
 
-        if round in self._logged_rounds:
+        if round_number in self._logged_rounds:
             return
         now = int(1000 * time.time())
-        metrics = [Metric(name, value, now, round) for name, value in values.items()]
+        metrics = [Metric(name, value, now, round_number) for name, value in values.items()]
         with _as_oserror(self._uri):
             self._client.log_batch(self._run_id, metrics=metrics)
 
     def close(self, finished: bool) -> None:
-        """Write down that the run is over, or has been stopped."""
+        """Mark the run as finished, or as stopped early."""
         with _as_oserror(self._uri):
             self._client.set_terminated(self._run_id, "FINISHED" if finished else "KILLED")
 
 
 def _check_database_file(uri: str) -> None:
-    """Raise if a database file cannot be used, which MLflow would find out after two minutes."""
+    """Raise if a database file is unusable; MLflow itself would retry for two minutes."""
     if uri.startswith("sqlite:///"):
         with closing(sqlite3.connect(uri.removeprefix("sqlite:///"))) as database:
             database.execute("PRAGMA schema_version")
@@ -131,7 +131,7 @@ def _check_database_file(uri: str) -> None:
 
 @contextmanager
 def _as_oserror(uri: str) -> Iterator[None]:
-    """Turn what goes wrong in MLflow, which lets its drivers' errors through, into OSError."""
+    """Turn any error of MLflow or its database drivers into OSError."""
     try:
         yield
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Runs in TensorBoard, by its own writer: no TensorFlow, and nothing of torch."""
+"""Logs runs to TensorBoard with its own writer; needs neither TensorFlow nor torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EVENT_FILES = "events.out.tfevents.*"
 
 
 class TensorBoard:
-    """A folder that `tensorboard --logdir` shows, a folder in it for each run."""
+    """A folder for `tensorboard --logdir`, with one subfolder per run."""
 
     title = "TensorBoard"
 
@@ -32,17 +32,17 @@ class TensorBoard:
         self._folder = folder
 
     def reserve_name(self, name: str, overwrite: bool) -> None:
-        """Raise ValueError if there is a run of this name, or remove it if that is wanted."""
+        """Raise ValueError if a run of this name exists; with `overwrite`, delete it."""
         for file in self._files(name):
             if not overwrite:
                 raise ValueError(
-                    f"{file.parent} already holds a run; --overwrite throws it away, or choose "
+                    f"{file.parent} already holds a run; --overwrite deletes it, or choose "
                     "another folder with --tensorboard"
                 )
             file.unlink()
 
     def open(self, run: TrackedRun, resume: bool) -> TensorBoardRun:
-        """Begin the trace of a run, or go on with it."""
+        """Start the log of a run, or continue it."""
         return TensorBoardRun(self._folder / run.name, self._files(run.name), run.facts)
 
     def _files(self, name: str) -> list[Path]:
@@ -50,7 +50,7 @@ class TensorBoard:
 
 
 class TensorBoardRun:
-    """Event files of one run, one for each time that it was resumed."""
+    """Event files of one run: one for its start, and one per resume."""
 
     def __init__(self, folder: Path, files: list[Path], facts: Mapping[str, object]) -> None:
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
@@ -60,29 +60,29 @@ class TensorBoardRun:
         self._writer.add_event(_hparams_event(facts))
 
     def known_rounds(self, rounds: int) -> int:
-        """Return how many rounds are there; later ones are declared void."""
+        """Return how many of the first rounds are already logged; later ones are discarded."""
         first = next((n for n in range(rounds) if n not in self._logged_rounds), rounds)
         if any(step >= first for step in self._logged_rounds):
             self._writer.add_event(_restart_event(first))
         return first
 
-    def log(self, round: int, values: Mapping[str, float]) -> None:
-        """Write down the numbers of a round."""
+    def log(self, round_number: int, values: Mapping[str, float]) -> None:
+        """Log the metrics of a round."""
         from tensorboard.compat.proto.event_pb2 import Event
 
-        event = Event(wall_time=time.time(), step=round)
+        event = Event(wall_time=time.time(), step=round_number)
         for name, value in values.items():
             event.summary.value.add(tag=name, simple_value=value)
         self._writer.add_event(event)
         self._writer.flush()
 
     def close(self, finished: bool) -> None:
-        """Close the file; TensorBoard does not care whether a run has finished."""
+        """Close the file; TensorBoard has no status of a run."""
         self._writer.close()
 
 
 def _logged_steps(file: Path) -> set[int]:
-    """Return the rounds that an event file tells of."""
+    """Return the rounds that an event file contains."""
     from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
     from tensorboard.compat.proto.event_pb2 import Event
 
@@ -91,7 +91,7 @@ def _logged_steps(file: Path) -> set[int]:
 
 
 def _restart_event(step: int) -> Event:
-    """Tell readers to forget what earlier files say of this step and those after it."""
+    """Return an event that discards this step and later ones in earlier files."""
     from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 
     log = SessionLog(status=SessionLog.START)
@@ -99,7 +99,7 @@ def _restart_event(step: int) -> Event:
 
 
 def _hparams_event(facts: Mapping[str, object]) -> Event:
-    """Return what was chosen for a run as TensorBoard's tab of hyperparameters reads it."""
+    """Return the settings of a run as TensorBoard hyperparameters."""
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.plugins.hparams import metadata
     from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, SessionStartInfo

@@ -2,7 +2,7 @@ const DASHES = [[], [7, 4], [2, 3], [9, 3, 2, 3]];
 const FADES = [1, 0.6, 0.35];
 let xAxis = 'bytes';
 
-/** One figure: uPlot draws it, this keeps what of it is in view. */
+/** One figure drawn by uPlot; holds the visible range. */
 class Chart {
   constructor(figure) {
     this.figure = figure;
@@ -12,7 +12,7 @@ class Chart {
     this.format = this.chart.unit === 'fraction' ? formatPercent : formatNumber;
     this.container.tabIndex = 0;
     this.container.setAttribute('role', 'application');
-    this.container.setAttribute('aria-label', `${this.chart.title}, a figure that zooms`);
+    this.container.setAttribute('aria-label', `${this.chart.title}, zoomable figure`);
     this.container.setAttribute('aria-describedby', 'hint');
     this.container.classList.add('interactive');
     this.build();
@@ -51,7 +51,7 @@ class Chart {
     return [xs, ys];
   }
 
-  /** The smallest view that holds all shown lines. */
+  /** Returns the smallest range that contains all shown lines. */
   fullView() {
     const shown = this.lines.filter((_, n) => page.runs[n].shown);
     const side = (index, log) => {
@@ -119,7 +119,7 @@ class Chart {
   listen() {
     this.container.addEventListener('wheel', (event) => {
       const wantsZoom = event.ctrlKey || event.metaKey || this.container.contains(document.activeElement);
-      if (!wantsZoom) return; // else nobody could scroll past a figure
+      if (!wantsZoom) return; // otherwise the page could not scroll past a figure
       event.preventDefault();
       const box = this.plot.over.getBoundingClientRect();
       const at = [(event.clientX - box.left) / box.width, (event.clientY - box.top) / box.height];
@@ -148,7 +148,7 @@ class Chart {
     }).observe(this.container);
   }
 
-  /** Shows a window of the plot, given in fractions of its width and height from the top left. */
+  /** Zooms to a window, given as fractions of width and height from the top left. */
   showWindow(left, top, right, bottom) {
     const { over } = this.plot;
     const at = (fraction, side) =>
@@ -196,7 +196,7 @@ class Chart {
     if (!this.zoomed) this.show(this.fullView());
   }
 
-  /** Tells the point nearest to the pointer. */
+  /** Describes the point nearest to the pointer. */
   showNearestPoint(u) {
     const { left, top } = u.cursor;
     let best = { distance: 30 };
@@ -220,7 +220,7 @@ class Chart {
   }
 }
 
-/** Whether numbers of 8 bytes can still tell the places between two apart. */
+/** Returns whether float64 can still resolve positions within a range. */
 function canZoomTo(low, high, log) {
   const size = Math.max(Math.abs(low), Math.abs(high));
   return high - low > 1e-9 * size && size < 1e15 && (!log || low > 1e-15);
@@ -235,7 +235,7 @@ function widen(low, high, fraction, log) {
   return [low - margin, high + margin];
 }
 
-/** Round numbers between two, about as many as asked; uPlot's own leave narrow logarithms bare. */
+/** Returns round numbers within a range; uPlot puts no ticks on narrow log scales. */
 function ticks(low, high, log, wanted) {
   const count = Math.max(wanted, 2);
   if (log && high / low > 8) {

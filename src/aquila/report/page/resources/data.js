@@ -1,7 +1,7 @@
 const byId = (id) => document.getElementById(id);
 const page = JSON.parse(byId('data').textContent);
 
-/** Turns the packed numbers back into columns; the order is that of packed_data.py. */
+/** Unpacks the numbers into columns, in the order of packed_data.py. */
 async function unpackNumbers() {
   const bytes = Uint8Array.from(atob(page.numbers), (c) => c.charCodeAt(0));
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('deflate'));
@@ -9,7 +9,7 @@ async function unpackNumbers() {
   let offset = 0;
   const takeArray = (ArrayType, count) => {
     const end = offset + count * ArrayType.BYTES_PER_ELEMENT;
-    const array = new ArrayType(buffer.slice(offset, end)); // a copy, since offsets need not be aligned
+    const array = new ArrayType(buffer.slice(offset, end)); // a copy: offsets may be unaligned
     offset = end;
     return array;
   };

@@ -2,7 +2,7 @@ const NO_UPLOAD = 0;
 const NO_REPLY = 255;
 const MARGIN = { left: 40, bottom: 36, top: 18, gap: 14, bars: 0.2 };
 
-/** The map of levels of one run, devices down, rounds across, and each device's bytes beside it. */
+/** Level map of one run, devices by rounds, with bars of the bytes per device. */
 class LevelMap {
   constructor() {
     this.canvas = byId('level-map');
@@ -38,11 +38,11 @@ class LevelMap {
     this.describeCell();
     showLegend(this.colours, run.no_upload_label);
     const rows = run.rows < run.devices ? `the first ${run.rows} of ${run.devices}` : run.devices;
-    const every = run.every > 1 ? `, every ${run.every}th shown` : '';
+    const every = run.every > 1 ? `1 of ${run.every} rounds` : 'all rounds';
     canvas.setAttribute('aria-label',
-      `Levels of ${run.label}: ${rows} devices by rounds${every}; uplink of each device beside it`);
-    byId('map-note').textContent = run.rows < run.devices || every
-      ? `Shown: ${rows} devices, rounds${every || ' all'}.` : '';
+      `Levels of ${run.label}: ${rows} devices, ${every}; bars: uplink per device`);
+    byId('map-note').textContent = run.rows < run.devices || run.every > 1
+      ? `Shown: ${rows} devices, ${every}.` : '';
   }
 
   drawCells(context) {
@@ -64,7 +64,7 @@ class LevelMap {
       context.fillRect(left, box.y + n * barHeight, (width * bytes) / largest, Math.max(barHeight * 0.85, 0.5)));
     context.fillStyle = cssVariable('--muted');
     context.font = '12px system-ui, sans-serif';
-    context.fillText(`to ${formatNumber(largest / MIB, 3)} MiB`, left, 12);
+    context.fillText(`max ${formatNumber(largest / MIB, 3)} MiB`, left, 12);
   }
 
   drawAxes(context) {
@@ -115,11 +115,11 @@ class LevelMap {
     const description = { [NO_UPLOAD]: run.no_upload_label, [NO_REPLY]: 'no reply' }[level] ?? `level ${level}`;
     const sent = formatNumber(run.deviceBytes[device] / MIB);
     byId('map-cell').textContent =
-      `device ${device}, round ${at * run.every}: ${description} · ${sent} MiB in the whole run`;
+      `device ${device}, round ${at * run.every}: ${description} · total uplink of the device ${sent} MiB`;
   }
 }
 
-/** Colours of all values in the map: a ramp for levels, greys for silence. */
+/** Returns the colours of all values in the map: a ramp for levels, grey for no upload. */
 function levelColours(run) {
   const values = [...new Set(run.map)].sort((a, b) => a - b);
   const levels = values.filter((v) => v !== NO_UPLOAD && v !== NO_REPLY);
@@ -141,7 +141,7 @@ function rgb(name) {
   return parts.map((part) => parseInt(part, 16));
 }
 
-/** Says what the colours of the map mean; of many levels, only some are named. */
+/** Shows the legend of the map; at most nine levels are listed. */
 function showLegend(colours, noUploadLabel) {
   const levels = [...colours.keys()].filter((v) => v !== NO_UPLOAD && v !== NO_REPLY);
   const every = Math.ceil(levels.length / 8);

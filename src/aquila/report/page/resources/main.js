@@ -47,6 +47,6 @@ async function start() {
 }
 
 start().catch((error) => {
-  document.documentElement.classList.remove('js'); // the tables and still figures remain
+  document.documentElement.classList.remove('js'); // tables and static figures remain
   console.error(error);
 });

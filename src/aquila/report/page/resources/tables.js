@@ -1,4 +1,4 @@
-/** Makes the headings of the table of methods sort it. */
+/** Makes the table sortable by its headings. */
 function makeSortable(table) {
   const heads = [...table.tHead.rows[0].cells];
   heads.forEach((head, column) => {
@@ -15,7 +15,7 @@ function makeSortable(table) {
   });
 }
 
-/** Rows without a value come last either way. */
+/** Sorts rows; those without a value come last in both directions. */
 function sortRows(body, column, text, descending) {
   const value = (row) => row.cells[column].dataset.value;
   const order = text ? (a, b) => a.localeCompare(b) : (a, b) => a - b;
@@ -40,7 +40,7 @@ function listenForBaseline(select) {
   });
 }
 
-/** The bars of bytes to the same quality, for a measure and target that can be chosen. */
+/** Bars of the bytes to the same quality, for a selectable measure and target. */
 class BytesToQuality {
   constructor() {
     this.measure = byId('measure');
@@ -67,7 +67,7 @@ class BytesToQuality {
     return page.measures[this.measureKey];
   }
 
-  /** Targets reach from where runs began to the best that any run was. */
+  /** Targets range from the median first value to the best value of any run. */
   updateTargetRange() {
     const known = page.runs
       .map((run) => [...run.columns[this.measureKey]].filter(Number.isFinite))
@@ -79,7 +79,7 @@ class BytesToQuality {
     this.log = !this.higherIsBetter && Math.min(...this.targetRange) > 0;
   }
 
-  /** A little short of the run in the middle, as in comparison.py. */
+  /** Slightly worse than the median run, as in comparison.py. */
   defaultTarget() {
     return this.best[this.best.length >> 1] * (this.higherIsBetter ? 0.99 : 1.05);
   }
@@ -106,7 +106,7 @@ class BytesToQuality {
 
   neededMib(run) {
     const values = run.columns[this.measureKey];
-    const tolerance = 1e-6 * Math.abs(this.target); // the columns have 4 bytes
+    const tolerance = 1e-6 * Math.abs(this.target); // the columns are float32
     const reached = values.findIndex((v) =>
       this.higherIsBetter ? v >= this.target - tolerance : v <= this.target + tolerance);
     return reached < 0 ? Infinity : run.columns.sent[reached];

@@ -1,4 +1,4 @@
-"""`aquila archive` as a person meets it."""
+"""`aquila archive` as users see it."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ def run(tmp_path: Path) -> Path:
     return folder
 
 
-def test_one_run_is_archived_without_what_can_be_made_again(run, tmp_path):
+def test_archive_leaves_out_checkpoints_and_reports(run, tmp_path):
     target = tmp_path / "results" / "mine"
     text = output("archive", str(run), str(target))
     assert list(files(target)) == ARCHIVED
@@ -35,7 +35,7 @@ def test_one_run_is_archived_without_what_can_be_made_again(run, tmp_path):
     assert (target / "run.json").read_bytes() == (run / "run.json").read_bytes()
 
 
-def test_a_tree_keeps_its_shape(tmp_path):
+def test_archive_keeps_the_folder_structure(tmp_path):
     runs = write_comparison(tmp_path / "runs" / "first")
     write_run(tmp_path / "runs" / "empty", rounds=0)
     (runs / "loss_against_uplink.png").write_bytes(b"png")
@@ -47,14 +47,14 @@ def test_a_tree_keeps_its_shape(tmp_path):
 
 def test_archiving_twice_or_archiving_an_archive_changes_nothing(run, tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
-    said = output("archive", str(run), str(first))
+    printed = output("archive", str(run), str(first))
     before = files(first)
-    assert output("archive", str(run), str(first)) == said
+    assert output("archive", str(run), str(first)) == printed
     output("archive", str(first), str(second))
     assert files(first) == before == files(second)
 
 
-def test_what_an_interrupt_left_out_is_added(run, tmp_path):
+def test_missing_files_of_an_archive_are_added(run, tmp_path):
     target = tmp_path / "kept"
     output("archive", str(run), str(target))
     whole = files(target)
@@ -70,20 +70,20 @@ def test_another_run_is_not_overwritten(tmp_path):
     write_run(other / "b", rounds=13)
     output("archive", str(other), str(target))
     before = files(target)
-    said = error_line("archive", str(runs), str(target))
-    assert f"{target / 'b' / 'run.json'} does not hold what {runs / 'b'} does" in said
+    message = error_line("archive", str(runs), str(target))
+    assert f"{target / 'b' / 'run.json'} differs from the run in {runs / 'b'}" in message
     assert files(target) == before
 
 
-def test_a_run_that_grew_is_not_overwritten_either(run, tmp_path):
+def test_archive_of_a_run_that_grew_is_not_overwritten(run, tmp_path):
     target, records = tmp_path / "kept", (run / "records.jsonl").read_text()
     (run / "records.jsonl").write_text("".join(records.splitlines(keepends=True)[:30]))
     assert "30 rounds" in output("archive", str(run), str(target))
     (run / "records.jsonl").write_text(records)
-    assert "records.jsonl.gz does not hold what" in error_line("archive", str(run), str(target))
+    assert "records.jsonl.gz differs from" in error_line("archive", str(run), str(target))
 
 
-def test_a_line_that_is_being_written_is_left_out(run, tmp_path):
+def test_truncated_last_line_is_left_out(run, tmp_path):
     output("archive", str(run), str(tmp_path / "one"))
     with (run / "records.jsonl").open("a") as file:
         file.write('{"round": 40, "lo')
@@ -91,7 +91,7 @@ def test_a_line_that_is_being_written_is_left_out(run, tmp_path):
     assert files(tmp_path / "one") == files(tmp_path / "two")
 
 
-def test_places_that_cannot_be_are_refused_in_one_sentence(run, tmp_path):
+def test_invalid_targets_give_one_sentence(run, tmp_path):
     assert "there is no folder" in error_line(
         "archive", str(tmp_path / "none"), str(tmp_path / "x")
     )
@@ -100,21 +100,21 @@ def test_places_that_cannot_be_are_refused_in_one_sentence(run, tmp_path):
         "archive", str(tmp_path / "bare"), str(tmp_path / "x")
     )
     for inside in (run, run / "kept"):
-        assert "itself; choose a folder outside it" in error_line("archive", str(run), str(inside))
+        assert "choose a folder outside it" in error_line("archive", str(run), str(inside))
     (tmp_path / "file").touch()
     assert "is a file, not a folder" in error_line("archive", str(run), str(tmp_path / "file"))
-    living = write_run(tmp_path / "living", rounds=40)
-    assert "a run that is not a kept one" in error_line("archive", str(run), str(living))
+    working = write_run(tmp_path / "working", rounds=40)
+    assert "a run that is not archived" in error_line("archive", str(run), str(working))
     assert not (tmp_path / "x").exists()
 
 
-def test_a_damaged_record_is_not_archived(run, tmp_path):
+def test_run_with_a_damaged_record_is_not_archived(run, tmp_path):
     (run / "records.jsonl").write_text("{}\n")
     assert "is not the record of round 0" in error_line("archive", str(run), str(tmp_path / "x"))
     assert not (tmp_path / "x").exists()
 
 
-def test_all_that_shows_runs_shows_archived_ones_alike(tmp_path):
+def test_report_figures_and_table_read_archived_runs(tmp_path):
     runs, archived = write_comparison(tmp_path / "runs"), tmp_path / "kept"
     output("archive", str(runs), str(archived))
     shown = []
@@ -133,7 +133,7 @@ def test_an_archived_run_is_neither_resumed_nor_overwritten_by_accident(tmp_path
     output("run", "--rounds", "2", "--out", str(runs))
     output("archive", str(runs), str(archived))
     before = files(archived)
-    assert "holds records but no checkpoint to go on from" in error_line(*again, "--resume")
+    assert "holds records but no checkpoint to resume from" in error_line(*again, "--resume")
     assert "already holds a run" in error_line(*again)
     assert files(archived) == before
     output(*again, "--overwrite")

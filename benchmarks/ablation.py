@@ -1,0 +1,261 @@
+"""Ablation: AQUILA-Dither and AQUILA-TopK with one part at a time changed or removed.
+
+    python benchmarks/ablation.py aquila_dither experiments/bytes_to_accuracy/digits_*.toml
+    python benchmarks/ablation.py aquila_topk experiments/bytes_to_accuracy/digits_*.toml
+    python benchmarks/bytes_to_accuracy.py table results/bytes_to_accuracy/ablation_dither
+
+Runs AQUILA and all variants of the method, and skips runs that the output already has. The output
+has the format of benchmarks/bytes_to_accuracy.py, which also prints the table. Its column "paper"
+shows the bytes without the entropy coder.
+"""
+
+import argparse
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import torch
+from bytes_to_accuracy import BASELINE, append_run, read_runs, train
+
+from aquila.cli.method_spec import parse_method_spec
+from aquila.core import quantize
+from aquila.core.innovation import aquila_level, measure
+from aquila.core.method import Method, Turn, Work, local_work, theta_of
+from aquila.core.packet import Codes, Packet, code_dtype
+from aquila.core.random import Key
+from aquila.core.vector import Vector, max_norm, squared_norm
+from aquila.methods.aquila_dither import (
+    AquilaDitherDevice,
+    AquilaDitherMemory,
+    AquilaDitherServer,
+    best_memory_rate,
+)
+from aquila.methods.aquila_topk import MEMORY_RATE, ErrorState
+from aquila.methods.parts.damped import DampedMemoryDevice, DampedMemoryServer
+from aquila.methods.parts.factory import MAX_DENSITY
+from aquila.methods.parts.memory import Memory
+from aquila.sim.experiment import read_experiment
+
+FIXED_DENSITY = 0.006
+"""Sends less than half of it: the mean magnitude of these gradients is about 0.4 rms."""
+MEAN_DENSITY = 0.004
+"""Sends exactly this fraction of the coordinates."""
+UNCONTROLLED_RATE = best_memory_rate(MEAN_DENSITY)
+NEGLIGIBLE_RATE = 1e-30
+"""Vanishes next to any gradient; devices reject a rate of zero."""
+TOPK_DENSITY = 0.01
+
+
+class PrivateDither(AquilaDitherDevice):
+    """A device whose dither the server does not know."""
+
+    def step(self, state, order, oracle, key):
+        """Reply without the seed of the dither."""
+        turn = super().step(state, order, oracle, key)
+        codes = turn.reply.vector and replace(turn.reply.vector, dither_seed=None)
+        return replace(turn, reply=replace(turn.reply, vector=codes))
+
+
+class NoDensityBoost(AquilaDitherDevice):
+    """A device that ignores its loss."""
+
+    def step(self, state, order, oracle, key):
+        """Reply as in the first round."""
+        return super().step(AquilaDitherMemory(state.q), order, oracle, key)
+
+
+class NoMemoryServer(AquilaDitherServer):
+    """A server whose memories stay empty."""
+
+    def init(self, theta, fleet):
+        """Start with a negligible memory rate."""
+        return replace(super().init(theta, fleet), rate=NEGLIGIBLE_RATE)
+
+
+@dataclass(frozen=True)
+class UncontrolledDevice:
+    """AQUILA-Dither's device with another quantizer and without noise control by the server."""
+
+    alpha: float
+    work: Work
+    quantizer: Callable[[Vector, Key, float], Codes | None]
+
+    def init(self, like):
+        """Start with an empty memory."""
+        return AquilaDitherMemory(torch.zeros_like(like))
+
+    def step(self, state, order, oracle, key):
+        """Reply to an order, and adapt the density boost to the loss."""
+        quantizer = partial(self.quantizer, boost=state.density_boost)
+        damped = DampedMemoryDevice(self.alpha, UNCONTROLLED_RATE, quantizer, self.work)
+        turn = damped.step(Memory(state.q), order, oracle, key)
+        fallback_state = state.after_loss(turn.notes["loss"])
+        return Turn(
+            replace(fallback_state, q=turn.state.q), turn.reply, turn.notes, fallback=fallback_state
+        )
+
+
+@dataclass(frozen=True)
+class TopKDevice:
+    """AQUILA-TopK's device with every part replaceable."""
+
+    alpha: float
+    work: Work
+    quantizer: Callable[[Vector], Codes | None]
+    eta: float = MEMORY_RATE * TOPK_DENSITY
+    feedback: bool = True
+    skip_probability: float = 0.0
+
+    def init(self, like):
+        """Start with no residual error and an empty memory."""
+        return ErrorState(torch.zeros_like(like), torch.zeros_like(like))
+
+    def step(self, state, order, oracle, key):
+        """Reply to an order, or skip at random."""
+        loss, gradient = local_work(oracle, theta_of(order), self.work, self.alpha)
+        accumulated = state.e + (gradient - state.q)
+        codes = (
+            None if key.child(1).bernoulli(self.skip_probability) else self.quantizer(accumulated)
+        )
+        if codes is None:
+            return Turn(ErrorState(accumulated, state.q), Packet(order.round), {"loss": loss})
+        u = codes.decode()
+        residual = accumulated - u if self.feedback else torch.zeros_like(accumulated)
+        next_state = ErrorState(residual, state.q + self.eta * u)
+        return Turn(next_state, Packet(order.round, codes), {"loss": loss})
+
+
+def mean_as_step(v, key, boost):
+    """Use mean magnitude ÷ density as the step, so that exactly this density is sent."""
+    return dither_with_step(
+        v, key, float(v.abs().double().mean()) / min(MAX_DENSITY, boost * MEAN_DENSITY)
+    )
+
+
+def largest_as_step(v, key, boost):
+    """Use the largest coordinate as the step, as QSGD with the maximum norm."""
+    return dither_with_step(v, key, max_norm(v) / boost)
+
+
+def dither_with_step(v, key, step):
+    """Quantize with a shared dither and this step."""
+    density = math.sqrt(squared_norm(v) / v.numel()) / step if step else MAX_DENSITY
+    return quantize.shared_dither(v, density, key)
+
+
+def midrise_without_zero(v, key=None, boost=1.0):
+    """Quantize with AQUILA's level and grid, which has no zero."""
+    return quantize.midrise(v, max(1, aquila_level(measure(v, torch.zeros_like(v)))))
+
+
+def nearest(v, step):
+    """Round to the nearest point of a grid with a zero."""
+    psi = (v / step).round()
+    top = int(psi.abs().max())
+    if top == 0:
+        return None
+    bits, unit = quantize.bits_for_levels(top), v.new_full((1,), step)
+    return Codes((psi + top).to(code_dtype(bits)), bits, -(unit * top), unit, v.numel())
+
+
+def nearest_density(v):
+    """Round to the nearest point, with a step that sends the same density."""
+    count = max(1, round(TOPK_DENSITY * v.numel()))
+    return nearest(v, 1.9999 * float(v.abs().topk(count).values.min()))
+
+
+def four_rms(v):
+    """Round to the nearest point of a grid with a step of four root mean squares."""
+    return nearest(v, 4 * math.sqrt(squared_norm(v) / v.numel()))
+
+
+def controlled(device=AquilaDitherDevice, server=AquilaDitherServer, density=0.0):
+    """Return a variant whose server controls the density; a positive density is fixed."""
+    return lambda alpha, work: (device(alpha, work), server(alpha, density))
+
+
+def uncontrolled(quantizer):
+    """Return a variant with this quantizer."""
+    return lambda alpha, work: (
+        UncontrolledDevice(alpha, work, quantizer),
+        DampedMemoryServer(alpha, UNCONTROLLED_RATE),
+    )
+
+
+def topk(density=TOPK_DENSITY, **parts):
+    """Return a variant of AQUILA-TopK with these parts."""
+
+    def halves(alpha, work):
+        quantizer = partial(quantize.sparse, density=density)
+        device = TopKDevice(alpha, work, **{"quantizer": quantizer, **parts})
+        return device, DampedMemoryServer(alpha, device.eta)
+
+    return halves
+
+
+# per method: name of a variant -> function from alpha and work to the device and server halves
+VARIANTS = {
+    "aquila_dither": {
+        "aquila_dither": controlled(),
+        "private dither": controlled(device=PrivateDither),
+        "fixed density": controlled(density=FIXED_DENSITY),
+        "step from the mean": uncontrolled(mean_as_step),
+        "without the memory": controlled(server=NoMemoryServer),
+        "without density boost": controlled(device=NoDensityBoost),
+        "largest coordinate as step": uncontrolled(largest_as_step),
+        "without the zero level": uncontrolled(midrise_without_zero),
+    },
+    "aquila_topk": {
+        "aquila_topk": topk(),
+        "without the zero level": topk(quantizer=midrise_without_zero),
+        "without error feedback": topk(feedback=False),
+        "without the memory": topk(eta=0.0),
+        "dead zone of half a step": topk(quantizer=nearest_density),
+        "step of 4 rms": topk(quantizer=four_rms),
+        "skips at random, twice the density": topk(2 * TOPK_DENSITY, skip_probability=0.5),
+    },
+}
+
+
+def build_methods(experiment, variants):
+    """Return AQUILA and all variants by name."""
+    setting = experiment.setting
+    built = {BASELINE: parse_method_spec(BASELINE).create(experiment)}
+    for name, halves in variants.items():
+        built[name] = Method(name, *halves(setting.alpha, setting.work))
+    return built
+
+
+def run(paths, seeds, out, variants):
+    """Run all methods that the output lacks, experiment by experiment and seed by seed."""
+    out.mkdir(parents=True, exist_ok=True)
+    for path in paths:
+        target = out / f"{path.stem}.jsonl"
+        for seed in seeds:
+            experiment = read_experiment(path, {"seed": seed})
+            methods, done = build_methods(experiment, variants), read_runs(target)
+            missing = {name: method for name, method in methods.items() if (name, seed) not in done}
+            problem = experiment.setting.problem()[0] if missing else None
+            for name, method in missing.items():
+                append_run(target, name, seed, train(method, experiment.setting, problem))
+                print(f"{path.stem}, seed {seed}: {name}", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("method", choices=VARIANTS)
+    parser.add_argument("experiments", nargs="+", type=Path)
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument(
+        "--out", type=Path, help="default: results/bytes_to_accuracy/ablation_dither or _topk"
+    )
+    args = parser.parse_args()
+    name = args.method.replace("aquila", "ablation")
+    out = args.out or Path("results/bytes_to_accuracy") / name
+    run(args.experiments, args.seeds, out, VARIANTS[args.method])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""The table of the method contract: one row per method with its parameters and its promises.
+
+tests/methods/test_contract.py tests every promise. A new method adds one row to ROWS.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pytest
+
+import aquila
+from helpers.problems import Ridge
+
+WHERE = "ROWS in tests/helpers/contract.py"
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one method promises, and the parameters under which it does.
+
+    Gaps are loss gaps to the optimum of a ridge regression with heterogeneous devices, divided by
+    the gap before the first round. A smaller number is a stronger promise.
+
+    Args:
+        name: Name of the method.
+        parameters: Parameters that differ from the defaults. `alpha` defaults to 0.5 / L.
+        memory: Whether devices have memories whose average the server keeps.
+        silent_on_zero: Whether a device with a zero gradient and no history skips the round.
+        skip_scalars: Scalars that a skip carries.
+        works: Values of the parameter `work`; empty if the method has no such parameter.
+        gap: Largest gap after 100 rounds.
+        gap_with_losses: Largest gap after 100 rounds if a fifth of the replies is lost.
+        gap_after_restart: Largest gap after 20 rounds if a device restarts from its initial state.
+        loss_ratio: Largest last loss ÷ first loss in 30 rounds of minibatches or local epochs.
+        loss_ratio_with_widths: The same if two of five devices hold half of the model.
+        max_overhead_bytes: Largest size of a reply minus its bits × coordinates.
+    """
+
+    name: str
+    parameters: Mapping[str, object] = field(default_factory=dict)
+    memory: bool = False
+    silent_on_zero: bool = True
+    skip_scalars: tuple[str, ...] = ()
+    works: tuple[str, ...] = ("gradient", "epochs")
+    gap: float = 1e-3
+    gap_with_losses: float = 0.1
+    gap_after_restart: float = 0.03
+    loss_ratio: float = 0.7
+    loss_ratio_with_widths: float = 0.7
+    max_overhead_bytes: int = 64
+
+
+def memory_row(name: str, **promises: object) -> Row:
+    """Return the row of a method with memory: lost replies leave a smaller gap."""
+    return Row(name, **{"memory": True, "gap_with_losses": 1e-2, **promises})
+
+
+ROWS = (
+    memory_row("aquila", parameters={"b_min": 2}),
+    memory_row("aquila_topk", parameters={"density": 0.2}),
+    memory_row("aquila_dither"),
+    Row("fedsgd", silent_on_zero=False, works=()),
+    Row("fedavg", silent_on_zero=False, works=()),
+    Row("qsgd"),
+    Row("adaquantfl", skip_scalars=("loss",)),
+    Row("adaquantfl_levels", skip_scalars=("loss",), parameters={"s_0": 32}),
+    memory_row("lag"),
+    memory_row("laq"),
+    memory_row("ladaq", skip_scalars=("loss",)),
+    memory_row("lena"),
+    Row("lena_tables"),
+    Row("marina", silent_on_zero=False),
+    memory_row("ef21", parameters={"density": 0.5}),
+    memory_row("diana", parameters={"bits": 6}),
+    Row("eden", parameters={"bits": 6}),
+    # the majority is biased if devices differ, so the gap does not vanish at any step size
+    Row(
+        "signsgd",
+        parameters={"alpha": 0.03},
+        gap=0.35,
+        gap_with_losses=0.35,
+        gap_after_restart=0.35,
+        loss_ratio_with_widths=0.8,
+    ),
+    # without a memory, errors of devices that differ do not vanish
+    Row("topk", parameters={"density": 0.5}, gap=0.02),
+)
+
+
+def find_row(name: str) -> Row:
+    """Return the row of a method; fail the test if the table has none."""
+    found = {row.name: row for row in ROWS}
+    if name not in found:
+        pytest.fail(f"method {name!r} has no row: add Row({name!r}, ...) to {WHERE}")
+    return found[name]
+
+
+def create(name: str, problem: Ridge, **parameters: object) -> aquila.Method:
+    """Return a method with the parameters of its row, at 0.5 / L unless the row sets alpha."""
+    alpha = 0.5 / problem.smoothness()
+    return aquila.create(name, **{"alpha": alpha, **find_row(name).parameters, **parameters})

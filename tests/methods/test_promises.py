@@ -1,0 +1,176 @@
+"""What each row of tests/helpers/contract.py promises for its method."""
+
+import math
+
+import pytest
+import torch
+
+import aquila
+from aquila.core.envelope import parse
+from aquila.core.method import has_memory, server_memory
+from aquila.core.packet import Packet
+from aquila.core.wire import pack
+from aquila.runtime.archive import MemoryArchive
+from aquila.runtime.device_session import DeviceSession
+from aquila.runtime.server_session import ServerSession
+from aquila.sim.oracle import as_shard
+from helpers import contract
+from helpers.contract import ROWS, Row
+from helpers.problems import device_states, ridge
+
+PROBLEM = ridge(devices=5, dimension=30)
+KNOWN_ROWS = [row for row in ROWS if row.name in aquila.METHODS]
+
+every_method = pytest.mark.parametrize("row", KNOWN_ROWS, ids=lambda row: row.name)
+methods_with_memory = pytest.mark.parametrize(
+    "row", [row for row in KNOWN_ROWS if row.memory], ids=lambda row: row.name
+)
+
+
+def create(row: Row, **parameters: object) -> aquila.Method:
+    return contract.create(row.name, PROBLEM, **parameters)
+
+
+def theta0(dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.zeros(PROBLEM.dimension, dtype=dtype)
+
+
+def simulation(row: Row, **options: object) -> aquila.Simulation:
+    return aquila.Simulation(create(row), theta0(), PROBLEM.devices, **options)
+
+
+def assert_average_memory(method, server_state, states, rtol, atol):
+    """The server's memory is the average of the devices' memories."""
+    memories = [method.device.memory(state).double() for state in states]
+    average = server_memory(method.server).memory(server_state)
+    torch.testing.assert_close(average, sum(memories) / len(memories), rtol=rtol, atol=atol)
+
+
+@every_method
+def test_declarations_match_the_row(row):
+    method, entry = create(row), aquila.METHODS[row.name]
+    assert has_memory(method.server) is row.memory
+    work = entry.parameters.get("work")
+    assert (work.choices if work else ()) == row.works
+
+
+@every_method
+@pytest.mark.parametrize("uplink_loss", [0.0, 0.2])
+def test_approaches_the_optimum_of_a_strongly_convex_problem(row, uplink_loss):
+    optimum = PROBLEM.optimum()
+    gap_at_start = PROBLEM.loss(theta0(torch.float64)) - PROBLEM.loss(optimum)
+    run = aquila.simulate(
+        create(row),
+        theta0(torch.float64),
+        PROBLEM.devices,
+        rounds=100,
+        link=aquila.Link(uplink_loss=uplink_loss),
+    )
+    gap = PROBLEM.loss(run.theta) - PROBLEM.loss(optimum)
+    promised = row.gap_with_losses if uplink_loss else row.gap
+    assert gap < promised * gap_at_start
+
+
+@methods_with_memory
+@pytest.mark.parametrize("participation", [1.0, 0.4])
+def test_server_memory_is_the_average_of_the_devices_memories(row, participation):
+    link = aquila.Link(uplink_loss=0.3, downlink_loss=0.2)
+    method, run = create(row), simulation(row, link=link, seed=1, participation=participation)
+    for _ in range(25):
+        run.advance()
+        assert_average_memory(method, run.server.state, device_states(run), 1e-5, 1e-6)
+    assert server_memory(method.server).memory(run.server.state).any()
+
+
+@every_method
+def test_restarted_device_is_counted_once(row):
+    """A device loses its state in round 3. The server subtracts its earlier uploads."""
+    method, theta = create(row), theta0(torch.float64)
+    fleet = aquila.Fleet.uniform(PROBLEM.dimension, 5)
+    server = ServerSession(method, theta, fleet, seed=0, archive=MemoryArchive())
+
+    def device(m):
+        return DeviceSession(method, m, as_shard(PROBLEM.devices[m]), theta, seed=0)
+
+    devices = [device(m) for m in range(5)]
+    for round_number in range(6):
+        if round_number == 3:
+            devices[1] = device(1)
+        for m, order in server.open_round().items():
+            server.receive(m, devices[m].handle(order))
+        assert server.close_round()[1].fresh is (round_number == 3)
+    for session in devices:
+        session.apply_ack(server.acks[session.device])
+    if row.memory:
+        states = [session.state for session in devices]
+        assert_average_memory(method, server.state, states, 1e-11, 1e-12)
+
+
+@every_method
+def test_replies_are_at_most_the_papers_bits_plus_an_overhead(row):
+    run = simulation(row)
+    for _ in range(10):
+        orders = run.server.open_round()
+        for device, order in orders.items():
+            reply = run.devices[device].handle(order)
+            frame = parse(reply)
+            formula = math.ceil(frame.paper_bits / 8)
+            assert frame.paper_bits == frame.bits * PROBLEM.dimension * bool(frame.body)
+            assert len(reply) <= formula + row.max_overhead_bytes
+            run.server.receive(device, reply)
+        run.server.close_round()
+
+
+@pytest.mark.parametrize(
+    ("row", "work"),
+    [
+        pytest.param(row, {"work": work} if work else {}, id=f"{row.name}-{work or 'only'}")
+        for row in KNOWN_ROWS
+        for work in row.works or ("",)
+    ],
+)
+def test_trains_with_minibatches_and_local_epochs(row, work):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(80, 4, generator=generator)
+    y = (x @ torch.randn(4, 3, generator=generator)).argmax(1)
+    torch.manual_seed(0)
+    problem = aquila.problem(
+        torch.nn.Linear(4, 3), [(x[m::4], y[m::4]) for m in range(4)], batch_size=8, epochs=2
+    )
+    method = aquila.create(row.name, **{"alpha": 0.2, **row.parameters, **work})
+    run = aquila.simulate(method, problem.theta0, problem.devices, rounds=30)
+    first, last = (sum(r.loss for r in part) / 5 for part in (run.records[:5], run.records[-5:]))
+    assert last < row.loss_ratio * first
+
+
+@every_method
+def test_zero_gradients_leave_the_model_unchanged(row):
+    zero = [lambda theta: (1.0, torch.zeros_like(theta))] * 3
+    run = aquila.simulate(create(row), theta0(), zero, rounds=3)
+    assert torch.equal(run.theta, theta0())
+    assert all(r.skips == 3 for r in run.records) is row.silent_on_zero
+    if row.silent_on_zero:
+        skip = len(pack(Packet(0, None, dict.fromkeys(row.skip_scalars, 1.0))))
+        assert {size for r in run.records for size in r.uplink.values()} == {skip}
+
+
+@every_method
+def test_heterogeneous_fleet_trains(row):
+    """Two of five devices hold only the first half of the model."""
+    half = torch.arange(PROBLEM.dimension // 2)
+    fleet = aquila.Fleet(PROBLEM.dimension, [0, 0, 0, 1, 1], [None, half])
+
+    def narrow(m):
+        def local(part):
+            theta = torch.zeros(PROBLEM.dimension, dtype=part.dtype)
+            theta[half] = part
+            loss, gradient = PROBLEM.local(m, theta)
+            return loss, gradient[half]
+
+        return local
+
+    devices = [*PROBLEM.devices[:3], narrow(3), narrow(4)]
+    run = aquila.simulate(create(row), theta0(), devices, rounds=30, fleet=fleet)
+    assert run.records[-1].loss < row.loss_ratio_with_widths * run.records[0].loss
+    body = {d: size for r in run.records[:1] for d, size in r.uplink.items()}
+    assert body[3] < body[0]
