@@ -6,8 +6,9 @@ import aquila
 from aquila.sim.setting import Setting
 from helpers.dataset_files import real_data
 
-# the defaults of the methods are those of their papers; AQUILA needs two bits to contract
-CONVERGENT = {"aquila": {"b_min": 2}}
+# the defaults of the methods are those of their papers; AQUILA needs two bits to contract, and the
+# steps of signSGD do not shrink with the gradient
+CONVERGENT = {"aquila": {"b_min": 2}, "signsgd": {"alpha": 0.002}}
 
 CIFAR = {
     "data": "cifar10", "model": "cnn", "samples": 2000, "test_samples": 1000, "split": "iid",
@@ -24,7 +25,7 @@ def train(setting: Setting, name: str) -> aquila.Run:
     problem, _ = setting.problem()
     known = aquila.METHODS[name].parameters
     defaults = {n: v for n, v in setting.method_defaults.items() if n in known}
-    method = aquila.create(name, **defaults, **CONVERGENT.get(name, {}))
+    method = aquila.create(name, **{**defaults, **CONVERGENT.get(name, {})})
     return aquila.simulate(
         method,
         problem.theta0,
