@@ -1,4 +1,4 @@
-"""On the real data, every method learns. Skips where the data is not at hand."""
+"""Every method learns on real data. Skipped if the data is not on this machine."""
 
 import pytest
 
@@ -6,8 +6,8 @@ import aquila
 from aquila.sim.setting import Setting
 from helpers.dataset_files import real_data
 
-# the methods' own defaults are their papers'; AQUILA contracts from two bits on
-SOUND = {"aquila": {"b_min": 2}}
+# the defaults of the methods are those of their papers; AQUILA needs two bits to contract
+CONVERGENT = {"aquila": {"b_min": 2}}
 
 CIFAR = {
     "data": "cifar10", "model": "cnn", "samples": 2000, "test_samples": 1000, "split": "iid",
@@ -24,7 +24,7 @@ def train(setting: Setting, name: str) -> aquila.Run:
     problem, _ = setting.problem()
     known = aquila.METHODS[name].parameters
     defaults = {n: v for n, v in setting.method_defaults.items() if n in known}
-    method = aquila.create(name, **defaults, **SOUND.get(name, {}))
+    method = aquila.create(name, **defaults, **CONVERGENT.get(name, {}))
     return aquila.simulate(
         method,
         problem.theta0,
@@ -35,7 +35,7 @@ def train(setting: Setting, name: str) -> aquila.Run:
     )
 
 
-def judged(run: aquila.Run, metric: str) -> list[float]:
+def metrics_of(run: aquila.Run, metric: str) -> list[float]:
     return [r.metrics[metric] for r in run.records if r.metrics]
 
 
@@ -49,24 +49,24 @@ def test_every_method_learns_cifar10(name):
     )
     run = train(Setting(**{**CIFAR, **work, "data_folder": folder}), name)
     assert run.records[-1].loss < 0.97 * run.records[0].loss
-    assert judged(run, "test_accuracy")[-1] > 0.14
+    assert metrics_of(run, "test_accuracy")[-1] > 0.14
 
 
 @pytest.mark.parametrize("name", aquila.METHODS)
 def test_every_method_learns_a_slice_of_wikitext2(name):
     folder = str(real_data("wikitext2"))
-    run = train(Setting(**TEXT, folder=folder), name)
+    run = train(Setting(**TEXT, data_folder=folder), name)
     assert run.records[-1].loss < 0.97 * run.records[0].loss
-    assert judged(run, "perplexity")[-1] < judged(run, "perplexity")[0]
+    assert metrics_of(run, "perplexity")[-1] < metrics_of(run, "perplexity")[0]
 
 
-def test_a_heterogeneous_fleet_of_five_and_five_learns_cifar10():
+def test_heterogeneous_fleet_learns_cifar10():
     folder = str(real_data("cifar10"))
     setting = Setting(
-        **{**CIFAR, "widths": "1,0.5", "split": "classes:2"}, mask_classes=True, folder=folder
+        **{**CIFAR, "widths": "1,0.5", "split": "classes:2"}, mask_classes=True, data_folder=folder
     )
     run = train(setting, "aquila")
     assert run.records[-1].loss < 0.9 * run.records[0].loss
-    assert judged(run, "local_accuracy")[-1] > 0.6
+    assert metrics_of(run, "local_accuracy")[-1] > 0.6
     sizes = run.records[0].uplink
     assert max(sizes[m] for m in range(5, 10)) < min(sizes[m] for m in range(5))

@@ -11,7 +11,7 @@ import torch
 
 from aquila.core import wire
 from aquila.core.envelope import Kind, checksum_of_order, parse
-from aquila.core.packet import Dense, Packet, WireError
+from aquila.core.packet import Codes, Dense, Packet, WireError
 from aquila.core.wire import pack, unpack
 from aquila.native.checksum import crc32
 from helpers import frame_builder, frame_reader
@@ -105,6 +105,42 @@ def test_low_of_a_dithered_frame_is_a_rounded_product():
     assert vector.decode()[0] == 0
 
 
+def zero_signs(frame):
+    """Return whether each value of a frame of zeros is -0."""
+    values = read_by_both(frame).vector.decode()
+    assert not values.any()
+    return values.signbit().tolist()
+
+
+@pytest.mark.parametrize("double", [False, True])
+@pytest.mark.parametrize(
+    ("low", "step", "negative"),
+    [(0.0, 0.0, False), (0.0, -0.0, False), (-0.0, 0.0, False), (-0.0, -0.0, True)],
+)
+def test_signs_of_zero_are_kept_in_the_arithmetic(low, step, negative, double):
+    assert zero_signs(fixed(3, low, step, bits=2, double=double)) == [negative]
+
+
+@pytest.mark.parametrize("step", [0.0, -0.0])
+def test_dithered_codes_with_a_step_of_zero_decode_to_positive_zero(step):
+    assert zero_signs(dithered([0, 1, -1], step=step)) == [False] * 3
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    ("low", "step", "is_dithered"),
+    [(0.0, 0.0, True), (0.0, -0.0, True), (-0.0, 0.0, True), (-0.0, -0.0, False)],
+)
+def test_writer_keeps_signs_of_zero_of_codes_with_a_dither_seed(low, step, is_dithered, dtype):
+    grid = (torch.tensor([number], dtype=dtype) for number in (low, step))
+    sent = Codes(torch.tensor([3, 4, 2], dtype=torch.uint8), 3, *grid, 3, SEED)
+    frame = pack(Packet(0, sent))
+    assert (parse(frame).kind is Kind.DITHERED) == is_dithered
+    decoded = unpack(frame).vector.decode()
+    assert decoded.numpy().tobytes() == sent.decode().numpy().tobytes()
+    assert pack(unpack(frame)) == frame
+
+
 # ---- valid frames that the writer does not produce ----
 
 VALID = {
@@ -183,6 +219,96 @@ def test_unexpected_dimension_is_refused_before_memory_is_allocated(monkeypatch)
     for frame in (FIXED_FRAME, CODED_FRAME, DITHERED_FRAME):
         with pytest.raises(WireError, match="are expected"):
             unpack(frame.bytes(), frame.dimension + 1)
+
+
+def test_frame_without_a_vector_has_no_expected_dimension():
+    for frame in (RawFrame(), RawFrame(flags=REFUSED)):
+        assert unpack(frame.bytes(), 5).vector is None
+        assert frame_reader.read(frame.bytes(), 5).values == []
+
+
+def test_expected_dimension_replaces_the_limit(monkeypatch):
+    monkeypatch.setattr(wire, "UNCHECKED_DIMENSION_LIMIT", 2)
+    monkeypatch.setattr(frame_reader, "LIMIT", 2)
+    for frame in (CODED_FRAME, DITHERED_FRAME):
+        assert_both_refuse(frame)
+        codes = unpack(frame.bytes(), frame.dimension).vector.codes.tolist()
+        assert codes == frame_reader.read(frame.bytes(), frame.dimension).codes
+
+
+# ---- segments of coded bodies ----
+
+
+def coded(*segments, dimension, bits=3):
+    body = floats(0.0, 1.0) + b"".join(segments)
+    return RawFrame(kind=CODED, bits=bits, dimension=dimension, body=body)
+
+
+def test_distances_from_the_centre_wrap_around():
+    zigzags = list(range(8))
+    for centre, codes in {
+        0: [0, 7, 1, 6, 2, 5, 3, 4],
+        6: [6, 5, 7, 4, 0, 3, 1, 2],
+    }.items():
+        frame = coded(frame_builder.zigzag(centre, zigzags), dimension=8)
+        assert read_by_both(frame).vector.codes.tolist() == codes
+
+
+@pytest.mark.parametrize(("bits", "below"), [(1, 1), (3, 7), (12, 4095)])
+def test_code_below_a_centre_of_zero_is_the_largest_one(bits, below):
+    signs = [0, 1, 1, 0, 1, 0, 0, 1, 1]
+    frame = coded(frame_builder.signed_exceptions(signs, 0), dimension=9, bits=bits)
+    assert read_by_both(frame).vector.codes.tolist() == [sign * below for sign in signs]
+
+
+def test_signed_exceptions_have_sign_bits_too():
+    signs = [0, 1, 0, 1]
+    frame = coded(frame_builder.signed_exceptions(signs, 3, [0, 2], [1, 1]), dimension=4)
+    assert read_by_both(frame).vector.codes.tolist() == [5, 2, 3, 0]
+
+
+@pytest.mark.parametrize("mode", range(5))
+def test_every_segment_has_a_code(mode):
+    empty = frame_builder.segment(mode, 0, b"\x03" * (mode > 1) + b"\0" * (mode > 2))
+    codes = frame_builder.packed_segment([1, 2, 3], 3)
+    assert read_by_both(coded(codes, dimension=3)).vector.codes.tolist() == [1, 2, 3]
+    for segments in ((empty, codes), (codes, empty)):
+        assert_both_refuse(coded(*segments, dimension=3))
+
+
+def test_numbers_from_16_on_have_extra_bits():
+    smallest = {16: 16, 17: 20, 19: 28, 20: 32, 127: 7 * 2**29}
+    for symbol, number in smallest.items():
+        e = symbol // 4 - 2
+        for x in (0, 2**e - 1):
+            extra = frame_builder.bit_string([(x, e)])
+            content = b"\0" + frame_builder.stream([symbol]).bytes() + extra
+            frame = coded(frame_builder.segment(2, 1, content), dimension=1, bits=32)
+            (code,) = read_by_both(frame).vector.codes.tolist()
+            u = number + x
+            assert code == (u // 2 if u % 2 == 0 else 2**32 - (u + 1) // 2)
+
+
+# ---- decisions of dithered bodies ----
+
+
+def test_gap_counts_candidates():
+    assert [frame_builder.band(i, SEED) for i in range(8)] == [0, 2, 6, 0, 0, 0, 0, 2]
+    listed = [(0, 1), (2, -2), (1, 3)]  # candidates 1 and 2 are in the second gap
+    body = floats(0.5) + frame_builder.dithered([0] * 8, SEED, 5, listed)
+    frame = RawFrame(kind=DITHERED, bits=3, dimension=8, body=body)
+    assert codes_of(frame) == [1, 0, 0, -2, 0, 3, 0, 0]
+
+
+def test_word_of_32_one_bits_is_in_band_31():
+    coordinate, seed = 47, 32792729
+    assert frame_builder.dither_word(coordinate, seed) == 2**32 - 1
+    assert frame_builder.band(coordinate, seed) == 31
+    distances = [0] * coordinate + [-2]
+    for sparsity in (0, 28, 31):
+        body = floats(0.5) + frame_builder.dithered(distances, seed, sparsity)
+        frame = RawFrame(kind=DITHERED, bits=3, dimension=len(distances), body=body)
+        assert codes_of(frame) == distances
 
 
 # ---- range coder of dithered bodies ----

@@ -60,7 +60,7 @@ def test_every_golden_frame_is_described():
 def test_golden_frame_is_read_as_described(name):
     described, packet = FRAMES[name], unpack(frame_of(name))
     assert (packet.round, packet.ack) == (described["round"], described["ack"])
-    for field in ("refused", "answers", "fresh"):
+    for field in ("refused", "refers_to", "fresh"):
         assert getattr(packet, field) == described[field], field
     assert list(packet.scalars.items()) == list(described["scalars"].items())
     vector, expected = packet.vector, described["vector"]
@@ -87,7 +87,7 @@ def test_described_packet_is_written_as_golden_frame(name):
 
 def test_second_reader_reads_golden_frame_as_described(name):
     described, got = FRAMES[name], frame_reader.read(frame_of(name))
-    for field in ("round", "ack", "answers", "refused", "fresh", "scalars"):
+    for field in ("round", "ack", "refers_to", "refused", "fresh", "scalars"):
         assert getattr(got, field) == described[field], field
     vector = described["vector"] or {}
     assert got.double is (vector.get("float") == "float64")
@@ -136,7 +136,7 @@ def test_documented_reader_reads_every_golden_frame(name):
         (text,) = blocks(page, "python")
         exec(text, documented)
     described, got = FRAMES[name], documented["read"](frame_of(name))
-    for field in ("round", "ack", "answers", "refused", "fresh", "scalars"):
+    for field in ("round", "ack", "refers_to", "refused", "fresh", "scalars"):
         assert got[field] == described[field]
     expected = described["vector"] or {}
     dtype = getattr(torch, expected.get("float", "float32"))

@@ -307,8 +307,8 @@ def test_other_float_types_are_refused():
         Packet(2**32),
         Packet(1, ack=-2),
         Packet(1, ack=2**32 - 1),
-        Packet(1, answers=-1),
-        Packet(1, answers=2**32),
+        Packet(1, refers_to=-1),
+        Packet(1, refers_to=2**32),
     ],
 )
 def test_number_that_does_not_fit_the_header_is_refused(packet):
@@ -340,7 +340,7 @@ def test_envelope_round_trips_with_any_body():
         "bits",
         "round",
         "ack",
-        "answers",
+        "refers_to",
         "dimension",
         "bucket",
         "scalars",

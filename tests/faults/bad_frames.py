@@ -13,7 +13,7 @@ from helpers.frame_builder import CODED, DENSE, RawFrame, floats
 def _forge(frame: bytes, **fields: object) -> bytes:
     """Return a forged frame with a valid checksum that answers the right order."""
     original = parse(frame)
-    return RawFrame(**{"round": original.round, "answers": original.answers, **fields}).bytes()
+    return RawFrame(**{"round": original.round, "refers_to": original.refers_to, **fields}).bytes()
 
 
 def _dense(frame: bytes, values: list[float]) -> bytes:
@@ -26,7 +26,7 @@ BAD_FRAMES: dict[str, Callable[[bytes], bytes]] = {
     "dimension": lambda frame: _dense(frame, [1.0, 2.0, 3.0]),
     "huge": lambda frame: _forge(frame, kind=CODED, bits=8, dimension=2**32 - 1, body=bytes(64)),
     "infinite": lambda frame: _dense(frame, [float("inf")] * 30),
-    "other order": lambda frame: _forge(frame, answers=12345),
+    "other order": lambda frame: _forge(frame, refers_to=12345),
 }
 EXPECTED_MESSAGES = {
     "garbage": "not a frame",

@@ -48,7 +48,9 @@ def test_large_message_has_six_objects():
     overhead = overhead_of(message)
     assert overhead.objects == 6
     assert sum(map(len, objects(message))) - 10**6 - overhead.bytes in range(10)
-    assert len(message.content["f"]["f"].data) == 10**6
+    array = message.content["f"]["f"]
+    assert (array.dtype, tuple(array.shape), len(array.data)) == ("uint8", (10**6,), 10**6)
+    assert "f" not in message.content["a"]
 
 
 @pytest.mark.parametrize(

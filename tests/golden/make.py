@@ -23,7 +23,7 @@ def descriptions() -> dict[str, dict]:
     """Return the descriptions of frames.json with all repetitions expanded."""
     described = json.loads((HERE / "frames.json").read_text())
     for name, description in described.items():
-        described[name] = description = {"answers": 0, "fresh": False, **description}
+        described[name] = description = {"refers_to": 0, "fresh": False, **description}
         vector = description["vector"] or {}
         vector.setdefault("dither_seed", None)
         for field in vector.keys() & {"codes", "decoded"}:
@@ -45,7 +45,7 @@ def packet_of(description: dict) -> Packet:
     """Return the packet of a description in frames.json."""
     d = description
     content = d["round"], _vector(d["vector"]), d["scalars"], d["ack"], d["refused"]
-    return Packet(*content, d["answers"], d["fresh"])
+    return Packet(*content, d["refers_to"], d["fresh"])
 
 
 def _vector(d: dict | None) -> Dense | Codes | None:

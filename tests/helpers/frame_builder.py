@@ -25,7 +25,7 @@ class RawFrame:
     bits: int = 0
     round: int = 3
     ack: int = 0
-    answers: int = 0
+    refers_to: int = 0
     dimension: int = 0
     bucket: int = 0
     count: int = 0
@@ -35,7 +35,7 @@ class RawFrame:
     def bytes(self):
         header = struct.pack(
             "<4s4B5IB", self.magic, self.version, self.kind, self.flags, self.bits, self.round,
-            self.ack, self.answers, self.dimension, self.bucket, self.count,
+            self.ack, self.refers_to, self.dimension, self.bucket, self.count,
         )  # fmt: skip
         return with_crc(header + self.scalars + self.body)
 

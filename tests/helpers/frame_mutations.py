@@ -149,8 +149,8 @@ def written_frame(rng):
     scalars = {"loss": rng.gauss(0, 1)} if rng.random() < 0.3 else {}
     kind = rng.randrange(7)
     if kind == 0:
-        refused, fresh, answers = rng.random() < 0.3, rng.random() < 0.3, rng.getrandbits(32)
-        return pack(Packet(rng.getrandbits(32), None, scalars, 2, refused, answers, fresh))
+        refused, fresh, refers_to = rng.random() < 0.3, rng.random() < 0.3, rng.getrandbits(32)
+        return pack(Packet(rng.getrandbits(32), None, scalars, 2, refused, refers_to, fresh))
     if kind == 1:
         values = torch.tensor([rng.gauss(0, 1) for _ in range(d)], dtype=dtype)
         return pack(Packet(rng.getrandbits(32), Dense(values), scalars))

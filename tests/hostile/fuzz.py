@@ -33,7 +33,7 @@ def content(packet):
     """Return everything that a packet contains, bit for bit."""
     vector = packet.vector
     header = (
-        packet.round, packet.ack, packet.refused, packet.answers, packet.fresh,
+        packet.round, packet.ack, packet.refused, packet.refers_to, packet.fresh,
         tuple(packet.scalars), type(vector),
     )  # fmt: skip
     scalars = struct.pack(f"<{len(packet.scalars)}d", *packet.scalars.values())
@@ -67,7 +67,7 @@ def assert_second_reader_agrees(frame, dimension, packet):
     assert (second is None) == (packet is None), "only one of the two readers refuses the frame"
     if second is None:
         return
-    for field in ("round", "ack", "refused", "answers", "fresh"):
+    for field in ("round", "ack", "refused", "refers_to", "fresh"):
         assert getattr(second, field) == getattr(packet, field), field
     assert list(second.scalars.items()) == list(packet.scalars.items())
     vector = packet.vector

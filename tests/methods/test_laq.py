@@ -109,7 +109,7 @@ def test_laq_converges_and_skips(problem):
 
 
 def test_optimum_is_reached_with_a_quarter_of_the_replies_lost(problem):
-    simulation = start(problem, 0.5, aquila.Link(uplink_loss=0.25))
+    simulation = start(problem, 0.5, aquila.RunOptions(uplink_loss=0.25))
     lost = skips = 0
     for _ in range(200):
         record = simulation.advance()

@@ -151,7 +151,7 @@ def test_exact_differences_add_up_to_gradient_descent(problem, p, bits, accuracy
 
 
 def test_device_that_missed_an_order_sends_no_change_for_one_round(problem):
-    class OneGap(aquila.Link):
+    class OneGap(Link):
         def order_arrives(self, key):
             return key.path[1:3] != (5, 2)  # device 2 misses the order of round 5
 

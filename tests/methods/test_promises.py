@@ -35,8 +35,9 @@ def theta0(dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return torch.zeros(PROBLEM.dimension, dtype=dtype)
 
 
-def simulation(row: Row, **options: object) -> aquila.Simulation:
-    return aquila.Simulation(create(row), theta0(), PROBLEM.devices, **options)
+def simulation(row: Row, seed: int = 0, **options: object) -> aquila.Simulation:
+    given = aquila.RunOptions(**options)
+    return aquila.Simulation(create(row), theta0(), PROBLEM.devices, seed, given)
 
 
 def assert_average_memory(method, server_state, states, rtol, atol):
@@ -64,7 +65,7 @@ def test_approaches_the_optimum_of_a_strongly_convex_problem(row, uplink_loss):
         theta0(torch.float64),
         PROBLEM.devices,
         rounds=100,
-        link=aquila.Link(uplink_loss=uplink_loss),
+        options=aquila.RunOptions(uplink_loss=uplink_loss),
     )
     gap = PROBLEM.loss(run.theta) - PROBLEM.loss(optimum)
     promised = row.gap_with_losses if uplink_loss else row.gap
@@ -74,8 +75,8 @@ def test_approaches_the_optimum_of_a_strongly_convex_problem(row, uplink_loss):
 @methods_with_memory
 @pytest.mark.parametrize("participation", [1.0, 0.4])
 def test_server_memory_is_the_average_of_the_devices_memories(row, participation):
-    link = aquila.Link(uplink_loss=0.3, downlink_loss=0.2)
-    method, run = create(row), simulation(row, link=link, seed=1, participation=participation)
+    options = {"uplink_loss": 0.3, "downlink_loss": 0.2, "participation": participation}
+    method, run = create(row), simulation(row, seed=1, **options)
     for _ in range(25):
         run.advance()
         assert_average_memory(method, run.server.state, device_states(run), 1e-5, 1e-6)
@@ -170,7 +171,9 @@ def test_heterogeneous_fleet_trains(row):
         return local
 
     devices = [*PROBLEM.devices[:3], narrow(3), narrow(4)]
-    run = aquila.simulate(create(row), theta0(), devices, rounds=30, fleet=fleet)
+    run = aquila.simulate(
+        create(row), theta0(), devices, 30, options=aquila.RunOptions(fleet=fleet)
+    )
     assert run.records[-1].loss < row.loss_ratio_with_widths * run.records[0].loss
     body = {d: size for r in run.records[:1] for d, size in r.uplink.items()}
     assert body[3] < body[0]

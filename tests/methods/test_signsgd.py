@@ -16,9 +16,10 @@ def constant(*gradient):
     return lambda theta: (1.0, torch.tensor(gradient, dtype=theta.dtype))
 
 
-def run(devices, rounds=1, alpha=0.5, dimension=4, **options):
+def run(devices, rounds=1, alpha=0.5, dimension=4, seed=0, **options):
     method = aquila.create("signsgd", alpha=alpha)
-    return aquila.simulate(method, torch.zeros(dimension), devices, rounds, **options)
+    given = aquila.RunOptions(**options)
+    return aquila.simulate(method, torch.zeros(dimension), devices, rounds, seed, options=given)
 
 
 def test_server_steps_against_the_majority():
@@ -59,7 +60,7 @@ def test_zero_coordinate_sends_a_random_sign():
 
 def test_lost_reply_is_missing_from_the_vote():
     devices = [constant(1, 1, 1, 1), constant(-1, -1, -1, -1), constant(-1, -1, -1, -1)]
-    result = run(devices, rounds=8, alpha=1.0, link=aquila.Link(uplink_loss=0.6), seed=2)
+    result = run(devices, rounds=8, alpha=1.0, uplink_loss=0.6, seed=2)
     step = 0
     for record in result.records:
         votes = [1 if m == 0 else -1 for m in record.levels]

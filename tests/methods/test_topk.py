@@ -73,8 +73,8 @@ def test_vector_without_levels_is_a_skip(v):
 def test_lost_reply_rolls_the_error_back():
     problem = ridge(devices=6, dimension=20)
     method = aquila.create("topk", alpha=0.1, density=0.1)
-    link = aquila.Link(uplink_loss=0.4)
-    simulation = aquila.Simulation(method, torch.zeros(20), problem.devices, link=link, seed=2)
+    options = aquila.RunOptions(uplink_loss=0.4)
+    simulation = aquila.Simulation(method, torch.zeros(20), problem.devices, 2, options)
     lost = 0
     for _ in range(10):
         before = [state.e.clone() for state in device_states(simulation)]

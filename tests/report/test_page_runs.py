@@ -89,7 +89,7 @@ def test_damaged_file_of_archived_run_is_reported(tmp_path, name):
     write_archive(archive_contents(write_run(tmp_path / "run"), tmp_path / "archived"))
     path = tmp_path / "archived" / name
     path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(ValueError, match=f"{name} is damaged: it is not a whole gzip file"):
+    with pytest.raises(ValueError, match=f"{name} is damaged: it is not a complete gzip file"):
         read_runs([tmp_path / "archived"])
 
 

@@ -32,7 +32,7 @@ def test_whole_models_are_packed_once_per_group():
     frames = pack_models(model_orders(FLEET, THETA, 3))
     assert frames[0] == pack(Packet(3, Dense(THETA)))
     assert len({id(frame) for frame in frames.values()}) == 2
-    assert unpack(frames[4]).answers == 0
+    assert unpack(frames[4]).refers_to == 0
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -76,8 +76,8 @@ def test_group_without_devices_in_step_gets_the_exact_model():
     assert not torch.equal(references[0].theta, THETA)
     assert torch.equal(references[1].theta, THETA[: D // 2])
     assert frames[1] == frames[2] != frames[0]
-    assert unpack(frames[1]).answers == references[0].checksum
-    assert unpack(frames[0]).answers == old[0].checksum
+    assert unpack(frames[1]).refers_to == references[0].checksum
+    assert unpack(frames[0]).refers_to == old[0].checksum
 
 
 def test_unchanged_model_takes_a_few_bytes():
@@ -95,7 +95,7 @@ def test_difference_larger_than_the_model_is_not_sent():
         packets, fleet, {0: with_checksum(theta * 2)}, lambda _: True
     )
     assert torch.equal(unpack(frames[0]).vector.decode(), theta)
-    assert after[0].checksum == unpack(frames[0]).answers
+    assert after[0].checksum == unpack(frames[0]).refers_to
 
 
 def test_loaded_references_have_the_same_checksums():

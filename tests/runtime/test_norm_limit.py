@@ -23,7 +23,7 @@ def server_of(method: str, limit: NormLimit) -> ServerSession:
 
 def reply_to(server: ServerSession, device: int, vector) -> bytes:
     order = server.open_round()[device]
-    return pack(Packet(server.round, vector, answers=order.checksum))
+    return pack(Packet(server.round, vector, refers_to=order.checksum))
 
 
 def test_upload_within_the_limit_is_applied_unchanged():

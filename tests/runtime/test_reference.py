@@ -14,8 +14,8 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 THETA = torch.linspace(-1, 1, 32)
 
 
-def difference(answers, by=THETA, dtype=torch.float32):
-    return Packet(3, quantize_within(by.to(dtype), 0.5), answers=answers)
+def difference(refers_to, by=THETA, dtype=torch.float32):
+    return Packet(3, quantize_within(by.to(dtype), 0.5), refers_to=refers_to)
 
 
 def test_checksum_depends_on_the_bits_of_the_model():
@@ -26,7 +26,7 @@ def test_checksum_depends_on_the_bits_of_the_model():
 
 
 def test_whole_model_resolves_to_itself():
-    model = resolve_model(Packet(3, Dense(THETA), answers=77), [])
+    model = resolve_model(Packet(3, Dense(THETA), refers_to=77), [])
     assert model.checksum == 77
     assert model.theta is THETA
 
@@ -50,11 +50,11 @@ def test_invalid_differences_are_rejected():
     with pytest.raises(WireError, match=r"float64, but its model is torch\.float32"):
         resolve_model(difference(base.checksum, dtype=torch.float64), [base])
     with pytest.raises(WireError, match="this one is empty"):
-        resolve_model(Packet(3, answers=base.checksum), [base])
+        resolve_model(Packet(3, refers_to=base.checksum), [base])
     huge = with_checksum(torch.full((2,), 3e38))
     step = Codes(torch.ones(2, dtype=torch.uint8), 1, torch.zeros(1), torch.tensor([3e38]), 2)
     with pytest.raises(WireError, match="not finite"):
-        resolve_model(Packet(3, step, answers=huge.checksum), [huge])
+        resolve_model(Packet(3, step, refers_to=huge.checksum), [huge])
 
 
 def test_golden_difference_resolves_with_the_golden_model():
@@ -62,5 +62,5 @@ def test_golden_difference_resolves_with_the_golden_model():
         unpack((GOLDEN / f"model_{name}.frame").read_bytes()) for name in ("whole", "difference")
     )
     reference = resolve_model(model, [])
-    assert reference.checksum == with_checksum(reference.theta).checksum == change.answers
+    assert reference.checksum == with_checksum(reference.theta).checksum == change.refers_to
     assert resolve_model(change, [reference]).theta.tolist() == [1.0, -2.5, 0.5, 0.75]

@@ -114,8 +114,8 @@ class TestInvalidReplies:
         assert not server.theta.any()
 
     def reply(self, round_number=0, dimension=12, name="aquila", **fields) -> bytes:
-        answers = make_sessions(name)[0].open_round()[0].checksum
-        return pack(Packet(round_number, Dense(torch.ones(dimension)), answers=answers, **fields))
+        order = make_sessions(name)[0].open_round()[0].checksum
+        return pack(Packet(round_number, Dense(torch.ones(dimension)), refers_to=order, **fields))
 
     def test_unknown_device(self):
         self.assert_reply_rejected("aquila", 9, self.reply(), "device 9 has no order")

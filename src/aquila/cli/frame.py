@@ -29,7 +29,7 @@ def frame(file: Path) -> None:
         ("kind", parsed.kind.name.lower()),
         ("round", parsed.round),
         ("acknowledges", "nothing" if parsed.ack == NEVER else f"round {parsed.ack}"),
-        ("answers", f"{parsed.answers:08x}" if parsed.answers else "nothing"),
+        ("refers to", f"{parsed.refers_to:08x}" if parsed.refers_to else "nothing"),
         ("restarted from the initial state", "yes" if packet.fresh else "no"),
         ("device refused to upload", "yes" if packet.refused else "no"),
         *((f"scalar {name}", f"{value:g}") for name, value in parsed.scalars.items()),

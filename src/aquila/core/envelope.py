@@ -55,7 +55,7 @@ class Frame(NamedTuple):
     bits: int
     round: int
     ack: int
-    answers: int
+    refers_to: int
     dimension: int
     bucket: int
     scalars: Mapping[str, float]
@@ -81,13 +81,13 @@ def require(condition: bool, message: str) -> None:
 def seal(frame: Frame) -> bytes:
     """Return the bytes of a frame, with its checksum."""
     ack = frame.ack - NEVER
-    for number in (frame.round, ack, frame.answers, frame.dimension):
+    for number in (frame.round, ack, frame.refers_to, frame.dimension):
         if not 0 <= number < _LIMIT:
             raise WireError(f"{number} does not fit a header field of 32 bits")
     scalars = _seal_scalars(frame.scalars) if frame.scalars else b""
     header = _HEADER.pack(
         MAGIC, VERSION, frame.kind, frame.flags, frame.bits,
-        frame.round, ack, frame.answers, frame.dimension, frame.bucket, len(frame.scalars),
+        frame.round, ack, frame.refers_to, frame.dimension, frame.bucket, len(frame.scalars),
     )  # fmt: skip
     checksum = crc32(frame.body, crc32(header + scalars))
     return b"".join((header, scalars, frame.body, _CHECKSUM.pack(checksum)))
@@ -101,7 +101,7 @@ def parse(data: bytes, trusted: bool = False) -> Frame:
     if len(data) < _HEADER.size + _CHECKSUM.size:
         raise WireError(f"frame of {len(data)} bytes is cut short")
     (
-        magic, version, kind, flags, bits, round_, ack, answers, dimension, bucket, count
+        magic, version, kind, flags, bits, round_, ack, refers_to, dimension, bucket, count
     ) = _HEADER.unpack_from(data)  # fmt: skip
     require(magic == MAGIC, "not a frame: it does not start with AQLA")
     if version != VERSION:
@@ -115,7 +115,7 @@ def parse(data: bytes, trusted: bool = False) -> Frame:
         raise WireError(f"frame has unknown flags {flags:#04x}; 0x01 to 0x07 are known")
     scalars, start = _parse_scalars(content, count) if count else ({}, _HEADER.size)
     return Frame(
-        _KINDS[kind], flags, bits, round_, ack + NEVER, answers, dimension, bucket, scalars,
+        _KINDS[kind], flags, bits, round_, ack + NEVER, refers_to, dimension, bucket, scalars,
         content[start:],
     )  # fmt: skip
 

@@ -82,7 +82,8 @@ class Packet:
         scalars: named numbers.
         ack: in an order, the round of this device's last reply that the server applied.
         refused: the device did not compute.
-        answers: in a reply, the checksum of the order; in an order, that of the reply in `ack`.
+        refers_to: a checksum: of the order in a reply, of the reply that `ack` names in a control
+            frame, of a model in a model frame.
         fresh: the device restarted from its initial state, although the order acknowledges a reply.
     """
 
@@ -91,7 +92,7 @@ class Packet:
     scalars: Mapping[str, float] = field(default_factory=dict)
     ack: int = NEVER
     refused: bool = False
-    answers: int = 0
+    refers_to: int = 0
     fresh: bool = False
 
     def scalar(self, name: str) -> float:

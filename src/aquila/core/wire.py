@@ -54,7 +54,7 @@ def pack(packet: Packet) -> bytes:
     )
     return seal(
         Frame(
-            kind, flags, bits, packet.round, packet.ack, packet.answers, dimension, bucket,
+            kind, flags, bits, packet.round, packet.ack, packet.refers_to, dimension, bucket,
             packet.scalars, body,
         )
     )  # fmt: skip
@@ -80,7 +80,7 @@ def unpack(
     without_vector = frame.kind is Kind.EMPTY
     require(without_vector or not refused, "a refused frame must not contain a vector")
     vector = _DECODERS[frame.kind](frame, device)
-    return Packet(frame.round, vector, frame.scalars, frame.ack, refused, frame.answers, fresh)
+    return Packet(frame.round, vector, frame.scalars, frame.ack, refused, frame.refers_to, fresh)
 
 
 def checksum_of_vector(vector: Vector) -> int:
@@ -108,7 +108,11 @@ def _dense_body(vector: Dense) -> memoryview:
 
 
 def _codes_body(vector: Codes) -> tuple[Kind, bytes]:
-    """Return kind and body of codes: dithered if they have a seed, else the shorter kind."""
+    """Return kind and body of codes: dithered if they have a seed, else the shorter kind.
+
+    Codes whose low and step are both -0 decode to -0. A dithered body would make that +0, because
+    its reader computes low as -(step * centre). So they are not dithered.
+    """
     _require_width(vector.bits)
     require(vector.dimension > 0 and vector.bucket > 0, "codes without coordinates or buckets")
     low, step = _array(vector.low), _array(vector.step)
@@ -116,7 +120,9 @@ def _codes_body(vector: Codes) -> tuple[Kind, bytes]:
     codes = _array(_narrow_codes(vector))
     try:
         if vector.dither_seed is not None:
-            return Kind.DITHERED, _dithered_body(codes, vector, vector.dither_seed)
+            _require_dithered(vector, vector.dither_seed)
+            if not (np.signbit(low[0]) and np.signbit(step[0])):  # the step is not negative
+                return Kind.DITHERED, _dithered_body(codes, vector, vector.dither_seed)
         kind, body = Kind.CODED, coder.encode(codes, vector.bits)
     except ValueError as problem:
         raise WireError(str(problem)) from None
@@ -125,12 +131,15 @@ def _codes_body(vector: Codes) -> tuple[Kind, bytes]:
     return kind, b"".join((_little_endian(low), _little_endian(step), body))
 
 
-def _dithered_body(codes: NDArray[Any], vector: Codes, seed: int) -> bytes:
-    """Return the body of codes on a grid around zero that were rounded with a shared dither."""
+def _require_dithered(vector: Codes, seed: int) -> None:
     require(0 <= seed < 2**32, "the seed of a dither must be an integer of 32 bits")
     require(vector.bits >= 2 and len(vector.step) == 1, "dithered codes need two bits and one grid")
     is_centered = bool(vector.low == _centered_low(vector.step, vector.bits))
     require(is_centered, "the middle of the grid of dithered codes must be zero")
+
+
+def _dithered_body(codes: NDArray[Any], vector: Codes, seed: int) -> bytes:
+    """Return the body of codes on a grid around zero that were rounded with a shared dither."""
     body = coder.encode_dithered(codes, vector.bits, seed)
     return b"".join(
         (_little_endian(_array(vector.step)), seed.to_bytes(_SEED_BYTES, "little"), body)

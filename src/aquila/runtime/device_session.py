@@ -1,6 +1,6 @@
 """The device's end of the protocol: answers orders and tracks which replies the server applied.
 
-The server acknowledges replies in its orders: `ack` and `answers` name the last reply of this
+The server acknowledges replies in its orders: `ack` and `refers_to` name the last reply of this
 device that it applied. The device continues from the state after that reply. If it does not have
 that state, it restarts from its initial state and says so in its reply. The server then subtracts
 what the device sent before. docs/consistency.md has the rules and the proof.
@@ -110,13 +110,13 @@ class DeviceSession:
         """Answer an order with a reply, which `pack` turns into bytes."""
         (control, frame), checksum = self._read(order), order.checksum
         for earlier in self._pending_turns():
-            if earlier.reply.answers == checksum:
+            if earlier.reply.refers_to == checksum:
                 return earlier.reply  # a repeated order gets the same reply
         model = self._services.resolve_model(frame, self._references())
         if model is None:
             return self._refuse(control.round, checksum)
-        ack, vector = Ack(control.ack, control.answers), Dense(model.theta)
-        packet = Packet(control.round, vector, control.scalars, ack.round, answers=ack.checksum)
+        ack, vector = Ack(control.ack, control.refers_to), Dense(model.theta)
+        packet = Packet(control.round, vector, control.scalars, ack.round, refers_to=ack.checksum)
         state = self._state_for(ack)
         if state is None:
             self._warn_restart(packet.round, ack)
@@ -221,7 +221,7 @@ class DeviceSession:
             "does not hold", self.device, round_number,
         )  # fmt: skip
         self.notes = {}
-        return Packet(round_number, refused=True, answers=order)
+        return Packet(round_number, refused=True, refers_to=order)
 
     def _warn_restart(self, round_number: int, ack: Ack) -> None:
         reply = f"its reply to round {ack.round}, which the device does not have"
@@ -249,5 +249,10 @@ def _as_reference(model: ReferenceModel) -> ReferenceModel | None:
 def _answering(reply: Packet, order: int, fresh: bool) -> Packet:
     """Return a reply that names the order it answers."""
     return Packet(
-        reply.round, reply.vector, reply.scalars, refused=reply.refused, answers=order, fresh=fresh
+        reply.round,
+        reply.vector,
+        reply.scalars,
+        refused=reply.refused,
+        refers_to=order,
+        fresh=fresh,
     )

@@ -74,7 +74,7 @@ class DownlinkCoder:
             others = [device for device in devices if device not in frames]
             if others:
                 model = Packet(
-                    order.round, Dense(after[group].theta), answers=after[group].checksum
+                    order.round, Dense(after[group].theta), refers_to=after[group].checksum
                 )
                 frames |= dict.fromkeys(others, pack(model))
         return frames, after
@@ -86,7 +86,7 @@ class DownlinkCoder:
         theta = theta_of(order)
         if base is not None:
             codes = quantize_within(theta - base.theta, self.error)
-            frame = pack(Packet(order.round, codes, answers=base.checksum))
+            frame = pack(Packet(order.round, codes, refers_to=base.checksum))
             if len(frame) < theta.nbytes:
                 return base.with_difference(codes), frame
         return with_checksum(theta), None

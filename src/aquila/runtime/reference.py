@@ -45,7 +45,7 @@ def with_checksum(theta: Vector) -> ReferenceModel:
 
 def base_of(model: Packet, references: Iterable[ReferenceModel]) -> ReferenceModel | None:
     """Return the reference model that a difference refers to, None if it is missing."""
-    return next((base for base in references if base.checksum == model.answers), None)
+    return next((base for base in references if base.checksum == model.refers_to), None)
 
 
 def resolve_model(model: Packet, references: Sequence[ReferenceModel]) -> ReferenceModel | None:
@@ -53,7 +53,7 @@ def resolve_model(model: Packet, references: Sequence[ReferenceModel]) -> Refere
     if model.vector is None:
         raise WireError("the model frame of an order must hold a model, but this one is empty")
     if isinstance(model.vector, Dense):
-        return ReferenceModel(model.vector.values, model.answers)
+        return ReferenceModel(model.vector.values, model.refers_to)
     base = base_of(model, references)
     if base is None:
         return None

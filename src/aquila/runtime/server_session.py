@@ -216,7 +216,7 @@ class ServerSession:
             content = id(packet), ack
             if content not in shared:
                 control = Packet(
-                    packet.round, None, packet.scalars, ack.round, answers=ack.checksum
+                    packet.round, None, packet.scalars, ack.round, refers_to=ack.checksum
                 )
                 shared[content] = Order(models[device], pack(control))
             orders[device] = shared[content]
@@ -230,7 +230,7 @@ class ServerSession:
         return self.acks[device].round == self.round - 1
 
     def _answers_order(self, reply: Packet, order: Order) -> bool:
-        return reply.answers == order.checksum
+        return reply.refers_to == order.checksum
 
     def _is_fresh_start(self, device: DeviceId, reply: Packet) -> bool:
         """Whether earlier replies of the device must be subtracted before this one is applied."""

@@ -33,7 +33,7 @@ class OrderReader:
         self, model: Packet, references: Sequence[ReferenceModel]
     ) -> ReferenceModel | None:
         """Return the model that a frame represents. Devices with the same model share it."""
-        if model.answers == UNNAMED:
+        if model.refers_to == UNNAMED:
             return resolve_model(model, references)
         key = id(model), base_of(model, references) is not None
         with self._lock:

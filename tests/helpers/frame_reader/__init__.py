@@ -56,7 +56,7 @@ class Frame:
     kind: int
     round: int
     ack: int
-    answers: int
+    refers_to: int
     refused: bool
     fresh: bool
     scalars: dict[str, float]
@@ -75,7 +75,7 @@ def read(frame, dimension=None):
     """Return the content of a frame; `dimension` is the expected dimension, if known."""
     check(len(frame) >= HEADER.size + CHECKSUM, "shorter than an envelope")
     header = HEADER.unpack_from(frame)
-    magic, version, kind, flags, bits, round_, ack, answers, d, bucket, count = header
+    magic, version, kind, flags, bits, round_, ack, refers_to, d, bucket, count = header
     check(magic == b"AQLA" and version == 2, "not a frame of version 2")
     check(zlib.crc32(frame[:-CHECKSUM]) == int.from_bytes(frame[-CHECKSUM:], "little"), "damaged")
     check(kind <= DITHERED, "unknown kind")
@@ -106,7 +106,7 @@ def read(frame, dimension=None):
     check(source.bits_left == 0, "bytes after the body")
     refused, fresh, double = (bool(flags & flag) for flag in (REFUSED, FRESH, DOUBLE))
     return Frame(
-        kind, round_, ack - 1, answers, refused, fresh, scalars, double, bits, bucket, values,
+        kind, round_, ack - 1, refers_to, refused, fresh, scalars, double, bits, bucket, values,
         low, step, codes, segments, dither_seed,
     )  # fmt: skip
 
