@@ -75,8 +75,8 @@ def test_approaches_the_optimum_of_a_strongly_convex_problem(row, uplink_loss):
 @methods_with_memory
 @pytest.mark.parametrize("participation", [1.0, 0.4])
 def test_server_memory_is_the_average_of_the_devices_memories(row, participation):
-    options = {"uplink_loss": 0.3, "downlink_loss": 0.2, "participation": participation}
-    method, run = create(row), simulation(row, seed=1, **options)
+    method = create(row)
+    run = simulation(row, 1, uplink_loss=0.3, downlink_loss=0.2, participation=participation)
     for _ in range(25):
         run.advance()
         assert_average_memory(method, run.server.state, device_states(run), 1e-5, 1e-6)
@@ -171,9 +171,8 @@ def test_heterogeneous_fleet_trains(row):
         return local
 
     devices = [*PROBLEM.devices[:3], narrow(3), narrow(4)]
-    run = aquila.simulate(
-        create(row), theta0(), devices, 30, options=aquila.RunOptions(fleet=fleet)
-    )
+    options = aquila.RunOptions(fleet=fleet)
+    run = aquila.simulate(create(row), theta0(), devices, rounds=30, options=options)
     assert run.records[-1].loss < row.loss_ratio_with_widths * run.records[0].loss
     body = {d: size for r in run.records[:1] for d, size in r.uplink.items()}
     assert body[3] < body[0]

@@ -1,9 +1,9 @@
 """DIANA: unbiased differences to a damped memory (Mishchenko et al. 2019, arXiv 1901.09269).
 
 A device rounds the difference between its gradient and its memory stochastically, u = Q(g - h_m),
-and updates the memory by h_m <- h_m + η u. The server steps along h̄ + mean(u) and updates h̄ in the
-same way (Algorithm 1). With full gradients the differences vanish, and so does the variance of the
-rounding. In the code the memory is called q, as in all methods.
+and updates the memory by h_m <- h_m + η u. The server steps along h̄ + mean(u) and updates h̄ in
+the same way (Algorithm 1). With full gradients the differences vanish, and so does the variance of
+the rounding. In the code the memory is called q, as in all methods.
 """
 
 from dataclasses import dataclass
