@@ -1,6 +1,7 @@
-"""The import rules of docs/architecture.md."""
+"""Rules about layers: imports as in docs/architecture.md, names of methods, randomness."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,8 @@ ALLOWED = {
     "cli": {"core", "deploy", "methods", "runtime", "sim", "tasks", "report", "theory", "version"},
     "__init__": {"core", "methods", "runtime", "sim", "version"},
 }
+
+RANDOM_CALL = re.compile(r"torch\.(rand\w*|bernoulli|multinomial|normal)|(np\.|numpy\.)?random\..*")
 
 FILES = sorted(SOURCE.rglob("*.py"))
 
@@ -110,3 +113,33 @@ def test_guard_accepts_other_names(source):
 
 def test_only_the_reader_of_old_files_uses_pickle():
     assert [path.name for path in FILES if "pickle" in imported(path)] == ["safe_pickle.py"]
+
+
+def random_calls(source: str) -> set[str]:
+    """Return the calls that draw random numbers without a key's generator."""
+    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    return {
+        ast.unparse(call.func)
+        for call in calls
+        if RANDOM_CALL.fullmatch(ast.unparse(call.func))
+        and "generator" not in {word.arg for word in call.keywords}
+    }
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in FILES if layer(path) in ("core", "methods", "runtime", "flower")],
+    ids=relative_name,
+)
+def test_randomness_comes_from_keys(path):
+    if relative_name(path) != "core/random.py":
+        assert random_calls(path.read_text()) == set()
+
+
+def test_guard_finds_random_calls():
+    assert random_calls("torch.rand(3); np.random.default_rng(0); random.random()") == {
+        "torch.rand",
+        "np.random.default_rng",
+        "random.random",
+    }
+    assert random_calls("torch.rand(3, generator=key.torch()); key.uniform(v)") == set()
