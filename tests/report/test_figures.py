@@ -18,7 +18,7 @@ from aquila.report.figures import (
     quality_against_uplink,
 )
 from aquila.report.levels import level_map, levels_over_time
-from aquila.report.results_table import RunResult
+from aquila.report.run_result import RunResult
 from aquila.report.style import line_styles
 from helpers.command_line import output
 from helpers.fake_records import fake_record, write_fake_run

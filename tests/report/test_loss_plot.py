@@ -5,7 +5,7 @@ import torch
 
 import aquila
 from aquila.report.loss_plot import plot_loss_against_uplink
-from aquila.report.results_table import RunResult
+from aquila.report.run_result import RunResult
 
 
 def results() -> list[RunResult]:

@@ -133,7 +133,8 @@ def test_numbers_are_packed_in_the_order_of_the_script(comparison):
     numbers = zlib.decompress(base64.b64decode(data["numbers"]))
     columns = 2 + len(data["charts"])
     sizes = [
-        4 * r["points"] * columns + r["rows"] * r["cells"] + 4 * r["rows"] for r in data["runs"]
+        4 * r["points"] * columns + r["map_devices"] * r["map_rounds"] + 4 * r["map_devices"]
+        for r in data["runs"]
     ]
     assert len(numbers) == sum(sizes)
     first = np.frombuffer(numbers[: 4 * 12 * columns], "<f4").reshape(columns, 12)
@@ -157,7 +158,7 @@ def test_page_of_large_run_stays_small(tmp_path):
     write_run(tmp_path / "qsgd", "qsgd", rounds=1000, devices=100)
     page = render(read_runs([tmp_path]))
     assert len(page.encode()) < 1_000_000
-    assert data_of(page)["runs"][0]["cells"] == 1000
+    assert data_of(page)["runs"][0]["map_rounds"] == 1000
 
 
 def test_huge_run_shows_evenly_spaced_rounds():

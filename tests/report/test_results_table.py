@@ -6,7 +6,8 @@ import torch
 from rich.console import Console
 
 import aquila
-from aquila.report.results_table import RunResult, dense_bytes, results_table
+from aquila.report.results_table import dense_bytes, results_table
+from aquila.report.run_result import RunResult
 from helpers.problems import ridge
 
 PROBLEM = ridge(devices=4, dimension=25)

@@ -14,7 +14,7 @@ from aquila.cli.tracker_options import make_trackers, tracker_options
 
 if TYPE_CHECKING:
     from aquila.cli.method_runner import MethodRunner
-    from aquila.report.results_table import RunResult
+    from aquila.report.run_result import RunResult
 
 FIGURE_FILE = "loss_against_uplink.png"
 DEFAULT_VARIANTS: dict[str, tuple[dict[str, object], ...]] = {
@@ -98,7 +98,7 @@ def default_method_specs() -> list[MethodSpec]:
 
 def run_method(spec: MethodSpec, runner: MethodRunner, folder: Path) -> RunResult:
     """Run one method. If it diverges, print why and return the records so far."""
-    from aquila.report.results_table import RunResult
+    from aquila.report.run_result import RunResult
     from aquila.runtime.nan_guard import NonFiniteError
     from aquila.sim.records import read_records
 

@@ -41,7 +41,8 @@ def run(
 
     from aquila.cli.method_runner import MethodRunner, prepare_output
     from aquila.cli.progress import ProgressDisplay, make_console
-    from aquila.report.results_table import RunResult, results_table
+    from aquila.report.results_table import results_table
+    from aquila.report.run_result import RunResult
 
     spec.create(chosen)  # report a misspelt method before anything else
     trackers = make_trackers(tensorboard, mlflow)

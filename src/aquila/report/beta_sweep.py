@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from aquila.report.curves import Series, draw_curves, quality_metric
-from aquila.report.results_table import RunResult
+from aquila.report.run_result import RunResult
 from aquila.report.style import sweep_styles
 
 if TYPE_CHECKING:

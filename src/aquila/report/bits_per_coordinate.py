@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from aquila.report.colours import assign_colours, is_aquila
 from aquila.report.new_figure import new_figure
-from aquila.report.results_table import RunResult
+from aquila.report.run_result import RunResult
 from aquila.report.style import line_styles, style_axes
 
 if TYPE_CHECKING:
@@ -34,10 +34,10 @@ def bytes_against_width(results: Sequence[RunResult]) -> Figure | None:
     figure = new_figure(7.5, 5)
     axes = figure.add_subplot()
     styles = zip(line_styles(labels), assign_colours(labels), strict=True)
-    for label, dots, (style, slot) in zip(labels, points, styles, strict=True):
+    for label, dots, (style, assigned) in zip(labels, points, styles, strict=True):
         axes.scatter(
             [x for x, _ in dots], [y for _, y in dots], s=34 if is_aquila(label) else 20,
-            label=label, color=style["color"], marker=MARKERS[slot.colour_index % len(MARKERS)],
+            label=label, color=style["color"], marker=MARKERS[assigned.colour_index % len(MARKERS)],
             alpha=0.55, linewidths=0, zorder=style["zorder"],
         )  # fmt: skip
     least = min(x for dots in points for x, _ in dots)

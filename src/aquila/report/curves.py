@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from aquila.report.new_figure import new_figure
-from aquila.report.results_table import RunResult
+from aquila.report.run_result import RunResult
 from aquila.report.style import line_styles, style_axes
 
 if TYPE_CHECKING:

@@ -11,16 +11,15 @@ from aquila.report.beta_sweep import loss_by_beta, quality_by_beta
 from aquila.report.bits_per_coordinate import bytes_against_width
 from aquila.report.curves import Series, draw_curves, quality_metric
 from aquila.report.levels import levels_over_time
-from aquila.report.results_table import MIB, RunResult
+from aquila.report.run_result import RunResult
 from aquila.report.runs import StoredRun
 from aquila.report.style import line_styles, save_figure
+from aquila.report.units import GIB, MIB
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from aquila.sim.records import Record
-
-GIB = 2**30
 
 
 def draw_all(runs: Sequence[StoredRun], root: Path, out: Path) -> list[Path]:
@@ -35,11 +34,11 @@ def draw_all(runs: Sequence[StoredRun], root: Path, out: Path) -> list[Path]:
         comparisons.setdefault(run.folder.parent, []).append(run.result)
     paths = []
     for folder, results in comparisons.items():
-        below = folder.is_relative_to(root)  # false if the root is itself a run
-        name = folder.relative_to(root) if below else root.resolve().name
-        target = out / name if len(comparisons) > 1 else out
-        drawn = ((name, draw(results)) for name, draw in FIGURES.items())
-        paths += [save_figure(figure, target / f"{name}.png") for name, figure in drawn if figure]
+        is_below = folder.is_relative_to(root)  # false if the root is itself a run
+        subfolder = folder.relative_to(root) if is_below else root.resolve().name
+        target = out / subfolder if len(comparisons) > 1 else out
+        figures = {name: draw(results) for name, draw in FIGURES.items()}
+        paths += [save_figure(f, target / f"{name}.png") for name, f in figures.items() if f]
     return paths
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aquila.report.new_figure import new_figure
-from aquila.report.results_table import RunResult
+from aquila.report.run_result import RunResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

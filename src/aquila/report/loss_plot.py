@@ -5,8 +5,9 @@ from itertools import accumulate
 from pathlib import Path
 
 from aquila.report.curves import Series, draw_curves
-from aquila.report.results_table import MIB, RunResult
+from aquila.report.run_result import RunResult
 from aquila.report.style import save_figure
+from aquila.report.units import MIB
 
 
 def plot_loss_against_uplink(results: Sequence[RunResult], path: Path) -> Path:

@@ -5,10 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aquila.report.paper import PaperRow
-from aquila.report.results_table import RunResult
+from aquila.report.run_result import RunResult
 from aquila.report.runs import StoredRun
-
-GIB = 2**30
+from aquila.report.units import GIB
 
 
 @dataclass(frozen=True)
@@ -39,12 +38,12 @@ class MethodLine:
 def method_lines(row: PaperRow, found: Sequence[StoredRun]) -> list[MethodLine]:
     """Return lines for the methods that the paper prints, then for all other runs of the row."""
     runs = _select_runs(row, [run for run in found if row.matches(run)])
-    made_lines = []
+    lines = []
     for name in row.printed:
         own = [run for run in runs if row.label(run) == name]
-        made_lines += [_make_line(row, run, runs) for run in own] or [_make_unrun_line(row, name)]
+        lines += [_make_line(row, run, runs) for run in own] or [_make_line_not_run(row, name)]
     others = [run for run in runs if row.label(run) not in row.printed]
-    return made_lines + [_make_line(row, run, runs) for run in others]
+    return lines + [_make_line(row, run, runs) for run in others]
 
 
 def _select_runs(row: PaperRow, runs: Sequence[StoredRun]) -> list[StoredRun]:
@@ -86,7 +85,7 @@ def _make_line(row: PaperRow, run: StoredRun, runs: Sequence[StoredRun]) -> Meth
     )
 
 
-def _make_unrun_line(row: PaperRow, name: str) -> MethodLine:
+def _make_line_not_run(row: PaperRow, name: str) -> MethodLine:
     printed, printed_gib = row.printed[name]
     saving = _printed_saving(row, name)
     return MethodLine(name, printed=printed, printed_gib=printed_gib, printed_saving=saving)
@@ -116,5 +115,5 @@ def _printed_saving(row: PaperRow, name: str) -> float | None:
     return _saving(row.printed["aquila"][1], row.printed[name][1])
 
 
-def _saving(cost: float, of: float) -> float | None:
-    return 1 - cost / of if of else None
+def _saving(aquila: float, other: float) -> float | None:
+    return 1 - aquila / other if other else None

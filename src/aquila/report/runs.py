@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from aquila.report.results_table import RunResult
+from aquila.report.run_result import RunResult
 from aquila.sim.records import Record, read_records, records_file
 from aquila.sim.setting import RUN_FILE
 

@@ -31,14 +31,16 @@ def line_styles(labels: Sequence[str]) -> list[dict[str, Any]]:
     """
     rank = 0
     styles: list[dict[str, Any]] = []
-    for label, slot in zip(labels, assign_colours(labels), strict=True):
+    for label, assigned in zip(labels, assign_colours(labels), strict=True):
         width, order = 1.3, 2
         if is_aquila(label):
             width, order = max(1.8, 3 - 0.6 * rank), 3  # the edges of a covered line stay visible
             rank += 1
-        fade, dash = divmod(slot.colour_index, len(DASHES))
+        fade, dash = divmod(assigned.colour_index, len(DASHES))
         color = (
-            PALETTE[slot.colour] if slot.method_index % 2 == 0 else _darken(PALETTE[slot.colour])
+            PALETTE[assigned.colour]
+            if assigned.method_index % 2 == 0
+            else _darken(PALETTE[assigned.colour])
         )
         styles.append(
             {"color": color, "linestyle": DASHES[dash], "alpha": FADES[fade % len(FADES)],

@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass
 
 from aquila.report.colours import assign_colours
 from aquila.report.page.comparison import LOSS, MEASURES, Measure, available_measures
-from aquila.report.page.format import MIB
 from aquila.report.page.runs import PageRun
+from aquila.report.units import MIB
 
 FRACTION = "fraction"
 """Unit of values that are shown in percent."""
@@ -33,8 +33,10 @@ class LineStyle:
 def line_styles(runs: Sequence[PageRun]) -> list[LineStyle]:
     """Return the style of each run; runs of one colour differ in dashes, then in opacity."""
     return [
-        LineStyle(slot.colour, slot.colour_index % DASHES, slot.colour_index // DASHES % FADES)
-        for slot in assign_colours([run.label for run in runs])
+        LineStyle(
+            assigned.colour, assigned.colour_index % DASHES, assigned.colour_index // DASHES % FADES
+        )
+        for assigned in assign_colours([run.label for run in runs])
     ]
 
 

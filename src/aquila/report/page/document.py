@@ -30,8 +30,8 @@ MARK_SCRIPTED = "document.documentElement.classList.add('js')"
 """Runs before the first paint, so that the layout does not shift later."""
 
 NAVIGATION = {
-    "quality": "Same quality", "methods": "Methods", "curves": "Curves", "devices": "Devices",
-    "split": "Split", "settings": "Settings", "reproduce": "Reproduce", "glossary": "Glossary",
+    "quality": "Bytes to quality", "methods": "Methods", "curves": "Curves", "devices": "Devices",
+    "split": "Data split", "settings": "Settings", "reproduce": "Reproduce", "glossary": "Glossary",
 }  # fmt: skip
 
 

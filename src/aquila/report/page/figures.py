@@ -4,12 +4,13 @@ from collections.abc import Callable, Sequence
 from statistics import median
 
 from aquila.report.page.charts import FRACTION, Chart, charts_for, line_styles
-from aquila.report.page.format import MIB, format_column
+from aquila.report.page.format import format_column
 from aquila.report.page.html import Html, tag
 from aquila.report.page.method_table import caption, swatch
 from aquila.report.page.packed_data import device_uplink
 from aquila.report.page.runs import PageRun
 from aquila.report.page.svg import bars_svg, chart_svg, heat_map_svg
+from aquila.report.units import MIB
 
 ClassCounts = Sequence[Sequence[int]]
 ReadClassCounts = Callable[[PageRun], ClassCounts | None]
@@ -17,6 +18,7 @@ ReadClassCounts = Callable[[PageRun], ClassCounts | None]
 
 MAX_SPLITS = 6
 ZOOM_BUTTONS = {"in": ("+", "zoom in"), "out": ("−", "zoom out"), "reset": ("reset", "reset zoom")}
+MAP_HINT = "The level of each upload, by device and round. Bars: total uplink per device."
 ZOOM_HINT = (
     "Drag to zoom in, double-click to reset. Ctrl + mouse wheel zooms too. In a focused figure, "
     "use the wheel, + and −, the arrow keys, or 0 to reset."
@@ -59,6 +61,7 @@ def devices_section(runs: Sequence[PageRun], first: PageRun) -> Html:
     ]
     view = tag(
         "div",
+        tag("p", MAP_HINT, class_="hint"),
         tag("div", tag("label", "run ", tag("select", *options, id="device-run")),
             class_="controls"),
         tag("div", class_="scale", id="map-scale"),

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-MIB = 2**20
-GIB = 2**30
+from aquila.report.units import MIB
+
 DECIMALS = ((1000.0, 0), (100.0, 1), (10.0, 2), (1.0, 3))
 
 

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 from aquila.report.page.charts import LineStyle, line_styles
 from aquila.report.page.comparison import LOSS, available_measures
-from aquila.report.page.format import GIB, MIB, format_column, format_ratio
+from aquila.report.page.format import format_column, format_ratio
 from aquila.report.page.html import Html, tag
 from aquila.report.page.runs import PageRun
+from aquila.report.units import MIB
 
 
 @dataclass(frozen=True)
@@ -94,8 +95,8 @@ def _traffic_columns(runs: Sequence[PageRun], baseline: PageRun) -> list[Column]
     sizes = [
         ("uplink MiB", "real frames sent by devices", [r.uplink_bytes / MIB for r in results]),
         ("downlink MiB", "real frames sent to devices", [count / MIB for count in down]),
-        ("paper GiB", "b·d: bits per coordinate × coordinates, as papers count the uplink",
-         [r.paper_bits / 8 / GIB for r in results]),
+        ("paper MiB", "b·d: bits per coordinate × coordinates, as papers count the uplink",
+         [r.paper_bits / 8 / MIB for r in results]),
     ]  # fmt: skip
     counts = [
         ("uploads", "replies with a vector", [r.uploads for r in results]),

@@ -75,9 +75,9 @@ def _layout(run: PageRun) -> dict[str, object]:
     return {
         "points": len(shown_rounds(len(run.records), MAX_POINTS)),
         "devices": run.devices,
-        "rows": min(run.devices, MAX_DEVICES),
-        "cells": len(rounds),
-        "every": rounds.step,
+        "map_devices": min(run.devices, MAX_DEVICES),
+        "map_rounds": len(rounds),
+        "map_round_step": rounds.step,
         "no_upload_label": _no_upload_label(run),
         "uplink": run.result.uplink_bytes,
     }

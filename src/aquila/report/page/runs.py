@@ -9,7 +9,7 @@ from itertools import accumulate
 from pathlib import Path
 
 from aquila.report.colours import is_aquila
-from aquila.report.results_table import RunResult
+from aquila.report.run_result import RunResult
 from aquila.report.runs import MAX_DEVICES, read_facts, read_valid_records, read_with_errors
 from aquila.sim.compressed import find_file, read_file
 from aquila.sim.records import RECORDS_FILE, Record, records_file
@@ -151,9 +151,11 @@ def _read_device_of_sample(folder: Path) -> list[int]:
     content = read_file(path)
     try:
         device_of_sample = json.loads(content)["device_of_sample"]
-        sound = all(type(owner) is int and 0 <= owner < MAX_DEVICES for owner in device_of_sample)
+        is_valid = all(
+            type(device) is int and 0 <= device < MAX_DEVICES for device in device_of_sample
+        )
     except (ValueError, KeyError, TypeError, RecursionError):
-        sound = False
-    if not sound:
+        is_valid = False
+    if not is_valid:
         raise ValueError(f"{path} is not a valid split")
     return list(device_of_sample)

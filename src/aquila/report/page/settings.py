@@ -7,14 +7,16 @@ from aquila.report.page.html import Html, tag
 from aquila.report.page.method_table import caption
 from aquila.report.page.runs import PROBLEM_SETTINGS, PageRun
 
+ZERO_MEANS_ALL = ("samples", "test_samples", "batch_size")
 ENVIRONMENT = ("aquila", "torch", "python", "machine", "gpu")
 
 GLOSSARY = {
-    "MiB, GiB": "2²⁰ and 2³⁰ bytes.",
+    "MiB": "2²⁰ bytes.",
     "uplink, downlink": "total length of the frames that the devices and the server sent.",
-    "paper GiB": "b·d: bits per coordinate × coordinates of every upload, as papers count it.",
+    "paper MiB": "b·d: bits per coordinate × coordinates of every upload, as papers count the "
+    "uplink.",
     "level": "b, the bits per coordinate of an upload; a float32 has 32.",
-    "upload, skip": "a reply with a vector; a reply without one, because little has changed.",
+    "upload, skip": "a reply with a vector; a reply without one, because the update is small.",
     "error ratio": "‖ε‖ / ‖v‖: quantization error relative to the quantized vector, mean over "
     "devices. Stochastic quantizers can exceed 1; their error averages out to zero.",
     "saving": "uplink of the baseline ÷ uplink of the run.",
@@ -46,6 +48,11 @@ def format_value(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
+def format_setting(name: str, value: object) -> str:
+    """Return a setting as text; a count of 0 that stands for all samples becomes `all`."""
+    return "all" if name in ZERO_MEANS_ALL and value == 0 else format_value(value)
+
+
 def settings_section(runs: Sequence[PageRun]) -> Html:
     """Return the common settings, and a table of those that differ."""
     shared = common_facts(runs)
@@ -54,7 +61,7 @@ def settings_section(runs: Sequence[PageRun]) -> Html:
     heads = ["run", "parameters", *names]
     rows = [
         tag("tr", tag("th", run.label, scope="row"), tag("td", _parameters(run), class_="long"),
-            *(tag("td", format_value(_settings_of(run).get(name))) for name in names))
+            *(tag("td", format_setting(name, _settings_of(run).get(name))) for name in names))
         for run in runs
     ]  # fmt: skip
     table = tag(
@@ -117,7 +124,7 @@ def glossary_section() -> Html:
 
 def _definition_list(facts: Mapping[str, object], kind: str = "facts") -> Html:
     pairs = (
-        tag("div", tag("dt", name.replace("_", " ")), tag("dd", format_value(value)))
+        tag("div", tag("dt", name.replace("_", " ")), tag("dd", format_setting(name, value)))
         for name, value in facts.items()
     )
     return tag("dl", *pairs, class_=kind)

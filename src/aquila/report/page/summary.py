@@ -5,11 +5,12 @@ from collections.abc import Sequence
 
 from aquila.report.page.charts import line_styles
 from aquila.report.page.comparison import Comparison, Measure, available_measures
-from aquila.report.page.format import MIB, format_mib, format_ratio, format_size
+from aquila.report.page.format import format_mib, format_ratio, format_size
 from aquila.report.page.html import Html, tag, void_tag
 from aquila.report.page.method_table import swatch
 from aquila.report.page.runs import PageRun, PageRuns
 from aquila.report.page.settings import common_facts, format_value, problem_differences
+from aquila.report.units import MIB
 
 
 def page_header(found: PageRuns, comparison: Comparison | None) -> Html:
@@ -101,7 +102,7 @@ def quality_section(runs: Sequence[PageRun], comparison: Comparison) -> Html:
         _controls(available_measures(runs), comparison),
         tag(
             "table",
-            tag("caption", "Uplink in MiB until a run first reached ",
+            tag("caption", "Uplink in MiB until each run first reached ",
                 tag("span", text, id="goal"), "."),
             tag("thead", tag("tr", *heads)),
             tag("tbody", *(rows[number] for number in order)),
@@ -120,7 +121,7 @@ def _second_sentence(comparison: Comparison | None) -> str:
         sentences.append(f"Cheapest: {comparison.cheapest.label} with {format_mib(count)}.")
     missed = [run.label for run in comparison.runs if comparison.needed_bytes[run.label] is None]
     if missed:
-        sentences.append(f"Not reached by {', '.join(missed)}.")
+        sentences.append(f"The target was not reached by {', '.join(missed)}.")
     return " ".join(sentences)
 
 
@@ -128,7 +129,7 @@ def _controls(known: Sequence[Measure], comparison: Comparison) -> Html:
     options = [tag("option", m.title, value=m.key, selected=m is comparison.measure) for m in known]
     return tag(
         "div",
-        tag("label", "measured by ", tag("select", *options, id="measure")),
+        tag("label", "quality measure ", tag("select", *options, id="measure")),
         tag("label", "target ", void_tag("input", type="range", id="target", min=0, max=200)),
         class_="controls needs-js",
     )

@@ -6,13 +6,13 @@ let xAxis = 'bytes';
 class Chart {
   constructor(figure) {
     this.figure = figure;
-    this.chart = page.charts.find((chart) => chart.column === figure.dataset.chart);
+    this.spec = page.charts.find((chart) => chart.column === figure.dataset.chart);
     this.container = figure.querySelector('.plot');
     this.readout = figure.querySelector('.readout');
-    this.format = this.chart.unit === 'fraction' ? formatPercent : formatNumber;
+    this.format = this.spec.unit === 'fraction' ? formatPercent : formatNumber;
     this.container.tabIndex = 0;
     this.container.setAttribute('role', 'application');
-    this.container.setAttribute('aria-label', `${this.chart.title}, zoomable figure`);
+    this.container.setAttribute('aria-label', `${this.spec.title}, zoomable figure`);
     this.container.setAttribute('aria-describedby', 'hint');
     this.container.classList.add('interactive');
     this.build();
@@ -20,7 +20,7 @@ class Chart {
   }
 
   get byBytes() {
-    return this.chart.by_bytes && xAxis === 'bytes';
+    return this.spec.by_bytes && xAxis === 'bytes';
   }
 
   build() {
@@ -38,11 +38,11 @@ class Chart {
 
   points(run) {
     const from = run.columns[this.byBytes ? 'sent' : 'round'];
-    const to = run.columns[this.chart.column];
+    const to = run.columns[this.spec.column];
     const xs = [];
     const ys = [];
     for (let n = 0; n < from.length; n++) {
-      const isDrawn = Number.isFinite(to[n]) && (!this.chart.log || to[n] > 0);
+      const isDrawn = Number.isFinite(to[n]) && (!this.spec.log || to[n] > 0);
       if (isDrawn && (!this.byBytes || from[n] > 0)) {
         xs.push(from[n]);
         ys.push(to[n]);
@@ -66,11 +66,11 @@ class Chart {
       if (log) return low === high ? [low / 2, high * 2] : widen(low, high, 0.03, true);
       return low === high ? [low - 0.5, high + 0.5] : widen(low, high, 0.03, false);
     };
-    return { x: side(0, this.byBytes), y: side(1, this.chart.log) };
+    return { x: side(0, this.byBytes), y: side(1, this.spec.log) };
   }
 
   options() {
-    const line = (name, log, format, size) => ({
+    const axis = (name, log, format, size) => ({
       stroke: () => cssVariable('--muted'),
       grid: { stroke: () => cssVariable('--rule'), width: 1 },
       ticks: { show: false },
@@ -88,12 +88,12 @@ class Chart {
       padding: [8, 14, 0, 0],
       scales: {
         x: { time: false, distr: this.byBytes ? 3 : 1, range: () => this.view.x },
-        y: { distr: this.chart.log ? 3 : 1, range: () => this.view.y },
+        y: { distr: this.spec.log ? 3 : 1, range: () => this.view.y },
       },
       axes: [
-        { ...line('x', this.byBytes, formatNumber, 28), label: this.byBytes ? 'uplink, MiB' : 'round',
+        { ...axis('x', this.byBytes, formatNumber, 28), label: this.byBytes ? 'uplink, MiB' : 'round',
           labelSize: 20, labelGap: 2, labelFont: '12px system-ui, sans-serif' },
-        line('y', this.chart.log, this.format, 54),
+        axis('y', this.spec.log, this.format, 54),
       ],
       series: [{}, ...page.runs.map((run) => ({
         show: run.shown,
@@ -155,7 +155,7 @@ class Chart {
       this.plot.posToVal(fraction * (side === 'x' ? over.clientWidth : over.clientHeight), side);
     const x = [at(left, 'x'), at(right, 'x')];
     const y = [at(bottom, 'y'), at(top, 'y')];
-    if (canZoomTo(...x, this.byBytes) && canZoomTo(...y, this.chart.log)) {
+    if (canZoomTo(...x, this.byBytes) && canZoomTo(...y, this.spec.log)) {
       this.zoomed = true;
       this.show({ x, y });
     }

@@ -19,8 +19,8 @@ async function unpackNumbers() {
     for (const name of ['round', 'sent', ...page.charts.map((chart) => chart.column)]) {
       run.columns[name] = takeArray(Float32Array, run.points);
     }
-    run.map = takeArray(Uint8Array, run.rows * run.cells);
-    run.deviceBytes = takeArray(Float32Array, run.rows);
+    run.levels = takeArray(Uint8Array, run.map_devices * run.map_rounds);
+    run.deviceBytes = takeArray(Float32Array, run.map_devices);
   }
 }
 

@@ -21,7 +21,7 @@ class LevelMap {
   draw() {
     const { run, canvas } = this;
     const width = canvas.parentElement.clientWidth;
-    const height = Math.max(180, Math.min(480, run.rows * 20)) + MARGIN.top + MARGIN.bottom;
+    const height = Math.max(180, Math.min(480, run.map_devices * 20)) + MARGIN.top + MARGIN.bottom;
     const pixelRatio = window.devicePixelRatio || 1;
     canvas.width = width * pixelRatio;
     canvas.height = height * pixelRatio;
@@ -37,19 +37,19 @@ class LevelMap {
     this.drawAxes(context);
     this.describeCell();
     showLegend(this.colours, run.no_upload_label);
-    const rows = run.rows < run.devices ? `the first ${run.rows} of ${run.devices}` : run.devices;
-    const every = run.every > 1 ? `1 of ${run.every} rounds` : 'all rounds';
+    const rows = run.map_devices < run.devices ? `the first ${run.map_devices} of ${run.devices}` : run.devices;
+    const every = run.map_round_step > 1 ? `1 of ${run.map_round_step} rounds` : 'all rounds';
     canvas.setAttribute('aria-label',
       `Levels of ${run.label}: ${rows} devices, ${every}; bars: uplink per device`);
-    byId('map-note').textContent = run.rows < run.devices || run.every > 1
+    byId('map-note').textContent = run.map_devices < run.devices || run.map_round_step > 1
       ? `Shown: ${rows} devices, ${every}.` : '';
   }
 
   drawCells(context) {
     const { run, box } = this;
-    const small = new OffscreenCanvas(run.cells, run.rows);
-    const image = new ImageData(run.cells, run.rows);
-    run.map.forEach((level, n) => image.data.set(this.colours.get(level), 4 * n));
+    const small = new OffscreenCanvas(run.map_rounds, run.map_devices);
+    const image = new ImageData(run.map_rounds, run.map_devices);
+    run.levels.forEach((level, n) => image.data.set(this.colours.get(level), 4 * n));
     small.getContext('2d').putImageData(image, 0, 0);
     context.imageSmoothingEnabled = false;
     context.drawImage(small, box.x, box.y, box.w, box.h);
@@ -58,13 +58,14 @@ class LevelMap {
   drawBars(context, left, width) {
     const { run, box } = this;
     const largest = Math.max(...run.deviceBytes) || 1;
-    const barHeight = box.h / run.rows;
+    const barHeight = box.h / run.map_devices;
     context.fillStyle = cssVariable(`--${run.colour}`);
     run.deviceBytes.forEach((bytes, n) =>
       context.fillRect(left, box.y + n * barHeight, (width * bytes) / largest, Math.max(barHeight * 0.85, 0.5)));
     context.fillStyle = cssVariable('--muted');
     context.font = '12px system-ui, sans-serif';
-    context.fillText(`max ${formatNumber(largest / MIB, 3)} MiB`, left, 12);
+    context.textAlign = 'right'; // the label may be wider than the bars
+    context.fillText(`max ${formatNumber(largest / MIB, 3)} MiB`, left + width, 12);
   }
 
   drawAxes(context) {
@@ -73,13 +74,13 @@ class LevelMap {
     context.font = '12px system-ui, sans-serif';
     context.textAlign = 'right';
     context.textBaseline = 'middle';
-    for (const n of ticks(0, run.rows - 1 || 1, false, Math.min(run.rows, box.h / 20))) {
-      if (Number.isInteger(n) && n < run.rows) {
-        context.fillText(n, box.x - 6, box.y + ((n + 0.5) * box.h) / run.rows);
+    for (const n of ticks(0, run.map_devices - 1 || 1, false, Math.min(run.map_devices, box.h / 20))) {
+      if (Number.isInteger(n) && n < run.map_devices) {
+        context.fillText(n, box.x - 6, box.y + ((n + 0.5) * box.h) / run.map_devices);
       }
     }
     context.textAlign = 'center';
-    const rounds = run.cells * run.every;
+    const rounds = run.map_rounds * run.map_round_step;
     for (const n of ticks(0, Math.max(rounds - 1, 1), false, box.w / 90)) {
       if (Number.isInteger(n)) context.fillText(n, box.x + ((n + 0.5) * box.w) / rounds, box.y + box.h + 12);
     }
@@ -92,9 +93,9 @@ class LevelMap {
   onPointerMove(event) {
     const { run, box } = this;
     const at = this.canvas.getBoundingClientRect();
-    const device = Math.floor(((event.clientY - at.top - box.y) / box.h) * run.rows);
-    const cell = Math.floor(((event.clientX - at.left - box.x) / box.w) * run.cells);
-    if (device >= 0 && device < run.rows && cell >= 0) this.describeCell([device, cell]);
+    const device = Math.floor(((event.clientY - at.top - box.y) / box.h) * run.map_devices);
+    const cell = Math.floor(((event.clientX - at.left - box.x) / box.w) * run.map_rounds);
+    if (device >= 0 && device < run.map_devices && cell >= 0) this.describeCell([device, cell]);
   }
 
   onKeyDown(event) {
@@ -107,21 +108,21 @@ class LevelMap {
   describeCell(cell) {
     const { run } = this;
     if (cell) {
-      this.cell = [Math.min(Math.max(cell[0], 0), run.rows - 1), Math.min(Math.max(cell[1], 0), run.cells - 1)];
+      this.cell = [Math.min(Math.max(cell[0], 0), run.map_devices - 1), Math.min(Math.max(cell[1], 0), run.map_rounds - 1)];
     }
     const [device, at] = this.cell;
-    if (!cell || device >= run.rows || at >= run.cells) return;
-    const level = run.map[device * run.cells + at];
+    if (!cell || device >= run.map_devices || at >= run.map_rounds) return;
+    const level = run.levels[device * run.map_rounds + at];
     const description = { [NO_UPLOAD]: run.no_upload_label, [NO_REPLY]: 'no reply' }[level] ?? `level ${level}`;
     const sent = formatNumber(run.deviceBytes[device] / MIB);
     byId('map-cell').textContent =
-      `device ${device}, round ${at * run.every}: ${description} · total uplink of the device ${sent} MiB`;
+      `device ${device}, round ${at * run.map_round_step}: ${description} · total uplink of the device ${sent} MiB`;
   }
 }
 
 /** Returns the colours of all values in the map: a ramp for levels, grey for no upload. */
 function levelColours(run) {
-  const values = [...new Set(run.map)].sort((a, b) => a - b);
+  const values = [...new Set(run.levels)].sort((a, b) => a - b);
   const levels = values.filter((v) => v !== NO_UPLOAD && v !== NO_REPLY);
   const [low, high] = [levels[0], levels[levels.length - 1]];
   const from = rgb('--ramp-low');

@@ -26,7 +26,7 @@ function listen() {
   onClick('[data-axis]', (button) => {
     xAxis = button.dataset.axis;
     document.querySelectorAll('[data-axis]').forEach((b) => setPressed(b, b === button));
-    figures.filter((figure) => figure.chart.by_bytes).forEach((figure) => figure.build());
+    figures.filter((figure) => figure.spec.by_bytes).forEach((figure) => figure.build());
   });
 }
 
