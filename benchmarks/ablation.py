@@ -39,9 +39,10 @@ from aquila.methods.parts.memory import Memory
 from aquila.sim.experiment import read_experiment
 
 FIXED_DENSITY = 0.006
-"""Sends less than half of it: the mean magnitude of these gradients is about 0.4 rms."""
+"""Nominal density. The mean magnitude of these gradients is about 0.4 rms, so only about 0.4 of
+this density is sent."""
 MEAN_DENSITY = 0.004
-"""Sends exactly this fraction of the coordinates."""
+"""Fraction of the coordinates that is sent, on average."""
 UNCONTROLLED_RATE = best_memory_rate(MEAN_DENSITY)
 NEGLIGIBLE_RATE = 1e-30
 """Vanishes next to any gradient; devices reject a rate of zero."""
@@ -128,7 +129,7 @@ class TopKDevice:
 
 
 def mean_as_step(v, key, boost):
-    """Use mean magnitude ÷ density as the step, so that exactly this density is sent."""
+    """Use mean magnitude ÷ density as the step, so that this density is sent on average."""
     return dither_with_step(
         v, key, float(v.abs().double().mean()) / min(MAX_DENSITY, boost * MEAN_DENSITY)
     )

@@ -4,7 +4,7 @@
         --seeds 0 1 2
     python benchmarks/bytes_to_accuracy.py table results/bytes_to_accuracy
     python benchmarks/bytes_to_accuracy.py table results/resnet18_iid --level 0.78
-    python benchmarks/bytes_to_accuracy.py both \
+    python benchmarks/bytes_to_accuracy.py both-directions \
         results/resnet18_iid results/downlink_resnet18 --level 0.78
 
 `run` writes one JSON line per run, with the cost at every evaluation, to a file named after the
@@ -16,8 +16,8 @@ that slower methods can still reach it. Accuracy is the mean of three consecutiv
 (`aquila.report.bytes_to_accuracy`). The table shows means over the seeds, with minimum and maximum
 of the two ratios. A method that misses the level shows in how many seeds it reaches it.
 
-`both` also counts the downlink, and compares each run with AQUILA: whole models on the downlink,
-and bits × coordinates on the uplink.
+`both-directions` also counts the downlink, and compares each run with AQUILA: whole models on the
+downlink, and bits × coordinates on the uplink.
 """
 
 import argparse
@@ -212,7 +212,9 @@ def parse_args():
         "results", type=Path, help="a .jsonl file, a folder of them, or a folder of runs"
     )
     table_parser.add_argument("--level", **level)
-    both_parser = commands.add_parser("both", help="print the bytes of both directions to accuracy")
+    both_parser = commands.add_parser(
+        "both-directions", help="print uplink and downlink bytes to accuracy"
+    )
     both_parser.add_argument("folders", nargs="+", type=Path, help="folders of runs of one seed")
     both_parser.add_argument("--level", required=True, **level)
     return parser.parse_args()
@@ -222,7 +224,7 @@ if __name__ == "__main__":
     args = parse_args()
     if args.command == "run":
         run(args.experiments, args.seeds, args.methods, args.out)
-    elif args.command == "both":
+    elif args.command == "both-directions":
         print_both_directions(args.folders, args.level)
     else:
         folder = args.results

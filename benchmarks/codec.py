@@ -38,6 +38,7 @@ from coders.figure import draw
 from coders.goals import missed_goals
 from coders.measure import measure_memory, measure_sizes, measure_stream, measure_threads
 from coders.tables import report
+from machine import cpu_name
 
 SIZES = (10, 100, 1000, 10_000, 100_000, 19_000_000)
 LARGE_DIMENSION = SIZES[-1]
@@ -64,9 +65,8 @@ def measure_all(args, peers):
 
 def describe_machine(args):
     """Return machine, versions, date and seed of the measurement."""
-    names = [line.split(":")[1].strip() for line in cpu_lines() if line.startswith("model name")]
     machine = {
-        "cpu": names[0] if names else platform.processor() or platform.machine(),
+        "cpu": cpu_name(),
         "cores": os.cpu_count(),
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -76,11 +76,6 @@ def describe_machine(args):
         "repeats": args.repeats,
     }
     return machine | ({"gpu": torch.cuda.get_device_name()} if args.device == "cuda" else {})
-
-
-def cpu_lines():
-    known = Path("/proc/cpuinfo")
-    return known.read_text().splitlines() if known.is_file() else []
 
 
 def parse_args():

@@ -63,15 +63,15 @@ DITHERED = {
 }
 
 
-def built(folder, name, change=None):
-    """Return the coder module, compiled with one text of its source replaced."""
+def build_coder(folder, name, change=None):
+    """Compile and load the coder, with one piece of its source replaced."""
     home = folder / name.replace(" ", "_").replace("/", "_")
     shutil.copytree(NATIVE, home, ignore=shutil.ignore_patterns("*.so"))
     if change:
         path, old, new = home / "coding" / change[0], *change[1:]
         text = path.read_text()
         if text.count(old) != 1:
-            raise SystemExit(f"{path.name} has {text.count(old)} times: {old}")
+            raise SystemExit(f"{path.name} does not contain this exactly once: {old}")
         path.write_text(text.replace(old, new))
     library, sources = home / "coder.abi3.so", sorted((home / "coding").glob("*.c"))
     include = f"-I{sysconfig.get_path('include')}"
@@ -82,7 +82,7 @@ def built(folder, name, change=None):
     return module
 
 
-def sources_of(args):
+def make_sources(args):
     """Return innovations of training, and vectors of independent coordinates."""
     trainings = TRAININGS if args.steps else ()
     sources = [innovation_source(name, 0, args.data, args.steps) for name in trainings]
@@ -141,10 +141,10 @@ def time_ratios(pairs, streams):
 
 def compare(folder, kind, changes, functions, streams, args):
     """Print one line per change: what it does to the bytes of the streams."""
-    coder = built(folder, f"{kind} as it is")
+    coder = build_coder(folder, f"{kind} as it is")
     before = sizes(getattr(coder, functions[0]), streams)
     for name, change in changes.items():
-        variant = built(folder, name, change)
+        variant = build_coder(folder, name, change)
         after = sizes(getattr(variant, functions[0]), streams)
         longest = max(after, key=lambda stream: after[stream] - before[stream])
         shortest = min(after, key=lambda stream: after[stream] - before[stream])
@@ -172,7 +172,7 @@ def main():
     args = options.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
-        sources = sources_of(args)
+        sources = make_sources(args)
         print(json.dumps({"data": {s.name: s.data for s in sources}}), flush=True)
         streams = list(coded_streams(sources))
         compare(Path(folder), "coded", CODED, ("encode", "decode"), streams, args)

@@ -55,7 +55,7 @@ def task(name, devices, split):
     return aquila.problem(network(sizes), shards, test=(x[TRAIN_SAMPLES:], y[TRAIN_SAMPLES:]))
 
 
-def accuracy(problem, method, alpha, participation, lost, rounds=100):
+def run_method(problem, method, alpha, participation, lost, rounds=100):
     """Return final accuracy and uplink kilobytes of a method."""
     name, _, options = method.partition(":")
     made = aquila.create(name, alpha=alpha, **dict(o.split("=") for o in options.split(",") if o))
@@ -80,12 +80,12 @@ def run():
     for case in cases():
         problem = task(*case[:3])
         for method in METHODS:
-            reached, kilobytes = accuracy(problem, method, *case[3:])
+            accuracy, kilobytes = run_method(problem, method, *case[3:])
             facts = dict(zip(names, case, strict=True)) | {"method": method}
-            print(json.dumps(facts | {"accuracy": reached, "kB": kilobytes}), flush=True)
+            print(json.dumps(facts | {"accuracy": accuracy, "kB": kilobytes}), flush=True)
 
 
-def table(path):
+def print_table(path):
     """Print how often each method is as accurate as plain gradient descent."""
     runs = [json.loads(line) for line in path.read_text().splitlines()]
     settings = {}
@@ -105,10 +105,10 @@ def table(path):
             f"| {sum(gap > TOLERANCE for gap in behind)} | {100 * max(behind):.1f} "
             f"| {len(pairs) - len(whole)} | 1 / {1 / fraction:.0f} |"
         )
-    by_alpha(runs)
+    print_gaps_by_alpha(runs)
 
 
-def by_alpha(runs):
+def print_gaps_by_alpha(runs):
     """Print the gaps per step size."""
     steps = sorted({result["alpha"] for result in runs})
     print("\n| method | alpha | worse | largest gap, points |\n|---|---:|---:|---:|")
@@ -137,7 +137,7 @@ if __name__ == "__main__":
     parser.add_argument("results", nargs="?", type=Path)
     args = parser.parse_args()
     if args.command == "table":
-        table(args.results)
+        print_table(args.results)
     else:
         torch.set_num_threads(1)
         run()

@@ -33,6 +33,7 @@ from datetime import date
 from itertools import pairwise
 from pathlib import Path
 
+from machine import cpu_name
 from peers.monitor import monitor, wait_for_quiet
 from peers.simulators import OURS, OURS_FEDSGD, PEERS, PLAIN
 from peers.table import add_speedups, check_goals, describe_failures, table_lines
@@ -178,12 +179,9 @@ def case_title(name, rounds):
 
 def describe_machine(args, versions):
     """Return machine, versions, date and seed of the measurement."""
-    known = Path("/proc/cpuinfo")
-    lines = known.read_text().splitlines() if known.is_file() else []
-    names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
     ours = installed_versions(sys.executable)
     return {
-        "cpu": names[0] if names else platform.processor() or platform.machine(),
+        "cpu": cpu_name(),
         "cores": os.cpu_count(),
         "python": platform.python_version(),
         "torch": ours["torch"],
