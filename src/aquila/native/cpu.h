@@ -5,7 +5,7 @@
 #ifndef AQUILA_CPU_H
 #define AQUILA_CPU_H
 
-#include <limits.h> /* any header of the C library: it defines __GLIBC__ where that applies */
+#include <limits.h> /* any header of the C library: glibc's define __GLIBC__ */
 #include <stdbool.h>
 #include <stdint.h>
 

@@ -60,7 +60,7 @@ static Context *band_context(Model *model, uint32_t word) {
     return &model->sent[~word > 1 ? leading_zeros(~word) : BANDS - 1];
 }
 
-/* Positions, from `start` on, of the candidates and their dither words; returns their number. */
+/* Find the candidates from `start` on, and their dither words; return their number. */
 CPU_CLONES static size_t find_candidates(const Model *model, size_t start, size_t count,
                                          uint32_t *positions, uint32_t *words) {
     uint32_t block[BLOCK], seed = model->seed, mixed_seed = model->mixed_seed;
@@ -118,7 +118,8 @@ CPU_CLONES static size_t count_sent(const Source *source, uint32_t centre) {
     return sent;
 }
 
-/* Positions of the sent coordinates that are no candidates; at most `sent` coordinates are sent. */
+/* Positions of the sent coordinates that are not candidates; at most `sent` coordinates are sent.
+ */
 static size_t find_listed(const Model *model, const Source *source, uint32_t *positions,
                           size_t sent) {
     size_t listed = 0;

@@ -7,7 +7,7 @@ static unsigned state_count(size_t count) { return count < FOUR_STATES_FROM ? 1 
 
 /* Precomputed per symbol: division by its frequency becomes a multiplication. */
 typedef struct {
-    uint32_t limit; /* states from here on give a word away first */
+    uint32_t limit; /* states from here on emit a word first */
     uint32_t reciprocal, bias;
     uint16_t complement, shift; /* complement = SCALE - frequency */
 } EncoderSymbol;
@@ -52,7 +52,8 @@ static size_t expected_words(const Table *table, const uint32_t counts[SYMBOLS])
     const uint64_t scale = log2_fixed(SCALE);
     uint64_t bits = 0;
     for (unsigned s = 0; s < table->symbols; s++)
-        if (counts[s]) bits += counts[s] * (scale - log2_fixed(table->frequency[s])) >> LOG_UNIT;
+        if (counts[s])
+            bits += counts[s] * (scale - log2_fixed(table->frequency[s])) >> LOG_FRACTION_BITS;
     return (size_t)(bits / WORD_BITS + bits / 512) + SYMBOLS;
 }
 

@@ -7,7 +7,7 @@ static uint32_t logs[LOG_STEPS + 1];
 void prepare_logs(void) {
     for (unsigned i = 0; i < LOG_STEPS; i++) {
         uint64_t x = (uint64_t)(LOG_STEPS + i) << 21, log = 0; /* x = 2**31 (1 + i/1024) */
-        for (unsigned bit = 0; bit < LOG_UNIT; bit++) {
+        for (unsigned bit = 0; bit < LOG_FRACTION_BITS; bit++) {
             x = x * x >> 31;
             log <<= 1;
             if (x >> 32) {
@@ -17,7 +17,7 @@ void prepare_logs(void) {
         }
         logs[i] = (uint32_t)log;
     }
-    logs[LOG_STEPS] = 1u << LOG_UNIT;
+    logs[LOG_STEPS] = 1u << LOG_FRACTION_BITS;
 }
 
 uint64_t log2_fixed(uint32_t number) {
@@ -25,7 +25,8 @@ uint64_t log2_fixed(uint32_t number) {
     uint32_t mantissa = number << (31 - whole);
     unsigned i = mantissa >> 21 & (LOG_STEPS - 1);
     uint64_t rest = mantissa & ((1u << 21) - 1);
-    return ((uint64_t)whole << LOG_UNIT) + logs[i] + ((logs[i + 1] - logs[i]) * rest >> 21);
+    return ((uint64_t)whole << LOG_FRACTION_BITS) + logs[i] +
+           ((logs[i + 1] - logs[i]) * rest >> 21);
 }
 
 /* The symbol whose frequency can change by `change` (1 or -1) at the lowest cost in bits. The

@@ -11,8 +11,8 @@ typedef struct {
     unsigned symbols;            /* last symbol with a frequency, plus 1 */
 } Table;
 
-/* log2 of a positive number in units of 2**-LOG_UNIT bits, the same on every machine. */
-enum { LOG_UNIT = 24 };
+/* log2 of a positive number as a fixed-point integer, the same on every machine. */
+enum { LOG_FRACTION_BITS = 24 };
 uint64_t log2_fixed(uint32_t number);
 void prepare_logs(void);
 
