@@ -1,7 +1,10 @@
-# Two commands do everything: `make demo` trains and compares all methods, `make test` checks the project.
-# `make docs` builds the documentation as a site, to be opened at site/index.html.
-# `make fuzz FRAMES=100000` decodes damaged frames with C extensions that have sanitizers built in.
-# `make deploy-demo` trains on real processes: Flower's server and three devices, on this machine.
+# make demo                trains and compares all methods
+# make test                checks the project: style, types and tests
+# make docs                builds the documentation; open site/index.html
+# make deploy-demo         trains on real processes: Flower's server and three devices, on this machine
+# make fuzz FRAMES=100000  decodes damaged frames with sanitizers in the C extensions
+# make audit               lists known vulnerabilities of the installed packages; needs the network
+# make clean               removes the virtual environment, the sanitized build, runs, the site and caches
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -31,8 +34,8 @@ test: $(STAMP)
 	$(BIN)/bandit --quiet --recursive --configfile pyproject.toml src
 	$(BIN)/pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
-# libasan must be the first library of the process, and libstdc++ must be there when it starts.
-# Python itself leaks on purpose, so leaks are not looked for.
+# AddressSanitizer requires that libasan is loaded first, and libstdc++ at its start.
+# Python itself leaks on purpose, so leak detection is off.
 fuzz: $(STAMP)
 	CFLAGS="-g $(SANITIZERS)" LDFLAGS="$(SANITIZERS)" \
 		$(BIN)/python -c "from setuptools import setup; setup()" --quiet build --force --build-base $(SANITIZED) --build-lib $(SANITIZED)/lib
@@ -40,7 +43,6 @@ fuzz: $(STAMP)
 		ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=16 PYTHONPATH=$(SANITIZED)/lib \
 		$(BIN)/python tests/hostile/fuzz.py --sanitized --frames $(FRAMES)
 
-# known vulnerabilities of what is installed; asks a service on the network
 audit: $(STAMP)
 	$(BIN)/pip install --quiet pip-audit
 	$(BIN)/pip-audit --strict --skip-editable
@@ -52,4 +54,4 @@ $(STAMP): Makefile pyproject.toml constraints.txt $(C_FILES)
 	touch $@
 
 clean:
-	rm -rf $(VENV) runs site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(SANITIZED) runs site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -153,7 +153,7 @@ def test_a_sentence_is_found_where_it_starts():
 def test_formulas_avoid_what_github_takes_for_escapes():
     assert rules(r"So $\lVert x \rVert \le 1$.") == []
     assert rules(r"So $\|x\| \le 1$.") == [
-        r"formula with \|, which GitHub spoils: use a command of letters"
+        r"formula with \|, which GitHub removes: use a command made of letters"
     ]
     assert places("a\n\n$$\na \\, b\n$$\n") == [3]
     assert rules(r"The code `$\{x\}$` and `$HOME\,` are no formulas.") == []

@@ -1,4 +1,4 @@
-"""Calls of the command line, as a person would make them."""
+"""Calls of the command line as a user makes them."""
 
 from click.testing import CliRunner, Result
 
@@ -10,14 +10,14 @@ def invoke(*arguments: str) -> Result:
 
 
 def output(*arguments: str) -> str:
-    """Return what a call prints that must not fail."""
+    """Return the output of a call that must succeed."""
     result = invoke(*arguments)
     assert result.exit_code == 0, result.output
     return result.output
 
 
 def error_line(*arguments: str) -> str:
-    """Return the one sentence a mistake is answered with."""
+    """Return the error line of a call that must fail."""
     result = invoke(*arguments)
     assert result.exit_code != 0
     assert isinstance(result.exception, SystemExit)

@@ -1,4 +1,4 @@
-"""Small data in the official file formats, and the real data where a machine has it."""
+"""Small data sets in the official file formats, and the real ones if they are installed."""
 
 import gzip
 import struct
@@ -27,7 +27,7 @@ def real_data(name: str) -> Path:
 
 
 def isolate_data_folders(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Path:
-    """Let the store look only below a folder; return the one that $AQUILA_DATA names."""
+    """Restrict the search for data sets to a folder; return the folder that $AQUILA_DATA names."""
     monkeypatch.setenv("AQUILA_DATA", str(folder / "named"))
     monkeypatch.setenv("HOME", str(folder / "home"))
     monkeypatch.setattr(data_store, "DEBIAN_FOLDER", folder / "debian")
@@ -36,13 +36,13 @@ def isolate_data_folders(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Path:
 
 
 def pickled_string(value: bytes) -> bytes:
-    """A text as Python 2 pickled it."""
+    """Return a string as Python 2 pickled it."""
     short = len(value) < 256
     return (b"U" + bytes([len(value)]) if short else b"T" + struct.pack("<I", len(value))) + value
 
 
 def pickled_array(values: np.ndarray, kind: bytes = b"u1") -> bytes:
-    """An array as Python 2 and the NumPy of its time pickled it."""
+    """Return an array as Python 2 and a NumPy of that time pickled it."""
     rows, columns = (b"J" + struct.pack("<i", size) for size in values.shape)
     made = (
         b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85"
@@ -66,7 +66,7 @@ def pickled_array(values: np.ndarray, kind: bytes = b"u1") -> bytes:
 
 
 def pickled_dictionary(**entries: bytes) -> bytes:
-    """A pickle of a dictionary whose values are pickled already."""
+    """Return the pickle of a dictionary whose values are already pickled."""
     inside = b"".join(pickled_string(key.encode()) + value for key, value in entries.items())
     return b"\x80\x02}(" + inside + b"u."
 
@@ -130,7 +130,7 @@ def write_wikitext2(place: Path) -> None:
 
 
 def pack_tar(folder: Path, archive: Path) -> None:
-    """Pack a folder, its files in an order of their own."""
+    """Pack a folder into a tar archive, with its files in an arbitrary order."""
     with tarfile.open(archive, "w:gz") as packed:
         for file in sorted(folder.iterdir(), reverse=True):
             packed.add(file, f"{folder.name}/{file.name}")

@@ -1,4 +1,4 @@
-"""The `aquila` commands of a shell block: checked, and run as far as a test can afford."""
+"""Checks the `aquila` commands of a shell block, and runs those that are fast enough for a test."""
 
 import shlex
 from collections.abc import Iterator
@@ -13,9 +13,9 @@ from aquila.sim.setting import Setting
 
 TRAINING = ("run", "compare")
 SHORT_RUN = ["--smoke", "--rounds", "2"]
-# the network, keys, many figures, a tracker that warns of its own drivers; tested elsewhere
+# they need the network or keys, draw many figures, or trigger warnings of MLflow's drivers
 NOT_RUN = {"fetch", "deploy", "results", "--mlflow"}
-ACCEPTED_FAILURES = ("pip install", "aquila data fetch")  # what this machine may lack
+ACCEPTED_FAILURES = ("pip install", "aquila data fetch")  # optional packages or data are missing
 
 
 def parse_commands(text: str) -> Iterator[list[str]]:
@@ -28,7 +28,7 @@ def parse_commands(text: str) -> Iterator[list[str]]:
 
 
 def check_command(words: list[str]) -> None:
-    """Have a command's name, options, files, setting and methods checked."""
+    """Check the name, options, files, setting and methods of a command."""
     context, command = click.Context(main), main
     while isinstance(command, click.Group) and words:
         _, command, words = command.resolve_command(context, words)
@@ -43,7 +43,7 @@ def check_command(words: list[str]) -> None:
 def run_command(words: list[str]) -> None:
     """Check a command and run it; training is cut to two rounds on a few samples.
 
-    Experiments of a file are run only where the document itself asks for a smoke run.
+    An experiment file is run only if the document itself uses --smoke.
     """
     check_command(words)
     whole_experiment = any(word.endswith(".toml") for word in words) and "--smoke" not in words

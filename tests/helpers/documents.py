@@ -1,4 +1,4 @@
-"""The documents as tests see them: which there are, and the fenced blocks in them."""
+"""Lists the Markdown documents of the repository, and finds fenced blocks in them."""
 
 import re
 import textwrap
@@ -23,5 +23,5 @@ def documents_with_blocks(*kinds: str) -> list[Path]:
 
 
 def document_name(path: Path) -> str:
-    """Return how a test calls a document."""
+    """Return the path of a document relative to the repository, as a test id."""
     return str(path.relative_to(ROOT))

@@ -1,4 +1,4 @@
-"""Records and folders of runs that never were, for tests of what is shown of them."""
+"""Synthetic records, and folders of runs with the settings of a row of the paper's tables."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,9 @@ def fake_record(round: int, **changes: object) -> Record:
 
 
 def write_fake_run(folder: Path, method: str, records: list[Record], /, **facts: object) -> Path:
-    """Write the folder of a run of the paper's CIFAR-10, IID row, or as the facts say."""
+    """Write the folder of a run with the settings of the paper's CIFAR-10, IID row.
+
+    `facts` override settings."""
     setting = {
         "method": method, "data": "cifar10", "samples": 0, "test_samples": 0, "model": "resnet18",
         "widths": "1", "devices": 10, "split": "iid", "mask_classes": False, "rounds": 200,

@@ -29,7 +29,7 @@ HEADER, CHECKSUM = 29, 4
 POOL, FRAMES_PER_POOL = 1500, 25_000
 
 
-# ---- sound frames ----
+# ---- valid frames ----
 
 
 def any_codes(rng, d, bits):

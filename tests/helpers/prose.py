@@ -19,7 +19,7 @@ MAX_PAGE_LINES = 200
 MAX_COLUMNS = 100
 MAX_PARAGRAPH_LINES = 6
 MAX_SENTENCE_WORDS = 25
-# it grows with every version, and its readers look for one version
+# a changelog grows with every version, and readers look up one version
 ANY_LENGTH = {"CHANGELOG.md"}
 
 # pattern -> plain replacement. Case does not matter unless the pattern says (?-i:...). A space also
@@ -87,7 +87,7 @@ ANY_FORMULA = re.compile(rf"\$\$.+?\$\$|{FORMULA}", re.DOTALL)
 ONE_WORD = re.compile(f"{CODE}|{FORMULA}|{LINK}", re.DOTALL)
 ABBREVIATION = re.compile(r"\b(?:e\.g|i\.e|et al|vs|cf|resp|approx|Eq|Fig|Sec)\.")
 END = re.compile(r"[.!?:;]+[\"'”’)\]*_]*(?=\s|$)")
-SPOILT_BY_GITHUB = re.compile(r"\\[^A-Za-z\s]")
+REMOVED_BY_GITHUB = re.compile(r"\\[^A-Za-z\s]")
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Finding:
 
 @dataclass
 class Paragraph:
-    """Prose lines that belong together: a paragraph, a list item or a quoted one of these."""
+    """Consecutive lines of prose: a paragraph or a list item, quoted or not."""
 
     line: int
     lines: list[str] = field(default_factory=list)
@@ -122,19 +122,19 @@ def check_page(path: Path, text: str) -> list[Finding]:
         found += _wide_lines(paragraph)
         found += _long_paragraph(paragraph)
         found += _long_sentences(paragraph)
-    found += _spoilt_formulas(text)
+    found += _broken_formulas(text)
     found += _banned_words(text)
     return [Finding(path, *rest) for rest in sorted(found)]
 
 
 def check_source(path: Path, text: str) -> list[Finding]:
-    """Return the words of the list that comments and docstrings of a source file use."""
+    """Return the listed words that comments and docstrings of a source file use."""
     shown = _python_prose(text) if path.suffix == ".py" else _c_prose(text)
     return [Finding(path, *rest) for rest in sorted(_banned_words(shown))]
 
 
 def paragraphs(text: str) -> list[Paragraph]:
-    """Return the prose of a page: no tables, code, headings, formulas by themselves or HTML."""
+    """Return the prose of a page, without tables, code, headings, display formulas and HTML."""
     for pattern in (FENCED, COMMENT, DISPLAY):
         text = pattern.sub(lambda match: "\n" * match[0].count("\n"), text)
     found: list[Paragraph] = []
@@ -179,7 +179,7 @@ def _long_paragraph(paragraph: Paragraph) -> Iterator[tuple[int, str, str]]:
 
 def _long_sentences(paragraph: Paragraph) -> Iterator[tuple[int, str, str]]:
     text = "\n".join(_bare(line) for line in paragraph.lines)
-    # of the same length, so that a place in one is a place in the other
+    # masks have the length of the original, so offsets are valid in both texts
     masked = ONE_WORD.sub(lambda match: "x" * len(match[0]), text)
     masked = ABBREVIATION.sub(lambda match: "x" * len(match[0]), masked)
     start = 0
@@ -193,13 +193,13 @@ def _long_sentences(paragraph: Paragraph) -> Iterator[tuple[int, str, str]]:
         start = end
 
 
-def _spoilt_formulas(text: str) -> Iterator[tuple[int, str, str]]:
-    """Find what GitHub takes for an escape in Markdown before it reads the formula."""
+def _broken_formulas(text: str) -> Iterator[tuple[int, str, str]]:
+    """Find formulas with a backslash that GitHub removes as a Markdown escape."""
     for pattern in (FENCED, CODE_SPAN):
         text = pattern.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
     for match in ANY_FORMULA.finditer(text):
-        if escape := SPOILT_BY_GITHUB.search(match[0]):
-            rule = f"formula with {escape[0]}, which GitHub spoils: use a command of letters"
+        if escape := REMOVED_BY_GITHUB.search(match[0]):
+            rule = f"formula with {escape[0]}, which GitHub removes: use a command made of letters"
             yield text.count("\n", 0, match.start()) + 1, rule, " ".join(match[0].split())
 
 
@@ -213,7 +213,7 @@ def _banned_words(text: str) -> Iterator[tuple[int, str, str]]:
 
 
 def _only(text: str, spans: Iterable[tuple[int, int]]) -> str:
-    """Return the text with everything but these spans and the line breaks made unreadable."""
+    """Return the text with NUL in place of all characters outside these spans but line breaks."""
     shown = bytearray(len(text))
     for start, end in spans:
         shown[start:end] = b"\1" * (end - start)
@@ -223,7 +223,7 @@ def _only(text: str, spans: Iterable[tuple[int, int]]) -> str:
 
 
 def _python_prose(text: str) -> str:
-    """Return comments and docstrings, where they are in the file."""
+    """Return comments and docstrings at their original positions."""
     starts = [0]
     for line in text.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
@@ -244,7 +244,7 @@ def _python_prose(text: str) -> str:
 
 
 def _c_prose(text: str) -> str:
-    """Return the comments of C, JavaScript or CSS, where they are in the file."""
+    """Return the comments of C, JavaScript or CSS at their original positions."""
     comment = re.compile(r"/\*.*?\*/|(?<!:)//[^\n]*", re.DOTALL)
     return _only(text, (match.span() for match in comment.finditer(text)))
 

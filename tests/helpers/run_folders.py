@@ -1,4 +1,4 @@
-"""Folders of runs that never happened, for what reads them."""
+"""Synthetic run folders, with the files that `aquila run` writes, for tests of their readers."""
 
 import json
 import math
@@ -9,7 +9,7 @@ from aquila.sim.setting import Setting
 
 
 def improving_record(round: int, devices: int = 4, level: int = 4, **changes: object) -> Record:
-    """Return a round in which device 0 skips every second time, and all get better."""
+    """Return a round with better metrics than the one before; device 0 skips every second round."""
     levels = {d: level + (d + round) % 3 for d in range(devices) if d or round % 2 == 0}
     uplink = {d: 1000 * levels.get(d, 0) + 29 for d in range(devices)}
     values: dict[str, object] = {

@@ -24,7 +24,7 @@ from helpers import frame_reader
 from helpers.frame_mutations import mutated_frames
 
 KINDS = ["empty", "dense", "fixed", "coded", "dithered", "unknown"]
-LIMIT = 2**20  # coordinates of an unexpected size; keeps memory for valid frames small
+LIMIT = 2**20  # largest dimension without an expected one; keeps valid frames small in memory
 MAX_GROWTH = 300  # megabytes of memory
 REPORT_EVERY = 25_000
 
@@ -83,16 +83,16 @@ def assert_second_reader_agrees(frame, dimension, packet):
         assert struct.pack(letters, *second.low, *second.step) == struct.pack(letters, *grids)
 
 
-def examine(frame, dimension, second):
+def examine(frame, dimension, use_second_reader):
     """Read a frame with and without an expected dimension; return its kind and the outcome."""
-    unexpected = read_or_none(frame)
-    expected = read_or_none(frame, dimension)
-    if second:
-        assert_second_reader_agrees(frame, None, unexpected)
-        assert_second_reader_agrees(frame, dimension, expected)
-    assert expected is None or content(expected) == content(unexpected)
+    packet = read_or_none(frame)
+    checked_packet = read_or_none(frame, dimension)
+    if use_second_reader:
+        assert_second_reader_agrees(frame, None, packet)
+        assert_second_reader_agrees(frame, dimension, checked_packet)
+    assert checked_packet is None or content(checked_packet) == content(packet)
     kind = KINDS[min(frame[5], len(KINDS) - 1)] if len(frame) > 5 else "unknown"
-    return kind, "refused" if unexpected is None else "read"
+    return kind, "refused" if packet is None else "read"
 
 
 def peak_megabytes():
@@ -111,7 +111,8 @@ def fuzz(seed, count, second_reader_every, report=lambda done, outcomes: None):
     outcomes = Counter()
     for number, (frame, dimension) in enumerate(mutated_frames(seed, count)):
         try:
-            outcomes[examine(frame, dimension, second=number % second_reader_every == 0)] += 1
+            use_second_reader = number % second_reader_every == 0
+            outcomes[examine(frame, dimension, use_second_reader)] += 1
         except Exception as problem:
             problem.frame = frame
             raise
@@ -133,11 +134,19 @@ def main():
     options.add_argument("--frames", type=int, default=100_000)
     options.add_argument("--seed", type=int, default=0)
     options.add_argument(
-        "--second", type=int, default=10, help="use the second reader for one frame in SECOND"
+        "--second-reader-every",
+        type=int,
+        default=10,
+        metavar="N",
+        help="also use the slow second reader for one frame in N",
     )
     options.add_argument("--out", type=Path, default=Path("fuzz-failure.frame"))
     options.add_argument("--read", type=Path, help="examine the frame in this file")
-    options.add_argument("--sanitized", action="store_true", help="insist on AddressSanitizer")
+    options.add_argument(
+        "--sanitized",
+        action="store_true",
+        help="fail unless the C code is built with AddressSanitizer",
+    )
     args = options.parse_args()
     if args.sanitized and b"__asan_" not in Path(coder.__file__).read_bytes():
         sys.exit(f"{coder.__file__} is built without AddressSanitizer")
@@ -145,7 +154,7 @@ def main():
     torch.set_num_threads(1)
     if args.read:
         frame = args.read.read_bytes()
-        print(*examine(frame, int.from_bytes(frame[20:24], "little"), second=True))
+        print(*examine(frame, int.from_bytes(frame[20:24], "little"), use_second_reader=True))
         return
     before, started = peak_megabytes(), time.perf_counter()
 
@@ -154,7 +163,7 @@ def main():
         print(f"{done} frames, {rate:.0f} per second: {summary(outcomes)}", flush=True)
 
     try:
-        outcomes = fuzz(args.seed, args.frames, args.second, report)
+        outcomes = fuzz(args.seed, args.frames, args.second_reader_every, report)
     except Exception as problem:
         args.out.write_bytes(problem.frame)
         print(f"{type(problem).__name__}: {problem}\nframe written to {args.out}")
