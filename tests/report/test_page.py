@@ -80,6 +80,13 @@ def test_tables_show_totals_of_records(comparison):
     assert f">{saving:.1f} ×<" in page
 
 
+def test_sample_count_of_zero_is_shown_as_all(tmp_path):
+    write_run(tmp_path / "aquila", "aquila", facts={"samples": 0, "seed": 0})
+    page = render(read_runs([tmp_path]))
+    assert "<dt>samples</dt><dd>all</dd>" in page
+    assert "<dt>seed</dt><dd>0</dd>" in page
+
+
 def test_every_table_number_has_a_sort_key(comparison):
     table = re.search(r'<table id="methods-table">.*?</table>', render(comparison))[0]
     heads = re.findall(r"<th [^>]*scope=\"col\"[^>]*>", table)
