@@ -78,10 +78,7 @@ def run_round(
             f"every device failed in round {state.number}: {next(iter(state.errors.values()))}"
         )
     replies = session.close_round()
-    levels = {d: r.vector.bits for d, r in replies.items() if r.vector is not None}
-    refused = sum(reply.refused for reply in replies.values())
-    skips, lost = len(replies) - len(levels) - refused, len(orders) - len(replies)
-    return state, RoundOutcome(state.traffic, levels, skips, lost, refused)
+    return state, RoundOutcome.of(state.traffic, replies, lost=len(orders) - len(replies))
 
 
 def _order_message(

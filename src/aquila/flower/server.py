@@ -22,9 +22,7 @@ from aquila.flower.transport import Overhead
 from aquila.runtime.norm_limit import NormLimit
 from aquila.runtime.options import RunOptions, option_parameters
 from aquila.runtime.server_session import ServerSession
-from aquila.sim.records import Record, make_record
-
-Evaluate = Callable[[Vector], Mapping[str, float]]
+from aquila.sim.records import Evaluate, Record, make_record
 
 OnRecord = Callable[[Record], None]
 
