@@ -14,6 +14,4 @@ def test_changed_line_is_named_with_its_saved_value():
 def test_line_that_only_one_has_does_not_shift_the_others():
     short, long = "seed 0\nslices all", "seed 0\ndownlink_error 0.1\nslices all"
     assert fingerprint_differences(short, long) == ["downlink_error 0.1 (saved: none)"]
-    assert fingerprint_differences(long, short) == [
-        "no downlink_error (saved: downlink_error 0.1)"
-    ]
+    assert fingerprint_differences(long, short) == ["no downlink_error (saved: downlink_error 0.1)"]

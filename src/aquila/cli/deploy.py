@@ -1,4 +1,4 @@
-"""`aquila deploy`: files and proxy of a federation of real machines on Flower."""
+"""`aquila deploy`: set up a federation of real machines on Flower, and run its proxy."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def init(
             f"Certificate for {', '.join(plan.certificate_hosts)}, valid until "
             f"{certificate.expires_on}"
         )
-    _next_steps(folder, insecure)
+    _print_next_steps(folder, insecure)
 
 
 @deploy.command()
@@ -131,7 +131,7 @@ def _require_extra() -> Iterator[None]:
         raise click.ClickException(MISSING_EXTRA_MESSAGE) from None
 
 
-def _next_steps(folder: Path, insecure: bool) -> None:
+def _print_next_steps(folder: Path, insecure: bool) -> None:
     click.echo("Next, with Flower's commands on the PATH, run:")
     click.echo(f"  {folder}/server/start.sh       on the server")
     if not insecure:

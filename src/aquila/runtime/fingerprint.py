@@ -4,9 +4,7 @@
 def fingerprint_differences(saved: str, requested: str) -> list[str]:
     """Return one entry per property that differs; none if the fingerprints are equal."""
     new, old = _lines_only_in(requested, saved), _lines_only_in(saved, requested)
-    return [
-        f"{new.get(name, f'no {name}')} (saved: {old.get(name, 'none')})" for name in new | old
-    ]
+    return [f"{new.get(name, f'no {name}')} (saved: {old.get(name, 'none')})" for name in new | old]
 
 
 def _lines_only_in(fingerprint: str, other: str) -> dict[str, str]:

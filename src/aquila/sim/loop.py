@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from aquila.core.fleet import DeviceId, Fleet
-from aquila.core.method import Method
+from aquila.core.method import Method, check_method
 from aquila.core.packet import Packet
 from aquila.core.random import Key, Purpose
 from aquila.core.vector import Vector, check_theta0, digest
@@ -216,8 +216,7 @@ def _describe_fleet(fleet: Fleet) -> str:
 
 
 def _check_arguments(method: Method, theta: Vector, devices: Sequence[Device]) -> None:
-    if not isinstance(method, Method):
-        raise TypeError(f"method must be the result of aquila.create(...), not {method!r}")
+    check_method(method)
     check_theta0(theta)
     if not devices:
         raise ValueError("a run needs at least one device")
