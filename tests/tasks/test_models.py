@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from aquila.sim.module import FlatModule
+from aquila.sim.flat_module import FlatModule
 from aquila.tasks.models import MODELS, build_model
 
 COUNTS = [

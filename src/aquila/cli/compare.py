@@ -9,7 +9,7 @@ import click
 
 from aquila.cli.method_spec import MethodSpec, parse_method_spec
 from aquila.cli.report import REPORT_FILE, write_report
-from aquila.cli.setting import load_experiment, setting_options
+from aquila.cli.setting_options import load_experiment, setting_options
 from aquila.cli.tracker_options import make_trackers, tracker_options
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from aquila.cli.method_spec import parse_method_spec
-from aquila.cli.setting import load_experiment, setting_options
+from aquila.cli.setting_options import load_experiment, setting_options
 from aquila.cli.tracker_options import make_trackers, tracker_options
 
 
