@@ -32,7 +32,7 @@ def deploy() -> None:
     multiple=True,
     help="Name or address of the server; devices use the first.  [default: loopback only]",
 )
-@click.option("--port", default=8443, show_default=True, help="Port of the server.")
+@click.option("--port", default=8443, show_default=True, help="Port that devices connect to.")
 @click.option("--insecure", is_flag=True, help="Use no encryption and no keys. For tests only.")
 @click.option("--overwrite", is_flag=True, help="Replace the federation in the folder.")
 def init(
@@ -65,7 +65,10 @@ def init(
 @deploy.command()
 @click.argument("folder", type=FOLDER_PATH)
 def renew(folder: Path) -> None:
-    """Renew the certificate of the server in FOLDER. Devices need no change."""
+    """Renew the server's certificate of the federation in FOLDER.
+
+    The devices' files stay valid.
+    """
     with _require_extra():
         from aquila.deploy import federation
 
@@ -77,7 +80,10 @@ def renew(folder: Path) -> None:
 @click.argument("folder", type=FOLDER_PATH)
 @click.argument("device", type=int)
 def rekey(folder: Path, device: int) -> None:
-    """Create a new key for DEVICE of the federation in FOLDER, or add the next device."""
+    """Create a new key for DEVICE of the federation in FOLDER.
+
+    If DEVICE is the next free number, add a device.
+    """
     with _require_extra():
         from aquila.deploy import federation
 
@@ -105,7 +111,7 @@ def proxy(
     ssl_keyfile: Path | None,
     insecure: bool,
 ) -> None:
-    """Forward requests of devices to a SuperLink that listens on loopback.
+    """Forward devices' requests to a SuperLink on loopback.
 
     All other requests are rejected. The server's start.sh runs this command.
     """
