@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from aquila.version import __version__
 
 if TYPE_CHECKING:
+    from aquila import tasks as tasks
     from aquila.core.fleet import Fleet as Fleet
     from aquila.core.method import Method as Method
     from aquila.core.packet import WireError as WireError
@@ -21,14 +22,14 @@ if TYPE_CHECKING:
     from aquila.runtime.nan_guard import NonFiniteError as NonFiniteError
     from aquila.runtime.options import RunOptions as RunOptions
     from aquila.sim.loop import Simulation as Simulation
-    from aquila.sim.module import Problem as Problem
-    from aquila.sim.module import ProblemOptions as ProblemOptions
-    from aquila.sim.module import problem as problem
+    from aquila.sim.problem import Problem as Problem
+    from aquila.sim.problem import ProblemOptions as ProblemOptions
+    from aquila.sim.problem import problem as problem
     from aquila.sim.records import Record as Record
     from aquila.sim.simulate import Run as Run
     from aquila.sim.simulate import simulate as simulate
 
-_HOMES = {
+_MODULE_OF_NAME = {
     "METHODS": "aquila.methods",
     "create": "aquila.methods",
     "Fleet": "aquila.core.fleet",
@@ -37,21 +38,23 @@ _HOMES = {
     "NonFiniteError": "aquila.runtime.nan_guard",
     "RunOptions": "aquila.runtime.options",
     "Simulation": "aquila.sim.loop",
-    "Problem": "aquila.sim.module",
-    "ProblemOptions": "aquila.sim.module",
-    "problem": "aquila.sim.module",
+    "Problem": "aquila.sim.problem",
+    "ProblemOptions": "aquila.sim.problem",
+    "problem": "aquila.sim.problem",
     "Record": "aquila.sim.records",
     "Run": "aquila.sim.simulate",
     "simulate": "aquila.sim.simulate",
 }
 
-__all__ = ["__version__", *_HOMES]
+__all__ = ["__version__", "tasks", *_MODULE_OF_NAME]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name == "tasks":
+        return import_module("aquila.tasks")
+    if name not in _MODULE_OF_NAME:
         raise AttributeError(f"module 'aquila' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_MODULE_OF_NAME[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -11,6 +11,7 @@ from functools import partial
 import pytest
 import torch
 
+from aquila.cli import main
 from aquila.cli.method_spec import parse_method_spec
 from aquila.core.packet import Packet
 from aquila.core.quantize import midrise
@@ -28,9 +29,7 @@ def test_help_does_not_import_torch():
     assert "compare" in done.stdout
 
 
-@pytest.mark.parametrize(
-    "command", ["compare", "run", "table", "figures", "methods", "data", "frame"]
-)
+@pytest.mark.parametrize("command", main.commands)
 def test_every_command_has_help(command):
     assert "Usage:" in output(command, "--help")
     assert command in output("--help")
@@ -248,6 +247,7 @@ def test_invalid_arguments_give_one_sentence(tmp_path):
     assert "did you mean 'aquila'" in error_line("run", "-m", "aqila")
     assert "did you mean 'aquila_dither'" in error_line("run", "-m", "AQUILA_DITHER")
     assert "name it with --out" in error_line("run", "--resume")
+    assert "give only one" in error_line("run", "--out", str(tmp_path), "--resume", "--overwrite")
     assert "uplink_loss must be a number from 0 to 1" in error_line("run", "--uplink-loss", "2")
     assert "no parameter 'bitz'; did you mean 'bits'" in error_line("run", "-m", "laq:bitz=3")
     assert "bits must be a whole number from 2 to 31, not '99'" in error_line(

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from aquila.cli import main
 from aquila.cli.method_spec import parse_method_spec
-from aquila.cli.setting import load_experiment
+from aquila.cli.setting_options import load_experiment
 from aquila.sim.setting import Setting
 
 TRAINING = ("run", "compare")

@@ -7,7 +7,7 @@ from torch import nn
 import aquila
 from aquila.sim.batched import BatchedGradients
 from aquila.sim.flat_module import FlatModule, channels_last
-from aquila.sim.module import Problem
+from aquila.sim.problem import Problem
 
 SHAPES = {"one size": [20] * 9, "two sizes": [12, 7] * 5, "one of its size": [12] * 4 + [5]}
 

@@ -1,10 +1,12 @@
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
 import torch
 from torch import nn
 
-from aquila.sim.module import FlatModule
+from aquila.sim.flat_module import FlatModule
 from aquila.tasks.models import MODELS, build_model
 
 COUNTS = [
@@ -116,3 +118,9 @@ def test_invalid_name_or_option_lists_valid_ones(
     with pytest.raises(ValueError, match=r"width|norm|no model|no parameter") as error:
         call()
     assert all(word in str(error.value) for word in words)
+
+
+def test_models_are_found_after_import_aquila_alone() -> None:
+    code = "import aquila; print(len(aquila.tasks.build_model('mlp')))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "5"

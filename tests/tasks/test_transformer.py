@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from aquila.core.random import Key
-from aquila.sim.module import problem
+from aquila.sim.problem import problem
 from aquila.tasks.models import build_model
 from aquila.tasks.transformer import Attention, EncoderLayer, Sizes, token_loss
 from aquila.tasks.widths import Scaler

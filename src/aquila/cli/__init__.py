@@ -17,9 +17,8 @@ from aquila.cli.run import run
 from aquila.cli.table import table
 from aquila.version import __version__
 
-os.environ.setdefault(
-    "THP_MEM_ALLOC_ENABLE", "1"
-)  # torch reads this once, to put vectors into huge pages
+# torch reads this variable once, when it is imported, and then puts vectors into huge pages
+os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 

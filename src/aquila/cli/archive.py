@@ -11,11 +11,11 @@ KIB = 1024
 @click.argument("runs", type=click.Path(path_type=Path))
 @click.argument("target", type=click.Path(path_type=Path))
 def archive(runs: Path, target: Path) -> None:
-    """Write runs in a small form that can be committed.
+    """Write small copies of runs that can be committed.
 
-    All runs in RUNS, at any depth, are written to TARGET. An archived run has its settings, records
-    and split, the last two compressed. Checkpoints, figures, reports and runs without rounds are
-    left out. `aquila report`, `table` and `figures` read archived runs like other runs.
+    All runs in RUNS, at any depth, are copied to TARGET. A copy has the run's settings, records and
+    split, the last two compressed. Checkpoints, figures, reports and runs without rounds are left
+    out. `aquila report`, `table` and `figures` read archived runs like other runs.
     """
     from aquila.report.runs import find_runs
     from aquila.sim.archive import archive_contents, write_archive

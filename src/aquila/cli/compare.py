@@ -9,7 +9,7 @@ import click
 
 from aquila.cli.method_spec import MethodSpec, parse_method_spec
 from aquila.cli.report import REPORT_FILE, write_report
-from aquila.cli.setting import load_experiment, setting_options
+from aquila.cli.setting_options import load_experiment, setting_options
 from aquila.cli.tracker_options import make_trackers, tracker_options
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ DEFAULT_VARIANTS: dict[str, tuple[dict[str, object], ...]] = {
     show_default=True,
     help="Folder for records, checkpoints, the figure and the report.",
 )
-@click.option("--resume", is_flag=True, help="Continue the runs in the folder.")
-@click.option("--overwrite", is_flag=True, help="Delete the runs in the folder first.")
+@click.option("--resume", is_flag=True, help="Continue the runs in the --out folder.")
+@click.option("--overwrite", is_flag=True, help="Delete the runs in the --out folder first.")
 @tracker_options
 def compare(
     experiment: Path | None,
@@ -52,8 +52,8 @@ def compare(
 ) -> None:
     """Train with several methods and compare them.
 
-    All methods get the same data, devices and seed. EXPERIMENT is a TOML file with the setting. The
-    default is the demo setting.
+    All methods get the same data, devices and seed. EXPERIMENT is a TOML file with settings;
+    options override it. Without it, the defaults below apply.
     """
     chosen = load_experiment(experiment, smoke, options)
 

@@ -1,4 +1,4 @@
-"""`aquila deploy`: files and proxy of a federation of real machines on Flower."""
+"""`aquila deploy`: set up a federation of real machines on Flower, and run its proxy."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def deploy() -> None:
     multiple=True,
     help="Name or address of the server; devices use the first.  [default: loopback only]",
 )
-@click.option("--port", default=8443, show_default=True, help="Port of the server.")
+@click.option("--port", default=8443, show_default=True, help="Port that devices connect to.")
 @click.option("--insecure", is_flag=True, help="Use no encryption and no keys. For tests only.")
 @click.option("--overwrite", is_flag=True, help="Replace the federation in the folder.")
 def init(
@@ -59,13 +59,16 @@ def init(
             f"Certificate for {', '.join(plan.certificate_hosts)}, valid until "
             f"{certificate.expires_on}"
         )
-    _next_steps(folder, insecure)
+    _print_next_steps(folder, insecure)
 
 
 @deploy.command()
 @click.argument("folder", type=FOLDER_PATH)
 def renew(folder: Path) -> None:
-    """Renew the certificate of the server in FOLDER. Devices need no change."""
+    """Renew the server's certificate of the federation in FOLDER.
+
+    The devices' files stay valid.
+    """
     with _require_extra():
         from aquila.deploy import federation
 
@@ -77,7 +80,10 @@ def renew(folder: Path) -> None:
 @click.argument("folder", type=FOLDER_PATH)
 @click.argument("device", type=int)
 def rekey(folder: Path, device: int) -> None:
-    """Create a new key for DEVICE of the federation in FOLDER, or add the next device."""
+    """Create a new key for DEVICE of the federation in FOLDER.
+
+    If DEVICE is the next free number, add a device.
+    """
     with _require_extra():
         from aquila.deploy import federation
 
@@ -105,7 +111,7 @@ def proxy(
     ssl_keyfile: Path | None,
     insecure: bool,
 ) -> None:
-    """Forward requests of devices to a SuperLink that listens on loopback.
+    """Forward devices' requests to a SuperLink on loopback.
 
     All other requests are rejected. The server's start.sh runs this command.
     """
@@ -131,7 +137,7 @@ def _require_extra() -> Iterator[None]:
         raise click.ClickException(MISSING_EXTRA_MESSAGE) from None
 
 
-def _next_steps(folder: Path, insecure: bool) -> None:
+def _print_next_steps(folder: Path, insecure: bool) -> None:
     click.echo("Next, with Flower's commands on the PATH, run:")
     click.echo(f"  {folder}/server/start.sh       on the server")
     if not insecure:

@@ -15,10 +15,10 @@ from aquila.cli.broken_runs import warn_broken_run
     help="Folder for the figures.  [default: `figures` in FOLDER]",
 )
 def figures(folder: Path, out: Path | None) -> None:
-    """Plot figures of the runs in FOLDER.
+    """Plot the runs in FOLDER.
 
-    These are the figures of the paper and some more. Each folder of runs below FOLDER gets its own
-    figures.
+    This plots the figures of the paper and some others, separately for each folder of runs below
+    FOLDER.
     """
     from aquila.report.figures import draw_all
     from aquila.report.runs import find_runs

@@ -33,12 +33,7 @@ def frame(file: Path) -> None:
         ("restarted from the initial state", "yes" if packet.fresh else "no"),
         ("device refused to upload", "yes" if packet.refused else "no"),
         *((f"scalar {name}", f"{value:g}") for name, value in parsed.scalars.items()),
-        *(vector_facts(packet.vector) if packet.vector is not None else ()),
-        *(
-            (("bits per coordinate, on the wire", wire_bits(data, packet.vector)),)
-            if packet.vector is not None
-            else ()
-        ),
+        *(vector_facts(packet.vector, len(data)) if packet.vector is not None else ()),
         ("header bytes", len(data) - parsed.body_bytes),
         ("body bytes", parsed.body_bytes),
         ("bits as papers count them", parsed.paper_bits),
@@ -49,8 +44,8 @@ def frame(file: Path) -> None:
     Console().print(table)
 
 
-def vector_facts(vector: Codes | Dense) -> list[tuple[str, object]]:
-    """Return facts about a vector and its codes."""
+def vector_facts(vector: Codes | Dense, frame_bytes: int) -> list[tuple[str, object]]:
+    """Return facts about the vector in a frame of this length."""
     from aquila.core.packet import Codes
     from aquila.core.vector import max_norm, squared_norm
 
@@ -69,12 +64,10 @@ def vector_facts(vector: Codes | Dense) -> list[tuple[str, object]]:
         if vector.dither_seed is not None:
             sent = int((values != 0).sum())
             facts += [("dither seed", f"{vector.dither_seed:08x}"), ("coordinates sent", sent)]
-    return facts
-
-
-def wire_bits(data: bytes, vector: Codes | Dense) -> str:
-    """Return the length of the frame in bits per coordinate."""
-    return f"{8 * len(data) / vector.dimension:.3f}"
+    return [
+        *facts,
+        ("bits per coordinate, on the wire", f"{8 * frame_bytes / vector.dimension:.3f}"),
+    ]
 
 
 def entropy(vector: Codes) -> float:

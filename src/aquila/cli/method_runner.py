@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aquila.cli.setting import tracker_parameters, write_run_file
+from aquila.cli.run_file import tracker_parameters, write_run_file
 
 if TYPE_CHECKING:
     from aquila.cli.method_spec import MethodSpec
     from aquila.cli.progress import ProgressDisplay
     from aquila.report.trackers import RunTracking, Tracker
     from aquila.sim.experiment import Experiment
-    from aquila.sim.module import Problem
+    from aquila.sim.problem import Problem
     from aquila.sim.records import Record
     from aquila.tasks.partition import Partition
 
@@ -29,6 +29,8 @@ def prepare_output(
     """Check before training that the folder and the trackers can take the run."""
     from aquila.sim.run_folder import RunFolder
 
+    if resume and overwrite:
+        raise ValueError("--resume continues a run and --overwrite deletes it: give only one")
     if resume:
         if out is None:
             raise ValueError("--resume continues the run in a folder: name it with --out")

@@ -70,12 +70,12 @@ class RunProgress:
     @property
     def time(self) -> str:
         """Time that is left at the speed so far, or the time that a finished run took."""
-        run_now = self.done - self._resumed_rounds
+        new_rounds = self.done - self._resumed_rounds
         if self.finished:
             return f"in {_format_duration(self._last_round_time - self._start_time)}"
-        if run_now <= 0:
+        if new_rounds <= 0:
             return ""
-        per_round = (self._last_round_time - self._start_time) / run_now
+        per_round = (self._last_round_time - self._start_time) / new_rounds
         left = per_round * (self.rounds - self.done) - (self.clock() - self._last_round_time)
         return f"{_format_duration(max(0.0, left))} left"
 

@@ -8,6 +8,7 @@ from aquila.sim.experiment import Experiment
 from aquila.sim.setting import Setting
 
 Facts = Mapping[str, object]
+"""The content of a run's `run.json`."""
 LINE_WIDTH = 100
 OUT_FOLDER = "runs/again"
 
@@ -17,7 +18,7 @@ def command_lines(runs: Sequence[Facts]) -> list[str]:
 
     Runs without a readable setting are left out. The last line writes the report.
     """
-    described = [(spec, setting) for facts in runs for spec, setting in _method_and_setting(facts)]
+    described = [found for facts in runs if (found := _method_and_setting(facts)) is not None]
     settings = list(dict.fromkeys(setting for _, setting in described))
     if len(described) > 1 and len(settings) == 1:
         specs = list(dict.fromkeys(spec for spec, _ in described))
@@ -30,17 +31,17 @@ def command_lines(runs: Sequence[Facts]) -> list[str]:
     return [*lines, f"aquila report {OUT_FOLDER}"] if lines else []
 
 
-def _method_and_setting(facts: Facts) -> list[tuple[str, Setting]]:
-    """Return the method as an argument of `--method`, and the setting, if both can be read."""
+def _method_and_setting(facts: Facts) -> tuple[str, Setting] | None:
+    """Return the method as an argument of `--method`, and the setting; None if unreadable."""
     fields = {name: facts[name] for name in Setting().to_dict() if name in facts}
     label = facts.get("method")
     if not isinstance(label, str) or "data" not in fields:
-        return []
+        return None
     try:
         setting = Setting.of(fields)
     except ValueError:
-        return []
-    return [(_method_option(label, facts.get("parameters"), setting), setting)]
+        return None
+    return _method_option(label, facts.get("parameters"), setting), setting
 
 
 def _method_option(label: str, parameters: object, setting: Setting) -> str:

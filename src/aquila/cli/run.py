@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from aquila.cli.method_spec import parse_method_spec
-from aquila.cli.setting import load_experiment, setting_options
+from aquila.cli.setting_options import load_experiment, setting_options
 from aquila.cli.tracker_options import make_trackers, tracker_options
 
 
@@ -16,11 +16,11 @@ from aquila.cli.tracker_options import make_trackers, tracker_options
     "--method",
     default="aquila",
     show_default=True,
-    help="A method that `aquila methods` lists, with parameters: aquila:b_min=2,beta=0.1",
+    help="Method that `aquila methods` lists, and its parameters: aquila:b_min=2,beta=0.1",
 )
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for records and checkpoints.")
-@click.option("--resume", is_flag=True, help="Continue the run in the folder.")
-@click.option("--overwrite", is_flag=True, help="Delete the run in the folder first.")
+@click.option("--resume", is_flag=True, help="Continue the run in the --out folder.")
+@click.option("--overwrite", is_flag=True, help="Delete the run in the --out folder first.")
 @tracker_options
 def run(
     experiment: Path | None,
@@ -35,7 +35,8 @@ def run(
 ) -> None:
     """Train with one method.
 
-    EXPERIMENT is a TOML file with the setting. The default is the demo setting.
+    EXPERIMENT is a TOML file with settings; options override it. Without it, the defaults below
+    apply.
     """
     chosen, spec = load_experiment(experiment, smoke, options), parse_method_spec(method)
 

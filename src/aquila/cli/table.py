@@ -19,7 +19,7 @@ from aquila.cli.broken_runs import warn_broken_run
 @click.option("--csv", "form", flag_value="csv", help="Print comma-separated values.")
 @click.option("--markdown", "form", flag_value="markdown", help="Print Markdown.")
 def table(number: str, results: Path, form: str | None) -> None:
-    """Print Table 2 or 3 of the paper next to our results.
+    """Print Table 2 or 3 of the paper next to the results of runs.
 
     A run belongs to a row if it has the same data, model, split, devices and widths, and for AQUILA
     the same beta. It must use all samples and devices, lose no replies and send whole models.

@@ -163,6 +163,12 @@ def server_memory(half: ServerHalf[Any]) -> ServerMemory[Any]:
     return cast(ServerMemory[Any], half)
 
 
+def check_method(method: object) -> None:
+    """Raise TypeError unless the object is a method."""
+    if not isinstance(method, Method):
+        raise TypeError(f"method must be the result of aquila.create(...), not {method!r}")
+
+
 def model_orders(
     fleet: Fleet,
     theta: Vector,

@@ -36,7 +36,7 @@ def create(folder: Path, plan: Plan, overwrite: bool = False) -> Certificate | N
     _make_folder(folder)
     _write(folder / PLAN_FILE, plan_bytes(plan))
     _make_folder(folder / "server", "keys", "flwr")
-    certificate = None if plan.insecure else _certify(folder, plan)
+    certificate = None if plan.insecure else _write_certificates(folder, plan)
     _write_server(folder / "server", plan)
     for device in range(plan.devices):
         _write_device(folder, plan, device)
@@ -48,8 +48,9 @@ def renew(folder: Path) -> Certificate:
     plan = load_plan(folder)
     if plan.insecure:
         raise ValueError(f"the federation in {folder} is insecure; it has no certificate to renew")
-    authority = folder / "ca" / "ca.crt", folder / "ca" / "ca.key"
-    return _issue(folder, read_certificate(*(path.read_bytes() for path in authority)), plan)
+    files = folder / "ca" / "ca.crt", folder / "ca" / "ca.key"
+    authority = read_certificate(*(path.read_bytes() for path in files))
+    return _write_server_certificate(folder, authority, plan)
 
 
 def rekey_device(folder: Path, device: int) -> bool:
@@ -87,16 +88,16 @@ def _clear(folder: Path, overwrite: bool) -> None:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def _certify(folder: Path, plan: Plan) -> Certificate:
+def _write_certificates(folder: Path, plan: Plan) -> Certificate:
     authority = make_authority()
     _make_folder(folder / "ca")
     _write(folder / "ca" / "ca.crt", authority.certificate)
     _write(folder / "ca" / "ca.key", authority.key)
     _write(folder / "server" / "ca.crt", authority.certificate)
-    return _issue(folder, authority, plan)
+    return _write_server_certificate(folder, authority, plan)
 
 
-def _issue(folder: Path, authority: Certificate, plan: Plan) -> Certificate:
+def _write_server_certificate(folder: Path, authority: Certificate, plan: Plan) -> Certificate:
     certificate = issue_server_certificate(authority, plan.certificate_hosts)
     _write(folder / "server" / "server.key", certificate.key)
     _write(folder / "server" / "server.crt", certificate.certificate)

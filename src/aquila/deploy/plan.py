@@ -28,9 +28,9 @@ class Plan:
     def __post_init__(self) -> None:
         if not 1 <= self.devices <= MAX_DEVICES:
             raise ValueError(f"devices must be from 1 to {MAX_DEVICES}, not {self.devices}")
-        last = 2**16 - 1 - MAX_DEVICES - 2
-        if not 1 <= self.port <= last:
-            raise ValueError(f"port must be from 1 to {last}, not {self.port}")
+        max_port = 2**16 - 1 - MAX_DEVICES - 2  # the ports of SuperLink and SuperNodes follow
+        if not 1 <= self.port <= max_port:
+            raise ValueError(f"port must be from 1 to {max_port}, not {self.port}")
         for host in self.hosts:
             if not _is_address(host) and not _HOST_NAME.fullmatch(host):
                 raise ValueError(

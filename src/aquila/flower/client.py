@@ -11,18 +11,30 @@ from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from aquila.core.fleet import DeviceId
-from aquila.core.method import Method, Shard
+from aquila.core.method import Method, Shard, check_method
 from aquila.core.packet import WireError
 from aquila.core.vector import Vector
 from aquila.core.wire import unpack
 from aquila.flower.device_files import answer_from_disk, default_state_folder
-from aquila.flower.transport import ERROR_KEY, Value, config_value, content_of, frame_of, one_line
+from aquila.flower.transport import (
+    CONTROL_KEY,
+    ERROR_KEY,
+    MODEL_KEY,
+    NOTE_PREFIX,
+    REPLY_KEY,
+    Value,
+    config_value,
+    content_of,
+    frame_of,
+    one_line,
+)
 from aquila.runtime.device_session import DeviceSession
 from aquila.runtime.messages import Order
 from aquila.sim.oracle import Device, as_shard
 
 ACTION = "aquila"
 NUMBER_KEYS = ("partition-id", "device")
+"""Keys of the node config that may hold the device number."""
 
 MakeDevice = Callable[[DeviceId, Context], Device]
 """(device number, Flower's context) -> the device's data: a shard, an oracle or a function"""
@@ -31,6 +43,7 @@ MakeMethod = Callable[[Context], Method]
 
 LOG = getLogger("flwr.aquila")
 _SHARDS: dict[tuple[str, DeviceId], Shard] = {}
+"""The data of the devices in this process, by run and device. Only the latest run is kept."""
 
 
 def client_app(
@@ -97,7 +110,7 @@ class DeviceHandlers:
     def _answer(self, content: RecordDict, context: Context) -> RecordDict:
         torch.set_num_threads(self.threads)
         run, device = config_value(content, "run", str), device_number(context)
-        order = Order(frame_of(content, "m"), frame_of(content, "c"))
+        order = Order(frame_of(content, MODEL_KEY), frame_of(content, CONTROL_KEY))
         session = DeviceSession(
             self._method(context),
             device,
@@ -106,12 +119,11 @@ class DeviceHandlers:
             config_value(content, "seed", int),
         )
         frame = answer_from_disk(session, order, self.folder, run)
-        return content_of(_notes(session.notes), {"f": frame})
+        return content_of(_notes(session.notes), {REPLY_KEY: frame})
 
     def _method(self, context: Context) -> Method:
         method = self.method if isinstance(self.method, Method) else self.method(context)
-        if not isinstance(method, Method):
-            raise TypeError(f"method must be the result of aquila.create(...), not {method!r}")
+        check_method(method)
         return method
 
     def _shard(self, run: str, device: DeviceId, context: Context) -> Shard:
@@ -127,13 +139,13 @@ def _reply(message: Message, answer: Callable[[], RecordDict]) -> Message:
         content = answer()
     except Exception as error:
         expected = isinstance(error, ArithmeticError | OSError | TypeError | ValueError)
-        LOG.error("%s", error, exc_info=not (expected and _raised_here(error)))
+        LOG.error("%s", error, exc_info=not (expected and _raised_by_aquila(error)))
         text = error if expected else f"{type(error).__name__}: {error}"
         content = content_of({ERROR_KEY: one_line(text)}, {})
     return Message(content, reply_to=message)
 
 
-def _raised_here(error: Exception) -> bool:
+def _raised_by_aquila(error: Exception) -> bool:
     """Whether AQUILA raised the error; other errors are logged with their traceback."""
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
     return str(frame.f_globals.get("__name__")).startswith("aquila.")
@@ -148,4 +160,4 @@ def _template_of(order: Order) -> Vector:
 
 
 def _notes(notes: Mapping[str, float]) -> dict[str, Value]:
-    return {f"n.{name}": float(value) for name, value in notes.items()}
+    return {f"{NOTE_PREFIX}{name}": float(value) for name, value in notes.items()}

@@ -22,6 +22,7 @@ CONNECTION = "loopback"
 START_SECONDS = 60.0
 STOP_SECONDS = 10.0
 QUOTED_LINES = 15
+"""Last lines of a log that an error message quotes."""
 FEDERATION_VARIABLE = "AQUILA_FEDERATION"
 """Environment variable whose random value marks the processes of one deployment."""
 
@@ -129,9 +130,9 @@ class Federation:
         """
         pairs = " ".join(f"{name}={_toml(value)}" for name, value in config.items())
         command = ["flwr", "run", str(app), CONNECTION, "--stream"]
+        command += ["-c", pairs] if pairs else []
         name = f"run-{len(list(self.folder.glob('run-*.log')))}"
-        run = start_process(name, [*command, *(["-c", pairs] if pairs else [])], self.folder,
-                    self.environment)  # fmt: skip
+        run = start_process(name, command, self.folder, self.environment)
         printed = ""
 
         def output_is_complete() -> bool:
@@ -207,13 +208,13 @@ def _exit_on_signal(number: int, _: object) -> None:
 
 
 def start_process(
-    name: str, command: Sequence[str], folder: Path, env: Mapping[str, str]
+    name: str, command: Sequence[str], folder: Path, environment: Mapping[str, str]
 ) -> Process:
     """Start a command whose output is appended to NAME.log in the folder."""
     path = folder / f"{name}.log"
     with path.open("ab") as log:
         handle = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=dict(env),
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=dict(environment),
             start_new_session=True,
         )  # fmt: skip
     return Process(name, handle, path)

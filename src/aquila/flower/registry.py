@@ -18,6 +18,7 @@ from aquila.flower.transport import ERROR_KEY, Value, config_of, config_value, c
 
 HELLO_MESSAGE = "query.aquila"
 HELLO_SECONDS = 300.0
+"""How long a query waits for a node. Afterwards the node is queried again."""
 
 NodeId = int
 LOG = getLogger("flwr.aquila")
@@ -75,9 +76,9 @@ class DeviceRegistry:
 
     def _query(self, grid: Grid, node: NodeId) -> None:
         message = Message(content_of(self._hello, {}), node, HELLO_MESSAGE, ttl=HELLO_SECONDS)
-        for number in grid.push_messages([message]):
-            if number:
-                self._pending_queries[number] = node
+        for message_id in grid.push_messages([message]):
+            if message_id:
+                self._pending_queries[message_id] = node
 
     def _collect_replies(self, grid: Grid) -> None:
         if not self._pending_queries:

@@ -13,7 +13,11 @@ from aquila.core.packet import WireError
 from aquila.flower.backoff import backoff
 from aquila.flower.registry import NodeId
 from aquila.flower.transport import (
+    CONTROL_KEY,
     ERROR_KEY,
+    MODEL_KEY,
+    NOTE_PREFIX,
+    REPLY_KEY,
     Overhead,
     config_of,
     config_value,
@@ -30,6 +34,7 @@ from aquila.sim.records import RoundOutcome
 
 TURN_MESSAGE = "train.aquila"
 MAX_NOTES, MAX_NOTE_CHARS = 16, 32
+"""Notes that a record takes per device, and the longest name of one."""
 LOG = getLogger("flwr.aquila")
 
 
@@ -78,10 +83,7 @@ def run_round(
             f"every device failed in round {state.number}: {next(iter(state.errors.values()))}"
         )
     replies = session.close_round()
-    levels = {d: r.vector.bits for d, r in replies.items() if r.vector is not None}
-    refused = sum(reply.refused for reply in replies.values())
-    skips, lost = len(replies) - len(levels) - refused, len(orders) - len(replies)
-    return state, RoundOutcome(state.traffic, levels, skips, lost, refused)
+    return state, RoundOutcome.of(state.traffic, replies, lost=len(orders) - len(replies))
 
 
 def _order_message(
@@ -92,7 +94,7 @@ def _order_message(
     config: Mapping[str, str | int],
     seconds: float,
 ) -> Message:
-    content = content_of(config, {"m": order.model, "c": order.control})
+    content = content_of(config, {MODEL_KEY: order.model, CONTROL_KEY: order.control})
     message = Message(content, node, TURN_MESSAGE, ttl=seconds, group_id=str(state.number))
     state.traffic.add_downlink(device, cost_of(order.model) + cost_of(order.control))
     state.downlink += overhead_of(message)
@@ -106,14 +108,14 @@ def _exchange(
     waiting: dict[str, DeviceId] = {}
     # one call per message: a joint call does not say which message was not accepted
     for device, message in messages.items():
-        for number in grid.push_messages([message]):
-            if number:
-                waiting[number] = device
+        for message_id in grid.push_messages([message]):
+            if message_id:
+                waiting[message_id] = device
     for _ in backoff(seconds):
         for reply in grid.pull_messages(list(waiting)):
-            found = waiting.pop(reply.metadata.reply_to_message_id, None)
-            if found is not None:
-                yield found, reply
+            sender = waiting.pop(reply.metadata.reply_to_message_id, None)
+            if sender is not None:
+                yield sender, reply
         if not waiting:
             return
     for device in waiting.values():
@@ -127,7 +129,8 @@ def _receive(state: RoundState, session: ServerSession, device: DeviceId, reply:
     if ERROR_KEY in config_of(reply.content):
         state.errors[device] = one_line(config_value(reply.content, ERROR_KEY, str))
         raise WireError(state.errors[device])
-    frame = frame_of(reply.content, "f", max_frame_bytes(session.fleet.dimension_of(device)))
+    limit = max_frame_bytes(session.fleet.dimension_of(device))
+    frame = frame_of(reply.content, REPLY_KEY, limit)
     session.receive(device, frame)
     state.traffic.add_uplink(device, cost_of(frame))
     state.uplink += overhead_of(reply)
@@ -137,9 +140,9 @@ def _receive(state: RoundState, session: ServerSession, device: DeviceId, reply:
 def _notes(reply: Message) -> dict[str, float]:
     """Return the valid notes that a device sent next to its frame."""
     notes = {
-        name[2:]: value
+        name.removeprefix(NOTE_PREFIX): value
         for name, value in config_of(reply.content).items()
-        if name.startswith("n.") and isinstance(value, float) and math.isfinite(value)
+        if name.startswith(NOTE_PREFIX) and isinstance(value, float) and math.isfinite(value)
     }
     valid = [name for name in notes if name.isidentifier() and len(name) <= MAX_NOTE_CHARS]
     return {name: notes[name] for name in valid[:MAX_NOTES]}

@@ -2,13 +2,13 @@
 
 import json
 import secrets
-from itertools import zip_longest
 from logging import getLogger
 from pathlib import Path
 
 from aquila.flower.device_files import RUN_NAME_PATTERN
 from aquila.runtime.archive import FolderArchive
 from aquila.runtime.files import atomic_write
+from aquila.runtime.fingerprint import fingerprint_differences
 from aquila.runtime.persist import SavedStateError, load_server, save_server
 from aquila.runtime.server_session import ServerSession
 from aquila.sim.records import Record, append_record, read_records, write_records
@@ -77,14 +77,10 @@ class ServerRunFolder:
             saved = json.loads(path.read_text())
             name, saved_fingerprint = str(saved["run"]), str(saved["fingerprint"])
         except (ValueError, KeyError, TypeError):
-            name = ""
+            name = saved_fingerprint = ""
         if not RUN_NAME_PATTERN.fullmatch(name):
             raise ValueError(f"{path} does not describe a run")
-        pairs = zip_longest(
-            saved_fingerprint.splitlines(), fingerprint.splitlines(), fillvalue="not set"
-        )
-        differences = [f"{new} (saved: {old})" for old, new in pairs if old != new]
-        if differences:
+        if differences := fingerprint_differences(saved_fingerprint, fingerprint):
             raise ValueError(
                 f"{self.folder} holds a different run and cannot be resumed: "
                 f"{'; '.join(differences)}"

@@ -11,7 +11,7 @@ from pathlib import Path
 from flwr.serverapp import Grid
 
 from aquila.core.fleet import DeviceId, Fleet
-from aquila.core.method import Method
+from aquila.core.method import Method, check_method
 from aquila.core.vector import Vector, check_theta0, digest
 from aquila.flower.file_lock import file_lock
 from aquila.flower.keys import read_keys
@@ -22,9 +22,7 @@ from aquila.flower.transport import Overhead
 from aquila.runtime.norm_limit import NormLimit
 from aquila.runtime.options import RunOptions, option_parameters
 from aquila.runtime.server_session import ServerSession
-from aquila.sim.records import Record, make_record
-
-Evaluate = Callable[[Vector], Mapping[str, float]]
+from aquila.sim.records import Evaluate, Record, make_record
 
 OnRecord = Callable[[Record], None]
 
@@ -32,6 +30,7 @@ SIMULATOR_OPTIONS = {
     "uplink_loss", "downlink_loss", "on_nan", "executor", "workers", "state_memory",
     "checkpoint_every",
 }  # fmt: skip
+"""Fields of `RunOptions` that have no effect on Flower."""
 
 LOCK_WAIT_SECONDS = 90.0
 """How long a run waits for an earlier process that still uses its folder."""
@@ -193,15 +192,15 @@ def strategy(
             every round is saved there. Options of the simulator must keep their defaults.
         deployment: How devices are waited for, identified and limited.
     """
-    _check(method, theta0, rounds, seed)
+    _check_arguments(method, theta0, rounds, seed)
     _check_options(options)
     if deployment.limit is not None:
         deployment.limit.check(method.server)
     fleet = options.fleet or Fleet.uniform(theta0.numel(), devices, theta0.device)
     if devices < 1 or len(fleet.devices) != devices or fleet.dimension != theta0.numel():
         raise ValueError(
-            f"{devices} devices and a model of {theta0.numel()} coordinates, but a fleet of "
-            f"{len(fleet.devices)} devices and {fleet.dimension} coordinates"
+            f"the run has {devices} devices and a model of {theta0.numel()} coordinates, but a "
+            f"fleet of {len(fleet.devices)} devices and {fleet.dimension} coordinates"
         )
     needed = deployment.min_devices
     if needed is not None and not 1 <= needed <= devices:
@@ -211,9 +210,8 @@ def strategy(
     return Strategy(method, theta0, fleet, rounds, seed, evaluate, options, deployment, keys)
 
 
-def _check(method: Method, theta0: Vector, rounds: int, seed: int) -> None:
-    if not isinstance(method, Method):
-        raise TypeError(f"method must be the result of aquila.create(...), not {method!r}")
+def _check_arguments(method: Method, theta0: Vector, rounds: int, seed: int) -> None:
+    check_method(method)
     check_theta0(theta0)
     if rounds < 0:
         raise ValueError(f"rounds must be at least 0, not {rounds}")

@@ -14,15 +14,24 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from aquila.core.packet import WireError
 
+# keys are short, because every message carries them
 CONFIG_RECORD = "a"
 FRAMES_RECORD = "f"
+MODEL_KEY = "m"
+CONTROL_KEY = "c"
+"""Keys of the two frames of an order."""
+REPLY_KEY = "f"
+"""Key of the frame of a reply."""
 ERROR_KEY = "e"
 """Key of the error message that a device reports."""
+NOTE_PREFIX = "n."
+"""Prefix of the keys of a device's notes."""
 
 MAX_INLINE_BYTES = 2**18
 """Size of the largest frame that travels inside the config record."""
 
 MAX_LINE_CHARS = 400
+"""Length of the longest line that `one_line` returns."""
 
 Value = int | float | str | bytes
 

@@ -56,7 +56,7 @@ class RunOptions:
     workers: Annotated[int, Bounds("threads that run devices; 0: chosen automatically", 0)] = 0
     state_memory: Annotated[
         float,
-        Bounds("MiB of memory for device states, else they are on disk; 0: half the memory", 0),
+        Bounds("device states above this many MiB go to disk; 0: half of the memory", 0),
     ] = 0.0
     evaluate_every: Annotated[int, Bounds("rounds between two evaluations", 1)] = 1
     checkpoint_every: Annotated[

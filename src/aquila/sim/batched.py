@@ -30,6 +30,7 @@ TRIAL_GRADIENTS = 64
 """Gradients compared per trial: where rounding differs, it shows in about one gradient of four."""
 
 Shape = tuple[int, torch.Size, torch.Size]
+"""Number of devices in a pass, and the shapes of each device's inputs and targets."""
 
 
 class HasData(Protocol):
@@ -59,10 +60,11 @@ class DeviceGroup:
     devices: Sequence[HasData]
     result: "Future[PassResult] | None" = None
     requests: int = 0
+    """Devices of the group that have asked for their gradient."""
 
     @property
     def shape(self) -> Shape:
-        """Number of devices, and the shapes of inputs and targets."""
+        """The shape of the pass."""
         x, y = self.devices[0].data
         return len(self.devices), x.shape, y.shape
 
@@ -120,9 +122,10 @@ class BatchedGradients:
             return None
         number, position = self._positions.pop(id(device))
         try:
-            for ahead in self._groups[number : number + 2]:
-                if ahead.requests == 0 and ahead.result is None and self._should_batch(ahead):
-                    ahead.result = self._thread.submit(self._one_pass, ahead.devices, theta)
+            # the next group too, so that its pass runs during the turns of this group
+            for group in self._groups[number : number + 2]:
+                if group.requests == 0 and group.result is None and self._should_batch(group):
+                    group.result = self._thread.submit(self._one_pass, group.devices, theta)
         except BaseException:
             # an interrupt may have come before a new thread was registered for shutdown
             self._thread.shutdown(cancel_futures=True)
@@ -174,6 +177,7 @@ class BatchedGradients:
         return batched < separate
 
     def _one_pass(self, devices: Sequence[HasData], theta: Vector) -> PassResult:
+        """Compute the gradients and outputs of all devices at once."""
         model, (xs, ys) = self._model, zip(*(device.data for device in devices), strict=True)
 
         def loss(

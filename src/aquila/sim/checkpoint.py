@@ -21,6 +21,7 @@ from aquila.core.packet import NEVER
 from aquila.core.state import Arrays, from_arrays, to_arrays
 from aquila.runtime.device_session import DeviceSession, DeviceSnapshot
 from aquila.runtime.files import atomic_file
+from aquila.runtime.fingerprint import fingerprint_differences
 from aquila.runtime.messages import Ack
 from aquila.runtime.model_downlink import (
     REFERENCE_PREFIX,
@@ -65,7 +66,10 @@ def load_checkpoint(path: Path, simulation: "Simulation") -> None:
             saved = str(_read_array(archive, "fingerprint"))
     except (OSError, KeyError, ValueError, EOFError, BadZipFile) as error:
         raise ValueError(f"{path} is not a checkpoint: {error}") from error
-    _check_same_run(path, saved, simulation.fingerprint)
+    if differences := fingerprint_differences(saved, simulation.fingerprint):
+        raise ValueError(
+            f"{path} is a checkpoint of another run and cannot be resumed: {'; '.join(differences)}"
+        )
     try:
         with ZipFile(path) as archive:
             _restore(archive, simulation)
@@ -159,26 +163,3 @@ def _read_array(archive: ZipFile, name: str) -> NDArray[Any]:
 
 def _open_member(archive: ZipFile, name: str, mode: Any) -> IO[bytes]:
     return archive.open(f"{name}.npy", mode, force_zip64=mode == "w")
-
-
-def _check_same_run(path: Path, saved: str, requested: str) -> None:
-    """Raise ValueError that names the differences if the checkpoint is of another run."""
-    ours, theirs = _lines_only_in(requested, saved), _lines_only_in(saved, requested)
-    differences = [
-        f"{ours.get(name, f'no {name}')} (saved: {theirs.get(name, 'none')})"
-        for name in ours | theirs
-    ]
-    if differences:
-        raise ValueError(
-            f"{path} is a checkpoint of another run and cannot be resumed: {'; '.join(differences)}"
-        )
-
-
-def _lines_only_in(fingerprint: str, other: str) -> dict[str, str]:
-    """Return the lines that only the first fingerprint has, keyed by their first word."""
-    lines: dict[str, str] = {}
-    for line in dict.fromkeys(fingerprint.splitlines()):
-        if line not in other.splitlines():
-            name = line.partition(" ")[0]
-            lines[name] = f"{lines[name]}, {line}" if name in lines else line
-    return lines

@@ -35,8 +35,8 @@ class Evaluator:
     def __call__(self, theta: Vector) -> dict[str, float]:
         """Return the metrics of a model."""
         self.model.load(theta)
-        count = -(-len(self.train_inputs) // STATISTICS_BATCH)
-        batches = torch.tensor_split(self.train_inputs, count)  # of nearly equal size
+        batch_count = -(-len(self.train_inputs) // STATISTICS_BATCH)
+        batches = torch.tensor_split(self.train_inputs, batch_count)  # of nearly equal size
         with self.model.autocast():
             tested = with_batch_norm_statistics(self.model.module, batches)
         loss, count, predictions = 0.0, 0, []
@@ -50,14 +50,14 @@ class Evaluator:
         metrics = {"test_loss": loss / count}
         if not predictions:
             return metrics
-        everywhere, *local = (torch.cat(parts) for parts in zip(*predictions, strict=True))
-        correct = self._is_correct(everywhere)
+        unmasked, *masked = (torch.cat(parts) for parts in zip(*predictions, strict=True))
+        correct = self._is_correct(unmasked)
         metrics["test_accuracy"] = float(correct.sum()) / max(1, correct.numel())
         metrics["last_minibatch_train_accuracy"] = self.last_trained.accuracy()
-        if y.ndim > 1:
+        if self.test[1].ndim > 1:
             metrics["perplexity"] = math.exp(min(loss / count, 700))
         if self.device_classes:
-            metrics["local_accuracy"] = self._local_accuracy(local)
+            metrics["local_accuracy"] = self._local_accuracy(masked)
         return metrics
 
     def _batches(self, tested: nn.Module) -> Iterable[Batch]:

@@ -94,7 +94,8 @@ class CpuExecutor:
     def __init__(self, thread_safe: bool | None, workers: int, prefetches: bool = True) -> None:
         self._thread_safe = thread_safe
         self._prefetches = prefetches
-        self._workers = workers if thread_safe is not None or workers else 1
+        # 0: not chosen yet; devices of unknown thread safety get threads only on request
+        self._workers = 1 if thread_safe is None and workers == 0 else workers
         self._threads: ThreadPoolExecutor | None = None
 
     def run(self, work: RoundWork) -> int:
@@ -129,8 +130,8 @@ class CpuExecutor:
         first = turn(devices[0])
         start = time.perf_counter()
         second = turn(devices[1])
-        pays = self._thread_safe and time.perf_counter() - start > MIN_THREADED_SECONDS
-        self._workers = core_count() if pays else 1
+        use_threads = self._thread_safe and time.perf_counter() - start > MIN_THREADED_SECONDS
+        self._workers = core_count() if use_threads else 1
         return [first, second]
 
 

@@ -58,7 +58,7 @@ class FlatModule:
         self._accuracy = torch.zeros((), device=device)
         self._last_outputs: Batch | None = None
         # batch norms compute statistics of the whole batch, so the batch must not be split
-        self._batch_norms = has_batch_norm(module)
+        self._has_batch_norms = has_batch_norm(module)
         self._is_mean_over_samples = is_mean_over_samples(loss)
         self._alpha = self.theta.new_zeros(())
         self._loss_sum = self.theta.new_zeros(())
@@ -128,8 +128,8 @@ class FlatModule:
         self._load_and_reset(theta)
         self.grad.zero_()
         x, y = batch
-        cut = self.is_mean_over(y) and not self._batch_norms
-        passes = -(-len(x) // self._pass_size(y[0].numel())) if cut else 1
+        can_split = self.is_mean_over(y) and not self._has_batch_norms
+        passes = -(-len(x) // self._pass_size(y[0].numel())) if can_split else 1
         with self._seeded(key):
             for inputs, targets in zip(x.tensor_split(passes), y.tensor_split(passes), strict=True):
                 self._loss_sum += self._backward(inputs, targets, mask, len(inputs) / len(x))
@@ -167,9 +167,9 @@ class FlatModule:
 
     def autocast(self) -> torch.autocast:
         """Return a context in which layers compute in the chosen precision."""
-        short = self.precision == "bf16"
+        enabled = self.precision == "bf16"
         return torch.autocast(
-            self.theta.device.type, torch.bfloat16, enabled=short, cache_enabled=False
+            self.theta.device.type, torch.bfloat16, enabled=enabled, cache_enabled=False
         )
 
     def is_mean_over(self, y: torch.Tensor) -> bool:

@@ -30,9 +30,9 @@ def configure_torch(device: str, precision: Precision, deterministic: bool) -> N
         _keep_freed_memory()
     if device == "cpu":
         torch.set_num_threads(1)  # models are small: a second thread would mostly wait
-    short = precision != "float32"
-    torch.backends.cuda.matmul.allow_tf32 = short
-    torch.backends.cudnn.allow_tf32 = short
+    allow_tf32 = precision != "float32"
+    torch.backends.cuda.matmul.allow_tf32 = allow_tf32
+    torch.backends.cudnn.allow_tf32 = allow_tf32
     torch.backends.cudnn.benchmark = not deterministic
     if deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

@@ -1,12 +1,12 @@
 """The simulation loop: rounds between a server and devices that share this process."""
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from aquila.core.fleet import DeviceId, Fleet
-from aquila.core.method import Method
+from aquila.core.method import Method, check_method
 from aquila.core.packet import Packet
 from aquila.core.random import Key, Purpose
 from aquila.core.vector import Vector, check_theta0, digest
@@ -21,10 +21,8 @@ from aquila.sim.executor import executor_for
 from aquila.sim.link import Link
 from aquila.sim.oracle import Device, as_shard
 from aquila.sim.order_reader import OrderReader
-from aquila.sim.records import Record, RoundOutcome, make_record
+from aquila.sim.records import Evaluate, Record, RoundOutcome, make_record
 from aquila.sim.state_store import make_state_store
-
-Evaluate = Callable[[Vector], Mapping[str, float]]
 
 
 class Simulation:
@@ -63,7 +61,7 @@ class Simulation:
             _check_batchable(devices)
         self.fingerprint = self._fingerprint(method, theta0, options)
         self._order_reader = OrderReader(theta0.device)
-        self._reached: Sequence[DeviceId] = ()
+        self._last_reached: Sequence[DeviceId] = ()
         self.devices = self._make_sessions(method, devices, options)
         self._check_dimensions(devices)
 
@@ -78,24 +76,24 @@ class Simulation:
         number, traffic, orders = self.server.round, Traffic(), self.server.open_round()
         for device, order in orders.items():
             traffic.add_downlink(device, self._order_reader.cost(order))
-        links = {device: Key((self.seed, number, device, Purpose.LINK)) for device in orders}
-        reached = [device for device in orders if self.link.order_arrives(links[device])]
+        link_keys = {device: Key((self.seed, number, device, Purpose.LINK)) for device in orders}
+        reached = [device for device in orders if self.link.order_arrives(link_keys[device])]
 
         # the devices answer, and their replies are delivered
-        work = _RoundWork(self, reached, orders, links, traffic)
+        work = _RoundWork(self, reached, orders, link_keys, traffic)
         arrived = self._executor.run(work)
 
         # close the round and acknowledge its replies
         replies = self.server.close_round()
         self._order_reader.clear()
         self._release_references(reached)
-        for device in reached:  # now rather than with the next order: frees a state and a reply
+        for device in reached:  # now, not with the next order: this frees a state and a reply
             self.devices[device].apply_ack(self.server.acks[device])
 
         # record the round
         metrics = evaluate(self.theta.clone()) if evaluate else {}
         notes = [self.devices[device].notes for device in reached]
-        outcome = _outcome(traffic, replies, lost=len(orders) - arrived)
+        outcome = RoundOutcome.of(traffic, replies, lost=len(orders) - arrived)
         return make_record(number, outcome, notes, metrics)
 
     def _release_references(self, reached: list[DeviceId]) -> None:
@@ -103,9 +101,9 @@ class Simulation:
 
         The server sends such a device a whole model next time.
         """
-        for device in set(self._reached).difference(reached):
+        for device in set(self._last_reached).difference(reached):
             self.devices[device].reference = None
-        self._reached = reached
+        self._last_reached = reached
 
     def _make_sessions(
         self, method: Method, devices: Sequence[Device], options: RunOptions
@@ -138,7 +136,7 @@ class Simulation:
                 )
 
     def _fingerprint(self, method: Method, theta0: Vector, options: RunOptions) -> str:
-        """Return the text that a checkpoint is resumed by; one line per property of the run."""
+        """Return the text that a checkpoint must match, with one line per property of the run."""
         participation, error = options.participation, options.downlink_error
         return (
             f"method {method!r}\nmodel {digest(theta0)}\n{_describe_fleet(self.fleet)}\n"
@@ -157,17 +155,17 @@ class _RoundWork:
         simulation: Simulation,
         reached: Sequence[DeviceId],
         orders: Mapping[DeviceId, Order],
-        links: Mapping[DeviceId, Key],
+        link_keys: Mapping[DeviceId, Key],
         traffic: Traffic,
     ) -> None:
         self.devices = reached
         self._sessions, self._server = simulation.devices, simulation.server
-        self._link, self._links = simulation.link, links
+        self._link, self._link_keys = simulation.link, link_keys
         self._orders, self._traffic = orders, traffic
 
     def prefetch(self, devices: Sequence[DeviceId]) -> None:
         """Announce the devices of each batched shard together with their model."""
-        announced: dict[tuple[int, int], tuple[Vector, list[Any]]] = {}
+        by_model: dict[tuple[int, int], tuple[Vector, list[Any]]] = {}
         for device in devices:
             shard: Any = self._sessions[device].shard
             batched = getattr(shard, "batched", None)
@@ -176,8 +174,8 @@ class _RoundWork:
             model = self._sessions[device].model_of(self._orders[device])
             if model is not None:
                 key = id(batched), id(model.theta)
-                announced.setdefault(key, (model.theta, []))[1].append(shard)
-        for theta, shards in announced.values():
+                by_model.setdefault(key, (model.theta, []))[1].append(shard)
+        for theta, shards in by_model.values():
             shards[0].batched.prefetch(theta, shards)
 
     def answer(self, device: DeviceId) -> Packet:
@@ -188,22 +186,18 @@ class _RoundWork:
         """Pack and count a reply, and pass it to the server unless the link loses it."""
         frame = self._sessions[device].pack(reply)
         self._traffic.add_uplink(device, cost_of(frame))
-        arrives = self._link.reply_arrives(self._links[device])
+        arrives = self._link.reply_arrives(self._link_keys[device])
         if arrives:
             self._server.receive(device, frame)
         return arrives
 
 
-def _outcome(traffic: Traffic, replies: Mapping[DeviceId, Packet], lost: int) -> RoundOutcome:
-    levels = {d: r.vector.bits for d, r in replies.items() if r.vector is not None}
-    refused = sum(reply.refused for reply in replies.values())
-    return RoundOutcome(traffic, levels, len(replies) - len(levels) - refused, lost, refused)
-
-
 def _are_thread_safe(devices: Sequence[Device]) -> bool | None:
     """Whether devices may compute at the same time, None if one of them does not say."""
     answers = {getattr(device, "thread_safe", None) for device in devices}
-    return False if False in answers else None if None in answers else True
+    if False in answers:
+        return False
+    return None if None in answers else True
 
 
 def _check_batchable(devices: Sequence[Device]) -> None:
@@ -222,8 +216,7 @@ def _describe_fleet(fleet: Fleet) -> str:
 
 
 def _check_arguments(method: Method, theta: Vector, devices: Sequence[Device]) -> None:
-    if not isinstance(method, Method):
-        raise TypeError(f"method must be the result of aquila.create(...), not {method!r}")
+    check_method(method)
     check_theta0(theta)
     if not devices:
         raise ValueError("a run needs at least one device")

@@ -77,9 +77,9 @@ class ClassLayout:
         """Return the layout of a loss; `ignore_index` is None if no target is ignored."""
         axis = 1 if underlying_loss(loss) in CLASS_AXIS_ONE_LOSSES else -1
         ignored = _option(loss, "ignore_index", DEFAULT_IGNORE_INDEX)
-        whole = (y for y in targets if not y.is_floating_point())
+        integer_targets = (y for y in targets if not y.is_floating_point())
         found = underlying_loss(loss) in CLASS_TARGET_LOSSES and any(
-            bool((y == ignored).any()) for y in whole
+            bool((y == ignored).any()) for y in integer_targets
         )
         return cls(axis, ignored if found else None)
 
@@ -96,17 +96,17 @@ class ClassLayout:
 
     def mask_unseen(self, seen: torch.Tensor, outputs: torch.Tensor) -> torch.Tensor:
         """Return the outputs with a score of zero for each class that was not seen."""
-        after = outputs.ndim - 2 if self.class_axis == 1 else 0
-        return outputs.masked_fill(~seen.view(-1, *[1] * after), 0)
+        axes_after = outputs.ndim - 2 if self.class_axis == 1 else 0
+        return outputs.masked_fill(~seen.view(-1, *[1] * axes_after), 0)
 
     def accuracy(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Return the accuracy, without ignored targets."""
-        right = outputs.argmax(self.class_axis) == targets
+        correct = outputs.argmax(self.class_axis) == targets
         if self.ignore_index is None:
-            return right.float().mean()
+            return correct.float().mean()
         counted = targets != self.ignore_index
         # a CUDA graph cannot capture indexing by a mask
-        return (right & counted).sum() / counted.sum()
+        return (correct & counted).sum() / counted.sum()
 
 
 def _option(loss: Loss, name: str, default: Any) -> Any:

@@ -32,11 +32,14 @@ class LastTrained:
         self._model: FlatModule | None = None
 
     def update(self, model: FlatModule, key: Key) -> None:
-        """Record a turn. Each thread takes devices in order, so the last turn of a copy wins."""
-        turn = key.path[1:3]
+        """Record that a model trains a device. Within a round, the highest device number wins.
+
+        Threads finish in any order, but each of them takes its devices in order of their numbers.
+        """
+        turn = key.path[1:3]  # round and device
         with self._lock:
-            # an earlier round belongs to a new run
-            if turn[:1] != self._turn[:1] or turn >= self._turn:
+            new_round = turn[:1] != self._turn[:1]  # an earlier one if a new run has begun
+            if new_round or turn >= self._turn:
                 self._turn, self._model = turn, model
 
     def accuracy(self) -> float:

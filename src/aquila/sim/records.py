@@ -3,21 +3,26 @@
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from aquila.core.fleet import DeviceId
+from aquila.core.packet import Packet
+from aquila.core.vector import Vector
 from aquila.runtime.traffic import Traffic, total_cost
 from aquila.sim.compressed import find_file, read_file, write_file
 
 RECORDS_FILE = "records.jsonl"
 
+Evaluate = Callable[[Vector], Mapping[str, float]]
+"""model -> metrics, by name"""
+
 
 @dataclass(frozen=True)
 class Record:
-    """One round.
+    """What happened in one round.
 
     Args:
         round: Number of the round, from 0.
@@ -72,6 +77,13 @@ class RoundOutcome:
     skips: int
     lost: int
     refused: int
+
+    @classmethod
+    def of(cls, traffic: Traffic, replies: Mapping[DeviceId, Packet], lost: int) -> "RoundOutcome":
+        """Return the outcome of a round from the replies that arrived."""
+        levels = {d: r.vector.bits for d, r in replies.items() if r.vector is not None}
+        refused = sum(reply.refused for reply in replies.values())
+        return cls(traffic, levels, len(replies) - len(levels) - refused, lost, refused)
 
 
 def make_record(

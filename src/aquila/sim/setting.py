@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from aquila.sim.module import Problem
+    from aquila.sim.problem import Problem
     from aquila.tasks.dataset import Dataset
     from aquila.tasks.partition import Partition
 
@@ -49,7 +49,7 @@ class Setting:
     )
     rounds: Annotated[int, Bounds("number of rounds, K", 1)] = 200
     seed: Annotated[int, Bounds("seed of data, model and methods", 0, 2**53)] = 0
-    alpha: Annotated[float, Bounds("step size of methods without their own alpha", 1e-9, 1e9)] = 0.5
+    alpha: Annotated[float, Bounds("step size of methods that set no alpha", 1e-9, 1e9)] = 0.5
     work: Annotated[
         Literal["gradient", "epochs"], "local work per round: one gradient, or epochs of SGD"
     ] = "gradient"
@@ -85,7 +85,7 @@ class Setting:
 
     def smoke(self) -> Setting:
         """Return a version that runs in seconds: two rounds on few synthetic samples."""
-        eighth = ",".join(str(width / 8) for width in self._widths())
+        widths = ",".join(str(width / 8) for width in self._widths())
         data = (
             self.data
             if self.data.startswith((SYNTHETIC_PREFIX, "digits"))
@@ -93,7 +93,7 @@ class Setting:
         )
         return replace(
             self, data=data, samples=200, rounds=2, devices=10, batch_size=10, epochs=1,
-            widths=eighth, device="cpu", precision="float32",
+            widths=widths, device="cpu", precision="float32",
         )  # fmt: skip
 
     def describe(self, parameters: int) -> str:
@@ -112,16 +112,16 @@ class Setting:
         The length of the run and the place of its data may change. The simulation itself checks
         the options that matter.
         """
-        free = {"rounds", "data_folder"}
-        return "\n".join(
-            f"{name} {value}" for name, value in self._own().items() if name not in free
-        )
+        may_change = {"rounds", "data_folder"}
+        fields = self._own_fields().items()
+        return "\n".join(f"{name} {value}" for name, value in fields if name not in may_change)
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields of the setting and of its options as one flat mapping."""
-        return {**self._own(), **self.options.to_dict()}
+        return {**self._own_fields(), **self.options.to_dict()}
 
-    def _own(self) -> dict[str, object]:
+    def _own_fields(self) -> dict[str, object]:
+        """Return the fields of the setting without those of its options."""
         return {name: getattr(self, name) for name in parameters(Setting)}
 
     def problem(self) -> tuple[Problem, Partition]:
@@ -130,7 +130,7 @@ class Setting:
 
         from aquila.core.random import Key, Purpose
         from aquila.sim.hardware import configure_torch
-        from aquila.sim.module import ProblemOptions, problem
+        from aquila.sim.problem import ProblemOptions, problem
         from aquila.tasks.datasets import load_dataset
         from aquila.tasks.images import augment
         from aquila.tasks.partition import split

@@ -7,9 +7,9 @@ from pathlib import Path
 from aquila.core.method import Method
 from aquila.core.vector import Vector
 from aquila.runtime.options import RunOptions
-from aquila.sim.loop import Evaluate, Simulation
+from aquila.sim.loop import Simulation
 from aquila.sim.oracle import Device
-from aquila.sim.records import Record
+from aquila.sim.records import Evaluate, Record
 from aquila.sim.run_folder import RunFolder
 
 

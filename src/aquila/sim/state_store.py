@@ -60,22 +60,21 @@ class StateStore:
         slot = next(slot for slot in range(SLOTS_PER_DEVICE) if slot not in used)
         return self._write_state(state, self._offsets[device] + slot * size)
 
-    def _write_state(self, state: Any, begin: int) -> Any:
-        at = begin
-
+    def _write_state(self, state: Any, offset: int) -> Any:
         def write(vector: torch.Tensor) -> torch.Tensor:
-            nonlocal at
-            self._write(vector.detach().contiguous().view(-1).view(torch.uint8).numpy().data, at)
-            copy = self._bytes[at : at + vector.nbytes].view(vector.dtype).view(vector.shape)
-            at += _align(vector.nbytes)
-            return copy
+            nonlocal offset
+            content = vector.detach().contiguous().view(-1).view(torch.uint8).numpy().data
+            self._write(content, offset)
+            stored = self._bytes[offset : offset + vector.nbytes]
+            offset += _align(vector.nbytes)
+            return stored.view(vector.dtype).view(vector.shape)
 
         return map_tensors(state, write)
 
-    def _write(self, content: memoryview, at: int) -> None:
+    def _write(self, content: memoryview, offset: int) -> None:
         while content:  # writing to the map would kill the process if the disk is full
-            written = os.pwrite(self._file, content, at)
-            content, at = content[written:], at + written
+            written = os.pwrite(self._file, content, offset)
+            content, offset = content[written:], offset + written
 
     def _open(self) -> None:
         with self._lock:
@@ -103,8 +102,8 @@ def make_state_store(
     if not vectors or any(vector.device.type != "cpu" for vector in vectors):
         return None
     sizes = [state_bytes(state) for state in initial_states]
-    whole = 2 * sum(sizes[group] for group in fleet.groups)
-    return StateStore(initial_states, fleet.groups, folder) if whole > limit else None
+    total = 2 * sum(sizes[group] for group in fleet.groups)
+    return StateStore(initial_states, fleet.groups, folder) if total > limit else None
 
 
 def state_bytes(state: Any) -> int:

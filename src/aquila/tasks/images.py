@@ -128,15 +128,15 @@ def _within(index: torch.Tensor, size: int) -> torch.Tensor:
     return (index >= 0) & (index < size)
 
 
-def _cifar_batch(content: bytes, kind: str, classes: int) -> tuple[Bytes, Labels]:
+def _cifar_batch(content: bytes, label_key: str, classes: int) -> tuple[Bytes, Labels]:
     entries = read_pickle(content)
-    images, labels = entries.get("data"), entries.get(kind)
+    images, labels = entries.get("data"), entries.get(label_key)
     if not isinstance(images, np.ndarray) or images.shape[1:] != (int(np.prod(CIFAR_SHAPE)),):
         raise ValueError("it has no images of 3 x 32 x 32")
     if not isinstance(labels, list) or len(labels) != len(images):
-        raise ValueError(f"it does not have one entry of {kind!r} per image")
+        raise ValueError(f"it does not have one entry of {label_key!r} per image")
     if not all(isinstance(label, int) and 0 <= label < classes for label in labels):
-        raise ValueError(f"{kind!r} must be from 0 to {classes - 1}")
+        raise ValueError(f"{label_key!r} must be from 0 to {classes - 1}")
     return images.reshape(-1, *CIFAR_SHAPE), np.array(labels, np.int64)
 
 

@@ -43,13 +43,13 @@ def by_class(labels: torch.Tensor, devices: int, classes_per_device: int, key: K
             f"{devices} devices with {classes_per_device} classes each cannot split {classes} "
             f"classes evenly; devices x classes must be a multiple of {classes}"
         )
-    owners = _devices_of_each_class(classes, devices, classes_per_device, key)
+    devices_of = _devices_of_each_class(classes, devices, classes_per_device, key)
     parts: list[list[torch.Tensor]] = [[] for _ in range(devices)]
     for label in range(classes):
         members = (labels == label).nonzero().flatten()
         shuffled = members[torch.randperm(len(members), generator=key.child(1, label).torch())]
-        pieces = torch.tensor_split(shuffled, len(owners[label]))
-        for device, piece in zip(owners[label], pieces, strict=True):
+        pieces = torch.tensor_split(shuffled, len(devices_of[label]))
+        for device, piece in zip(devices_of[label], pieces, strict=True):
             parts[device].append(piece)
     partition = [torch.cat(part).sort().values for part in parts]
     if not all(map(len, partition)):
@@ -157,22 +157,24 @@ def save_partition(path: Path, parts: Partition) -> None:
     order = torch.cat(parts)
     if not torch.equal(order.sort().values, torch.arange(len(order))):
         raise ValueError("the partition must contain every sample exactly once")
-    owners = torch.empty_like(order)
+    device_of_sample = torch.empty_like(order)
     for device, part in enumerate(parts):
-        owners[part] = device
-    path.write_text(json.dumps({"device_of_sample": owners.tolist()}, separators=(",", ":")))
+        device_of_sample[part] = device
+    content = {"device_of_sample": device_of_sample.tolist()}
+    path.write_text(json.dumps(content, separators=(",", ":")))
 
 
 def load_partition(path: Path) -> Partition:
     """Read a partition that `save_partition` wrote. ValueError for any other file."""
     try:
-        owners = json.loads(path.read_text())["device_of_sample"]
-        devices = sorted(set(owners))
+        device_of_sample = json.loads(path.read_text())["device_of_sample"]
+        devices = sorted(set(device_of_sample))
     except (ValueError, KeyError, TypeError):
         devices = []
     if not devices or devices != list(range(len(devices))):
         raise ValueError(f"{path} does not hold a partition")
-    return [(torch.tensor(owners) == device).nonzero().flatten() for device in devices]
+    numbers = torch.tensor(device_of_sample)
+    return [(numbers == device).nonzero().flatten() for device in devices]
 
 
 def class_counts(labels: torch.Tensor, parts: Partition, classes: int) -> list[list[int]]:
@@ -184,13 +186,13 @@ def _devices_of_each_class(
     classes: int, devices: int, classes_per_device: int, key: Key
 ) -> list[list[int]]:
     """Assign devices to classes: the classes with the fewest devices first, ties at random."""
-    owners: list[list[int]] = [[] for _ in range(classes)]
+    devices_of: list[list[int]] = [[] for _ in range(classes)]
     rng = key.child(0).numpy()
     for device in rng.permutation(devices):
-        ranked = sorted(range(classes), key=lambda c: (len(owners[c]), rng.random()))
+        ranked = sorted(range(classes), key=lambda c: (len(devices_of[c]), rng.random()))
         for label in ranked[:classes_per_device]:
-            owners[label].append(int(device))
-    return owners
+            devices_of[label].append(int(device))
+    return devices_of
 
 
 def _distinct(numbers: torch.Tensor) -> list[int]:

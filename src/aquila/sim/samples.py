@@ -46,7 +46,7 @@ def check_samples(shards: Sequence[Batch], test: Batch | None) -> None:
 def prepare_samples(
     shards: Sequence[Batch], test: Batch | None, models: Sequence[FlatModule]
 ) -> list[Batch]:
-    """Probe the models with the inputs; return all samples, those of the test last.
+    """Probe the models with the inputs; return all shards, and then the test samples.
 
     The samples are on the device of the first model, in types that its loss takes.
     """
@@ -70,8 +70,8 @@ def seen_classes(
     """Return a mask of the classes in each shard; ValueError if a target is not a class."""
     seen = []
     for name, (_, y) in _with_names(trained, test):
-        named = y if layout.ignore_index is None else y[y != layout.ignore_index]
-        wrong = named[(named < 0) | (named >= classes)]
+        counted = y if layout.ignore_index is None else y[y != layout.ignore_index]
+        wrong = counted[(counted < 0) | (counted >= classes)]
         if y.is_floating_point() or len(wrong):
             found = (
                 _dtype_name(y.dtype) + " targets" if y.is_floating_point() else f"target {wrong[0]}"
@@ -80,8 +80,8 @@ def seen_classes(
                 f"{name} has {found}; with classes={classes}, targets must be from 0 to "
                 f"{classes - 1}"
             )
-        seen.append(named.new_zeros(classes, dtype=torch.bool))
-        seen[-1][named.flatten().long()] = True
+        seen.append(counted.new_zeros(classes, dtype=torch.bool))
+        seen[-1][counted.flatten().long()] = True
     return seen[: len(trained)]
 
 
@@ -134,16 +134,17 @@ def _with_checked_shape(
     name: str,
     y: torch.Tensor,
     outputs: torch.Size,
-    right: torch.Size,
-    integer: torch.Size | None = None,
+    expected: torch.Size,
+    expected_integers: torch.Size | None = None,
 ) -> torch.Tensor:
-    """Return targets of the right shape; the error also names the shape of integer targets."""
-    if y.shape[1:] == right[1:]:
+    """Return targets of the expected shape; the error can also name that of integer targets."""
+    if y.shape[1:] == expected[1:]:
         return y
-    also = "" if integer is None else f", or integers of shape {(len(y), *integer[1:])}"
+    integers = expected_integers
+    also = "" if integers is None else f", or integers of shape {(len(y), *integers[1:])}"
     raise ValueError(
         f"{name} has targets of shape {tuple(y.shape)}; for outputs of shape "
-        f"{(len(y), *outputs[1:])} the loss takes {(len(y), *right[1:])}{also}"
+        f"{(len(y), *outputs[1:])} the loss takes {(len(y), *expected[1:])}{also}"
     )
 
 

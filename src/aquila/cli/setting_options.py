@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import platform
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from aquila.core.parameter import Parameter
 from aquila.sim.experiment import Experiment, read_experiment
-from aquila.sim.setting import RUN_FILE, SPLIT_FILE, Setting, setting_parameters
-from aquila.version import __version__
-
-if TYPE_CHECKING:
-    from aquila.cli.method_spec import MethodSpec
-    from aquila.tasks.partition import Partition
+from aquila.sim.setting import Setting, setting_parameters
 
 METAVARS: dict[type, str] = {int: "COUNT", float: "NUMBER", bool: "true|false", str: "TEXT"}
 F = TypeVar("F", bound=Callable[..., Any])
@@ -65,51 +58,12 @@ def load_experiment(
     _check_methods(chosen)
     if not smoke:
         return chosen
-    cut = Setting.of({**chosen.setting.smoke().to_dict(), **given})
-    return replace(chosen, setting=cut)
+    setting = Setting.of({**chosen.setting.smoke().to_dict(), **given})
+    return replace(chosen, setting=setting)
 
 
 def _check_methods(experiment: Experiment) -> None:
     from aquila.methods import create
 
-    for name, parameters_ in experiment.methods.items():
-        create(name, **parameters_)
-
-
-def write_run_file(
-    folder: Path, experiment: Experiment, spec: MethodSpec, parts: Partition
-) -> None:
-    """Write the method, setting, split and environment of a run to its folder."""
-    from aquila.tasks.partition import save_partition
-
-    content = {
-        "method": spec.label,
-        "parameters": spec.all_parameters(experiment),
-        **experiment.setting.to_dict(),
-        **_environment(experiment.setting),
-    }
-    (folder / RUN_FILE).write_text(json.dumps(content, indent=2) + "\n")
-    save_partition(folder / SPLIT_FILE, parts)
-
-
-def tracker_parameters(experiment: Experiment, spec: MethodSpec) -> dict[str, object]:
-    """Return the same facts as a flat mapping, for trackers."""
-    parameters_ = spec.all_parameters(experiment)
-    return {
-        "method": spec.label,
-        **{f"method.{name}": value for name, value in parameters_.items()},
-        **experiment.setting.to_dict(),
-        **_environment(experiment.setting),
-    }
-
-
-def _environment(setting: Setting) -> dict[str, object]:
-    import torch
-
-    return {
-        "aquila": __version__,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "gpu": torch.cuda.get_device_name() if setting.device == "cuda" else "none",
-    }
+    for name, parameters in experiment.methods.items():
+        create(name, **parameters)

@@ -1,4 +1,4 @@
-"""Turn an `nn.Module` and tensors into a federated problem."""
+"""A federated problem made from an `nn.Module` and tensors."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from aquila.sim.flat_module import Batch, FlatModule, Precision
 from aquila.sim.losses import Loss, check_loss
 from aquila.sim.model_copies import LastTrained, ModelCopies
 from aquila.sim.module_shard import Augment, LocalWork, ModuleShard
-from aquila.sim.shards import check_samples, prepare_samples, seen_classes
+from aquila.sim.samples import check_samples, prepare_samples, seen_classes
 from aquila.tasks.widths import submodel_coordinates
 
 
