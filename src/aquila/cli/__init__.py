@@ -9,6 +9,7 @@ from aquila.cli.archive import archive
 from aquila.cli.compare import compare
 from aquila.cli.data import data
 from aquila.cli.deploy import deploy
+from aquila.cli.experiments import experiments
 from aquila.cli.figures import figures
 from aquila.cli.frame import frame
 from aquila.cli.methods import methods
@@ -46,5 +47,8 @@ def main() -> None:
     """Communication-efficient federated learning, measured in real bytes."""
 
 
-for command in (compare, run, report, table, figures, archive, methods, data, frame, deploy):
+COMMANDS = (
+    compare, run, report, table, figures, archive, methods, experiments, data, frame, deploy,
+)  # fmt: skip
+for command in COMMANDS:
     main.add_command(command)
