@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from aquila.core.envelope import Flag, checksum_of, flags_of, parse, round_of
+from aquila.core.envelope import MAGIC, Flag, checksum_of, flags_of, parse, round_of
 from aquila.core.fleet import DeviceId
 from aquila.core.packet import WireError
 from aquila.runtime.files import sync_folder
@@ -145,7 +145,7 @@ def _scan_frames(file: BinaryIO) -> Iterator[tuple[int, int, int]]:
         if (
             length < PREFIX_BYTES
             or offset + length > size
-            or not head[LENGTH_BYTES:].startswith(b"AQLA")
+            or not head[LENGTH_BYTES:].startswith(MAGIC)
         ):
             return
         yield offset, length, round_of(head[LENGTH_BYTES:])
