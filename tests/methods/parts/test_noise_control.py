@@ -38,10 +38,10 @@ def measure_uploads(fleet, vectors, densities, seed):
         m: Packet(0, stochastic_sparse(v, densities[m], key.child(m).uniform(v)))
         for m, v in vectors.items()
     }
-    squares = {}
+    squared_uploads = {}
     decoded = ((m, reply.vector.decode()) for m, reply in replies.items())
-    mean = fleet.mean(record_norms(decoded, squares), dict.fromkeys(replies, 1.0))
-    return UploadStats.measure(fleet, replies, squares, densities), mean
+    mean = fleet.mean(record_norms(decoded, squared_uploads), dict.fromkeys(replies, 1.0))
+    return UploadStats.measure(fleet, replies, squared_uploads, densities), mean
 
 
 def variance(v, density):
@@ -72,10 +72,10 @@ def test_noise_of_the_mean_is_measured_from_the_uploads(name):
     vectors = {m: (m + 1) * normal(fleet.dimension_of(m), seed=m).sign() for m in densities}
     weights = dict.fromkeys(vectors, 1.0)
 
-    def left(m, vector):
+    def squared_mean_of(m, vector):
         return squared_norm(fleet.mean([(m, vector)], weights))
 
-    noise = {m: left(m, variance(v, densities[m]).sqrt()) for m, v in vectors.items()}
+    noise = {m: squared_mean_of(m, variance(v, densities[m]).sqrt()) for m, v in vectors.items()}
     true = fleet.mean(vectors.items(), weights)
     measured = [measure_uploads(fleet, vectors, densities, seed) for seed in range(150)]
     assert_average([squared_norm(mean - true) for _, mean in measured], sum(noise.values()))
@@ -83,7 +83,7 @@ def test_noise_of_the_mean_is_measured_from_the_uploads(name):
     at_full_density = sum(densities[m] * own for m, own in noise.items())
     assert_average([stats.noise_at_full_density for stats, _ in measured], at_full_density)
     assert measured[0][0].squared_innovations == pytest.approx(
-        sum(left(m, v) for m, v in vectors.items())
+        sum(squared_mean_of(m, v) for m, v in vectors.items())
     )
 
 
@@ -137,15 +137,15 @@ def test_huge_grid_step_leaves_the_estimate_unchanged():
     assert server.update(state, fleet, {0: reply, 1: reply}).estimate == state.estimate
 
 
-def test_zero_upload_on_a_huge_grid_has_no_signal():
+def test_zero_upload_on_a_huge_grid_has_no_innovation():
     step = torch.tensor([1e30])
     nothing = Packet(0, Codes(torch.full((50,), 1), 2, -step, step, 50))
     replies = {
         0: nothing,
         1: Packet(0, stochastic_sparse(normal(50), 0.3, Key((1,)).uniform(normal(50)))),
     }
-    squares = {m: squared_norm(reply.vector.decode()) for m, reply in replies.items()}
-    stats = UploadStats.measure(Fleet.uniform(50, 3), replies, squares, {0: 0.3, 1: 0.3})
+    squared_uploads = {m: squared_norm(reply.vector.decode()) for m, reply in replies.items()}
+    stats = UploadStats.measure(Fleet.uniform(50, 3), replies, squared_uploads, {0: 0.3, 1: 0.3})
     assert stats.squared_innovations == pytest.approx(squared_norm(normal(50)) / 4)
 
 
