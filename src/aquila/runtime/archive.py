@@ -39,26 +39,6 @@ class Archive(Protocol):
         ...
 
 
-class MemoryArchive:
-    """An archive in memory, which ends with the process."""
-
-    def __init__(self) -> None:
-        self._frames: dict[DeviceId, list[bytes]] = {}
-
-    def append(self, device: DeviceId, frame: bytes) -> None:
-        """Store a reply."""
-        self._frames.setdefault(device, []).append(bytes(frame))
-
-    def replies(self, device: DeviceId) -> list[bytes]:
-        """Return all stored replies of a device."""
-        return list(self._frames.get(device, ()))
-
-    def rewind(self, round_number: int) -> None:
-        """Drop the replies to this round and to all later rounds."""
-        for device, frames in self._frames.items():
-            self._frames[device] = [frame for frame in frames if round_of(frame) < round_number]
-
-
 class FolderArchive:
     """One append-only file per device, readable only by its owner.
 
