@@ -28,8 +28,8 @@ from aquila.core.random import Key
 from aquila.core.vector import Vector, max_norm, squared_norm
 from aquila.methods.aquila_dither import (
     AquilaDitherDevice,
-    AquilaDitherMemory,
     AquilaDitherServer,
+    DitherDeviceState,
     best_memory_rate,
 )
 from aquila.methods.aquila_topk import MEMORY_RATE, ErrorState
@@ -64,7 +64,7 @@ class NoDensityBoost(AquilaDitherDevice):
 
     def step(self, state, order, oracle, key):
         """Reply as in the first round."""
-        return super().step(AquilaDitherMemory(state.q), order, oracle, key)
+        return super().step(DitherDeviceState(state.q), order, oracle, key)
 
 
 class NoMemoryServer(AquilaDitherServer):
@@ -85,7 +85,7 @@ class UncontrolledDevice:
 
     def init(self, like):
         """Start with an empty memory."""
-        return AquilaDitherMemory(torch.zeros_like(like))
+        return DitherDeviceState(torch.zeros_like(like))
 
     def step(self, state, order, oracle, key):
         """Reply to an order, and adapt the density boost to the loss."""

@@ -1,6 +1,6 @@
 """The table of the method contract: one row per method with its parameters and its promises.
 
-tests/methods/test_contract.py tests every promise. A new method adds one row to ROWS.
+tests/methods/test_promises.py tests the promises. A new method adds one row to ROWS.
 """
 
 from collections.abc import Mapping

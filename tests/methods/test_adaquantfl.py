@@ -76,7 +76,7 @@ def start(name, problem, dtype=torch.float64, **parameters):
     return aquila.Simulation(method, theta0, problem.devices, seed=SEED)
 
 
-def follow(simulation, reference, rounds):
+def run_and_compare(simulation, reference, rounds):
     """Run both, compare every round, and return the widths of the rule."""
     widths = []
     for _ in range(rounds):
@@ -95,7 +95,7 @@ def follow(simulation, reference, rounds):
 def test_bits_follow_the_rule_round_by_round(problem, b_0):
     simulation = start("adaquantfl", problem, b_0=b_0)
     reference = Reference(problem, step_size(problem), b_0, by_bits)
-    widths = follow(simulation, reference, rounds=60)
+    widths = run_and_compare(simulation, reference, rounds=60)
     assert widths[:2] == [
         b_0,
         b_0,
@@ -108,7 +108,7 @@ def test_bits_follow_the_rule_round_by_round(problem, b_0):
 def test_levels_follow_the_rule_round_by_round(problem, s_0):
     simulation = start("adaquantfl_levels", problem, s_0=s_0)
     reference = Reference(problem, step_size(problem), s_0, by_levels)
-    widths = follow(simulation, reference, rounds=60)
+    widths = run_and_compare(simulation, reference, rounds=60)
     assert widths[0] == {1: 2, 4: 4}[s_0]
     assert len(set(widths)) >= 3
     assert widths[-1] < 32
@@ -117,7 +117,7 @@ def test_levels_follow_the_rule_round_by_round(problem, s_0):
 def test_levels_are_capped_too(problem):
     simulation = start("adaquantfl_levels", problem, s_0=2**28)
     reference = Reference(problem, step_size(problem), 2**28, by_levels)
-    widths = follow(simulation, reference, rounds=40)
+    widths = run_and_compare(simulation, reference, rounds=40)
     assert widths[0] == 30
     assert widths[-1] >= 32
 

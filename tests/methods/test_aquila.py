@@ -99,7 +99,7 @@ def memories(simulation):
     return np.stack([device.state.q.numpy() for device in simulation.devices])
 
 
-def compare(simulation, reference, rounds):
+def run_and_compare(simulation, reference, rounds):
     """Run both, assert that they agree in every round, and return the levels of every round."""
     history = []
     for _ in range(rounds):
@@ -132,7 +132,7 @@ def test_ridge_regression_follows_algorithm_1_round_by_round(d, low, relative_st
     method = aquila.create("aquila", alpha=alpha, beta=beta, b_min=b_min)
     simulation = aquila.Simulation(method, ridge.theta0, ridge.devices)
     reference = Algorithm1(ridge.gradients, ridge.theta0.numpy(), alpha, beta, b_min)
-    require_variety(compare(simulation, reference, rounds=60))
+    require_variety(run_and_compare(simulation, reference, rounds=60))
 
 
 def network_and_data(seed=0, devices=4, samples=30):
@@ -173,7 +173,7 @@ def test_network_follows_algorithm_1_round_by_round(alpha, beta, b_min):
     simulation = aquila.Simulation(method, problem.theta0, problem.devices)
     gradients = network_gradients(module, shards)
     reference = Algorithm1(gradients, problem.theta0.numpy(), alpha, beta, b_min)
-    require_variety(compare(simulation, reference, rounds=60))
+    require_variety(run_and_compare(simulation, reference, rounds=60))
 
 
 # why the lowest level matters

@@ -12,7 +12,7 @@ from aquila.core.packet import Dense, Packet, WireError
 from aquila.core.passes import plain
 from aquila.core.quantize import shared_dither
 from aquila.core.random import Key, Purpose
-from aquila.methods.aquila_dither import AquilaDitherMemory
+from aquila.methods.aquila_dither import DitherDeviceState
 from aquila.sim.oracle import FunctionOracle
 from helpers.problems import all_gradients, device_states, ridge
 
@@ -23,15 +23,15 @@ def stochastic_sparse(v, density, dither):
 
 
 class AquilaDither:
-    """The method in numpy, one row per device; the density starts at `first`, within limits."""
+    """The method in numpy, one row per device; the density starts at `initial` and has limits."""
 
-    def __init__(self, problem, theta0, alpha, least, first, most):
+    def __init__(self, problem, theta0, alpha, minimum, initial, maximum):
         self.gradients, self.devices = all_gradients(problem), problem.devices
-        self.theta, self.alpha, self.limits = theta0, alpha, (least, most)
+        self.theta, self.alpha, self.limits = theta0, alpha, (minimum, maximum)
         self.q = np.zeros_like(self.gradients(theta0))
-        self.first = self.least = self.losses()
+        self.first_losses = self.lowest_losses = self.losses()
         self.boosts = np.ones(len(self.devices))
-        self.density, self.noise, self.signal, self.rounds = first, 0.0, 0.0, 0
+        self.density, self.noise, self.signal, self.rounds = initial, 0.0, 0.0, 0
 
     def losses(self):
         return np.array([local(torch.from_numpy(self.theta))[0] for local in self.devices])
@@ -48,10 +48,10 @@ class AquilaDither:
 
     def update_boosts(self):
         losses = self.losses()
-        rose = losses - np.minimum(self.least, losses) > 0.2 * self.first
+        rose = losses - np.minimum(self.lowest_losses, losses) > 0.2 * self.first_losses
         decayed = np.maximum(0.95 * self.boosts, 1)
         self.boosts = np.where(rose, np.minimum(2 * self.boosts, 64), decayed)
-        self.least = np.where(rose, losses, np.minimum(self.least, losses))
+        self.lowest_losses = np.where(rose, losses, np.minimum(self.lowest_losses, losses))
 
     def update_density(self, v, u, densities, step):
         noise = np.maximum(0, (u**2).sum(1) - (v**2).sum(1)) / len(v) ** 2
@@ -78,7 +78,7 @@ def start(problem, density, step=0.2, seed=0, **options):
     return aquila.Simulation(method, theta0, problem.devices, seed, aquila.RunOptions(**options))
 
 
-def follow(simulation, reference, rounds):
+def run_and_compare(simulation, reference, rounds):
     """Advance both; return the density and the largest boost of each round."""
     seen = []
     for k in range(rounds):
@@ -99,17 +99,17 @@ def follow(simulation, reference, rounds):
 def test_follows_its_equations_round_by_round(problem, density):
     alpha = 0.2 / problem.smoothness()
     reference = AquilaDither(problem, np.zeros(40), alpha, density, density, density)
-    _, boosts = follow(start(problem, density, seed=3), reference, rounds=40)
+    _, boosts = run_and_compare(start(problem, density, seed=3), reference, rounds=40)
     assert (boosts.max() > 1) == (density == 0.05)  # a low density is noisy
 
 
 def test_follows_its_equations_when_the_server_chooses_the_density():
     problem = ridge(devices=3, dimension=2400, rows=8)
-    reference = AquilaDither(problem, np.zeros(2400), 0.05, least=0.02, first=0.02, most=0.1)
+    reference = AquilaDither(problem, np.zeros(2400), 0.05, minimum=0.02, initial=0.02, maximum=0.1)
     method = aquila.create("aquila_dither", alpha=0.05)
     theta0 = torch.zeros(2400, dtype=torch.float64)
     simulation = aquila.Simulation(method, theta0, problem.devices, seed=3)
-    densities, boosts = follow(simulation, reference, rounds=25)
+    densities, boosts = run_and_compare(simulation, reference, rounds=25)
     assert boosts.max() > 1
     assert len(set(densities)) > 10
 
@@ -159,7 +159,7 @@ def narrow(wide, devices):
 
 
 @pytest.mark.parametrize(
-    ("fleet", "least", "first"),
+    ("fleet", "minimum", "initial"),
     [
         (Fleet.uniform(1_000_000, 10), 0.003, 0.006),
         (Fleet.uniform(1_000_000, 100), 0.0003, 0.0006),
@@ -172,13 +172,13 @@ def narrow(wide, devices):
         (narrow(2, 10).with_participation(0.5), 0.03, 0.06),
     ],
 )
-def test_density_is_higher_if_few_devices_hold_a_coordinate(fleet, least, first):
+def test_density_is_higher_if_few_devices_hold_a_coordinate(fleet, minimum, initial):
     server = aquila.create("aquila_dither").server
     _, orders = server.orders(server.init(torch.zeros(fleet.dimension), fleet), fleet, 0, Key((0,)))
     assert list(orders) == list(fleet.devices)
     for order in orders.values():
-        assert order.scalar("share") == pytest.approx(first)
-        assert order.scalar("rate") == pytest.approx(1 / (1 + 1 / least))
+        assert order.scalar("share") == pytest.approx(initial)
+        assert order.scalar("rate") == pytest.approx(1 / (1 + 1 / minimum))
 
 
 def test_density_depends_on_the_devices_per_round():
@@ -229,17 +229,19 @@ def test_default_density_suits_small_fleets(devices):
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "most"),
+    ("name", "value", "maximum"),
     [
         *(("share", value, "0.7") for value in (0.0, -1.0, 0.71, float("nan"))),
         *(("rate", value, "1") for value in (0.0, -1.0, 1.01, float("nan"))),
     ],
 )
-def test_order_with_an_invalid_scalar_is_refused(name, value, most):
+def test_order_with_an_invalid_scalar_is_refused(name, value, maximum):
     device = aquila.create("aquila_dither").device
     order = Packet(4, Dense(torch.zeros(40)), {"share": 0.7, "rate": 1.0} | {name: value})
-    words = rf"the order of round 4 has {name} = {value}; it must be above 0 and at most {most}$"
-    with pytest.raises(WireError, match=words):
+    message = (
+        rf"the order of round 4 has {name} = {value}; it must be above 0 and at most {maximum}$"
+    )
+    with pytest.raises(WireError, match=message):
         device.step(device.init(torch.zeros(40)), order, None, Key((0,)))
 
 
@@ -271,7 +273,7 @@ def test_reply_reports_its_boost():
         (4.0, 0.4, {"boost": 4.0}),
         (64, 0.7, {"boost": 64}),
     ]:
-        state = AquilaDitherMemory(
+        state = DitherDeviceState(
             torch.zeros(400), first_loss=1.0, lowest_loss=1.0, density_boost=boost
         )
         turn = device.step(state, order, oracle, Key((0,)))
@@ -282,7 +284,7 @@ def test_reply_reports_its_boost():
 
 
 def test_device_whose_loss_rises_doubles_its_density():
-    start = AquilaDitherMemory(torch.zeros(1))
+    start = DitherDeviceState(torch.zeros(1))
     losses = [5.0, 4.0, 4.9, 5.1, 5.0, 6.2, 5.9]
     boosts = []
     for loss in losses:
@@ -290,7 +292,7 @@ def test_device_whose_loss_rises_doubles_its_density():
         boosts.append(start.density_boost)
     # a rise by more than a fifth of the first loss since the boost last grew
     assert boosts == pytest.approx([1, 1, 1, 2, 1.9, 3.8, 3.61])
-    assert AquilaDitherMemory(torch.zeros(1)).after_loss(-5.0).after_loss(-4.5).density_boost == 1
+    assert DitherDeviceState(torch.zeros(1)).after_loss(-5.0).after_loss(-4.5).density_boost == 1
 
 
 def test_large_step_at_a_low_density_does_not_diverge(problem):
@@ -305,7 +307,7 @@ def test_large_step_at_a_low_density_does_not_diverge(problem):
 
 
 def test_boost_is_limited():
-    state = AquilaDitherMemory(torch.zeros(1))
+    state = DitherDeviceState(torch.zeros(1))
     for loss in range(1, 20):
         state = state.after_loss(float(loss))
     assert state.density_boost == 64

@@ -88,7 +88,7 @@ def test_laq_follows_its_rule_round_by_round(problem, bits, xi, depth, t_bar):
         ours = device_states(simulation)
         np.testing.assert_allclose(simulation.theta, reference.models[-1], rtol=1e-9, atol=1e-10)
         np.testing.assert_allclose([s.q for s in ours], reference.q, rtol=1e-9, atol=1e-10)
-        np.testing.assert_allclose([s.error for s in ours], reference.last_error, rtol=1e-6)
+        np.testing.assert_allclose([s.error_squared for s in ours], reference.last_error, rtol=1e-6)
         assert [s.rounds_silent for s in ours] == reference.silence.tolist()
         uploads, forced = uploads + len(uploaded), forced + len(by_clock)
     assert 10 < uploads < 500

@@ -10,12 +10,12 @@ from aquila.core.envelope import parse
 from aquila.core.method import has_memory, server_memory
 from aquila.core.packet import Packet
 from aquila.core.wire import pack
-from aquila.runtime.archive import MemoryArchive
 from aquila.runtime.device_session import DeviceSession
 from aquila.runtime.server_session import ServerSession
 from aquila.sim.oracle import as_shard
 from helpers import contract
 from helpers.contract import ROWS, Row
+from helpers.memory_archive import MemoryArchive
 from helpers.problems import device_states, ridge
 
 PROBLEM = ridge(devices=5, dimension=30)

@@ -16,12 +16,12 @@ from aquila.core.envelope import checksum_of
 from aquila.core.method import Method, Turn
 from aquila.core.packet import Dense, Packet, WireError
 from aquila.methods.parts.memory import Memory, MemoryServer
-from aquila.runtime.archive import MemoryArchive
 from aquila.runtime.device_session import DeviceSession
 from aquila.runtime.messages import NO_ACK
 from aquila.runtime.options import RunOptions
 from aquila.runtime.persist import device_to_bytes, restore_device, restore_server, server_to_bytes
 from aquila.runtime.server_session import ServerSession
+from helpers.memory_archive import MemoryArchive
 
 
 @dataclass(frozen=True)

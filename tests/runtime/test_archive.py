@@ -9,8 +9,9 @@ import torch
 from aquila.core.envelope import checksum_of
 from aquila.core.packet import Dense, Packet, WireError
 from aquila.core.wire import pack
-from aquila.runtime.archive import FolderArchive, MemoryArchive, reply_history
+from aquila.runtime.archive import FolderArchive, reply_history
 from aquila.runtime.messages import Ack
+from helpers.memory_archive import MemoryArchive
 
 
 def frame(round_number, fresh=False, size=3):

@@ -9,9 +9,9 @@ from aquila.core.packet import WireError
 from aquila.methods.parts.memory import MemoryServer
 from aquila.runtime import reference as reference_module
 from aquila.runtime import server_session as server_module
-from aquila.runtime.archive import MemoryArchive
 from aquila.runtime.device_session import DeviceSession
 from aquila.runtime.messages import NO_ACK, Ack
+from helpers.memory_archive import MemoryArchive
 
 DEPTH = 5
 

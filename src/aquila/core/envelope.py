@@ -156,18 +156,18 @@ def _seal_scalars(scalars: Mapping[str, float]) -> bytes:
 
 def _parse_scalars(content: memoryview, count: int) -> tuple[dict[str, float], int]:
     scalars: dict[str, float] = {}
-    at = _HEADER.size
+    position = _HEADER.size
     for _ in range(count):
-        require(at < len(content), "scalars are cut short")
-        end = at + 1 + content[at]
+        require(position < len(content), "scalars are cut short")
+        end = position + 1 + content[position]
         require(end + _DOUBLE.size <= len(content), "scalars are cut short")
-        name = bytes(content[at + 1 : end]).decode("ascii", errors="replace")
+        name = bytes(content[position + 1 : end]).decode("ascii", errors="replace")
         (value,) = _DOUBLE.unpack_from(content, end)
         _check_scalar(name, value)
         require(name not in scalars, f"scalar {name} occurs twice")
         scalars[name] = value
-        at = end + _DOUBLE.size
-    return scalars, at
+        position = end + _DOUBLE.size
+    return scalars, position
 
 
 def _check_scalar(name: str, value: float) -> None:

@@ -75,4 +75,4 @@ def aquila_level(v: Innovation, tightness: float = 1.0) -> int:
             f"a vector of squared norm {v.squared_norm} has no level; the norm must be finite"
         )
     _, exponent = math.frexp(ratio + 1)  # exact on every platform, unlike math.log2
-    return max(exponent - 1, 1)  # for a flat v the ratio 1 may round to less
+    return max(exponent - 1, 1)  # if all |v_i| are equal, the ratio 1 may round to less

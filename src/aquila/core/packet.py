@@ -46,7 +46,7 @@ class Codes:
 
     `low` and `step` hold one entry per `bucket` consecutive coordinates, so a single entry if one
     grid covers the whole vector. `dither_seed` is the seed of the dither that rounded the codes, if
-    both sides can derive it. From it the coder knows which coordinates are likely to be nonzero.
+    both sides can derive it. The coder predicts from it which coordinates are nonzero.
     """
 
     codes: torch.Tensor
@@ -82,8 +82,9 @@ class Packet:
         scalars: named numbers.
         ack: in an order, the round of this device's last reply that the server applied.
         refused: the device did not compute.
-        refers_to: a checksum: of the order in a reply, of the reply that `ack` names in a control
-            frame, of a model in a model frame.
+        refers_to: a checksum. A reply names its order by it. A control frame names the reply that
+            `ack` acknowledges. A model frame names its model, or the model that its difference is
+            added to.
         fresh: the device restarted from its initial state, although the order acknowledges a reply.
     """
 

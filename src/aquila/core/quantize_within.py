@@ -24,13 +24,16 @@ def quantize_within(v: Vector, error: float) -> Codes:
     dq = step sign(v) floor(|v| / step + 0.35). The error of a coordinate is at most 0.65 steps, so
     a step of error ||v|| / (0.65 sqrt(d)) always suffices. Bisection looks for a larger one.
     """
-    sizes, whole, largest = v.abs(), squared_norm(v), max_norm(v)
-    safe = error * math.sqrt(whole / v.numel()) / DEAD_ZONE
+    sizes, norm_squared, largest = v.abs(), squared_norm(v), max_norm(v)
+    safe = error * math.sqrt(norm_squared / v.numel()) / DEAD_ZONE
     low, high = max(safe, largest / MAX_LEVELS), largest / DEAD_ZONE
     for _ in range(BISECTIONS):
         middle = v.new_tensor([math.sqrt(low * high)])
-        left = squared_norm(sizes - _magnitudes(sizes, middle) * middle)
-        low, high = (float(middle), high) if left <= error**2 * whole else (low, float(middle))
+        error_squared = squared_norm(sizes - _magnitudes(sizes, middle) * middle)
+        if error_squared <= error**2 * norm_squared:
+            low = float(middle)
+        else:
+            high = float(middle)
     step = v.new_tensor([low])
     if not bool(step > 0):  # the zero vector, or the step underflows
         return Codes(torch.zeros_like(v, dtype=torch.uint8), 1, step, step, v.numel())

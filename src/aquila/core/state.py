@@ -27,7 +27,8 @@ def to_arrays(state: object, prefix: str = "") -> Arrays:
     if isinstance(state, tuple | bool | int | float):
         return {prefix: np.asarray(state)}
     raise TypeError(
-        f"{prefix} is a {type(state).__name__}; allowed are tensors, numbers, tuples, dataclasses"
+        f"{prefix.rstrip('.')} is a {type(state).__name__}; "
+        "allowed are tensors, numbers, tuples, dataclasses"
     )
 
 

@@ -1,10 +1,10 @@
 """Vectors and their norms.
 
-Sums of squares have the same bits on every machine and device, so levels and skips have, too. They
-are accumulated in float64 in a fixed order. The square of coordinate i is added to lane
-i mod 65536, smaller i first. Then the halves of the lanes are added, `lanes[:h] + lanes[h:]`, until
-one lane is left. Lanes without coordinates are zero. The square of a float32 number is exact in
-float64; the square of a float64 number is rounded before it is added.
+Sums of squares have the same bits on every machine and device. Levels and skips follow from them,
+so they are the same, too. The sums use float64 and a fixed order: the square of coordinate i is
+added to lane i mod 65536, smaller i first. Then the halves of the lanes are added,
+`lanes[:h] + lanes[h:]`, until one lane is left. Lanes without coordinates are zero. The square of a
+float32 number is exact in float64; the square of a float64 number is rounded before it is added.
 """
 
 import hashlib
@@ -34,9 +34,9 @@ def error_ratio(v: Vector, approximation: Vector) -> float:
     return relative_norm(error, squared_norm(v))
 
 
-def relative_norm(squared: float, whole: float) -> float:
+def relative_norm(squared: float, reference_squared: float) -> float:
     """Return the ratio of two norms, given their squares; 0 if the second is 0."""
-    return math.sqrt(squared / whole) if whole else 0.0
+    return math.sqrt(squared / reference_squared) if reference_squared else 0.0
 
 
 def check_theta0(theta: object) -> None:

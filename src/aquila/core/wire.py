@@ -90,10 +90,8 @@ def checksum_of_vector(vector: Vector) -> int:
 
 def _require_dimension(frame: Frame, expected: int | None) -> None:
     if expected is None:
-        if (
-            frame.kind in (Kind.CODED, Kind.DITHERED)
-            and frame.dimension > UNCHECKED_DIMENSION_LIMIT
-        ):
+        compact = frame.kind in (Kind.CODED, Kind.DITHERED)
+        if compact and frame.dimension > UNCHECKED_DIMENSION_LIMIT:
             raise WireError(
                 f"{frame.kind.name.lower()} frame of {frame.dimension} coordinates; above "
                 f"{UNCHECKED_DIMENSION_LIMIT} the reader must know how many to expect"
@@ -121,7 +119,8 @@ def _codes_body(vector: Codes) -> tuple[Kind, bytes]:
     try:
         if vector.dither_seed is not None:
             _require_dithered(vector, vector.dither_seed)
-            if not (np.signbit(low[0]) and np.signbit(step[0])):  # the step is not negative
+            both_negative_zero = np.signbit(low[0]) and np.signbit(step[0])  # no step is below 0
+            if not both_negative_zero:
                 return Kind.DITHERED, _dithered_body(codes, vector, vector.dither_seed)
         kind, body = Kind.CODED, coder.encode(codes, vector.bits)
     except ValueError as problem:
@@ -168,19 +167,19 @@ def _decode_empty(frame: Frame, device: torch.device | str) -> None:
 
 
 def _decode_dense(frame: Frame, device: torch.device | str) -> Dense:
-    width = _float_width(frame)
-    require(frame.bits == 8 * width, f"dense frame of {frame.bits} bits, not {8 * width}")
+    size = _float_bytes(frame)
+    require(frame.bits == 8 * size, f"dense frame of {frame.bits} bits, not {8 * size}")
     require(frame.bucket == 0, "a dense frame must have bucket 0")
-    _require_size(frame, frame.dimension * width)
-    values = _host_tensor(frame.dimension, torch.float64 if width == 8 else torch.float32, device)
-    np.copyto(values.numpy(), np.frombuffer(frame.body, f"<f{width}", frame.dimension))
+    _require_size(frame, frame.dimension * size)
+    values = _host_tensor(frame.dimension, torch.float64 if size == 8 else torch.float32, device)
+    np.copyto(values.numpy(), np.frombuffer(frame.body, f"<f{size}", frame.dimension))
     values = values.to(device, non_blocking=True)
     _require_finite(values)
     return Dense(values)
 
 
 def _decode_dithered(frame: Frame, device: torch.device | str) -> Codes:
-    count, bits, start = frame.dimension, frame.bits, _float_width(frame)
+    count, bits, start = frame.dimension, frame.bits, _float_bytes(frame)
     _require_width(bits)
     require(
         bits >= 2 and count > 0 and not frame.bucket, "dithered codes need two bits and one grid"
@@ -208,17 +207,17 @@ def _decode_codes(frame: Frame, device: torch.device | str) -> Codes:
     if frame.bucket >= count:
         raise WireError(f"bucket of {frame.bucket} for {count} coordinates; it must be smaller")
     bucket = frame.bucket or count
-    grids, width = -(-count // bucket), _float_width(frame)
+    grids = -(-count // bucket)
+    grid_bytes = 2 * grids * _float_bytes(frame)
     if frame.kind is Kind.FIXED:
-        _require_size(frame, 2 * grids * width + packed_size(count, bits))
-    require(frame.body_bytes >= 2 * grids * width, "grids of the codes are cut short")
-    both = _read_floats(frame, 2 * grids)
-    low, step = both[:grids], both[grids:]
+        _require_size(frame, grid_bytes + packed_size(count, bits))
+    require(frame.body_bytes >= grid_bytes, "grids of the codes are cut short")
+    low, step = _read_floats(frame, 2 * grids).reshape(2, grids)
     _require_grid(low, step, count, bucket, bits)
     codes = _host_tensor(count, code_dtype(bits), device)
     read = coder.decode if frame.kind is Kind.CODED else coder.unpack
     try:
-        read(memoryview(frame.body)[2 * grids * width :], codes.numpy(), bits)
+        read(memoryview(frame.body)[grid_bytes:], codes.numpy(), bits)
     except ValueError as problem:
         raise WireError(str(problem)) from None
     grid = torch.from_numpy(low).to(device), torch.from_numpy(step).to(device)
@@ -259,16 +258,16 @@ def _little_endian(array: NDArray[Any]) -> memoryview:
 
 def _require_width(bits: int) -> None:
     if not 1 <= bits <= MAX_BITS:
-        raise WireError(f"codes of {bits} bits; 1 to 32 are allowed")
+        raise WireError(f"codes of {bits} bits; 1 to {MAX_BITS} are allowed")
 
 
-def _float_width(frame: Frame) -> int:
+def _float_bytes(frame: Frame) -> int:
     return 8 if frame.flags & Flag.DOUBLE else 4
 
 
 def _read_floats(frame: Frame, count: int) -> NDArray[Any]:
     """Return a copy of the first `count` floats of a body."""
-    array = np.frombuffer(frame.body, np.float64 if _float_width(frame) == 8 else np.float32, count)
+    array = np.frombuffer(frame.body, np.float64 if _float_bytes(frame) == 8 else np.float32, count)
     return array.copy() if sys.byteorder == "little" else array.byteswap()
 
 

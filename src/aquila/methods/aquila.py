@@ -49,10 +49,10 @@ class AquilaDevice:
             "loss": loss,
             "error_ratio": relative_norm(candidate.error_squared, v.squared_norm),
         }
+        # skip rule: ||Δq||² + ||ε||² <= β/α² ||θᵏ - θᵏ⁻¹||²; the first reply is an upload
         threshold = self.beta / self.alpha**2 * order.scalar("drift")
-        if (
-            state.has_uploaded and candidate.sent_squared + candidate.error_squared <= threshold
-        ):  # Eq. (skip rule)
+        is_small = candidate.sent_squared + candidate.error_squared <= threshold
+        if state.has_uploaded and is_small:
             return Turn(state, Packet(order.round), notes)
         return Turn(Memory(candidate.memory, True), Packet(order.round, candidate.upload), notes)
 

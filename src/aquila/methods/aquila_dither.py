@@ -3,20 +3,26 @@
 This project's alternative to AQUILA (Zhao et al., arXiv 2308.00258). AQUILA's grid has no zero, and
 its skip rule rarely fires under gradient noise.
 
-A device uploads u = Q(v), where v = g - q_m is its gradient minus its memory. Q sends a coordinate
-as one wide step with probability proportional to its size, and as zero otherwise. So u equals v on
-average, and only a fraction of the coordinates, the `density`, costs bytes. The uniform numbers
-that decide, the dither, come from a seed in the frame. The server derives the same dither, so it
-knows where sent coordinates are likely. A sent coordinate then costs about three bits.
+A round on device m with gradient g and memory q_m:
 
-The memory follows slowly, q_m <- q_m + η u. It learns the part of the gradients in which devices
-always differ. That part is then no longer sent and adds no noise. With full gradients the method
-therefore reaches the exact optimum.
+    v = g - q_m,    u = Q(v),    q_m <- q_m + η u
 
-Uploads are noisy, and averaging over M devices reduces the noise. The server measures the noise and
-chooses the density that keeps it at a fixed multiple of the signal (`noise_control`). A device
-whose loss rises doubles its own density for a while. docs/our-methods.md explains the method and
-links to results and proofs.
+The server keeps q̄, the mean of the memories. It updates theta <- theta - α (q̄ + mean u) and
+q̄ <- q̄ + η mean u (`parts/damped.py`).
+
+- The quantizer Q sends a coordinate as one wide step with probability proportional to its size, and
+  as zero otherwise. So u equals v on average, and only a fraction of the coordinates, the
+  `density`, costs bytes.
+- The random numbers that decide are the dither. It comes from a seed in the frame, so the server
+  derives it too and knows where nonzero coordinates are likely. Each then costs about three bits.
+- The memory learns the part of the gradients in which devices always differ. That part is then no
+  longer sent and adds no noise. With full gradients the method thus reaches the exact optimum.
+- Uploads are noisy. The server measures the noise and chooses the density that keeps it at a fixed
+  multiple of the signal (`parts/noise_control.py`).
+- A rising loss shows that the noise is too large for the step size. A device whose loss rises
+  doubles its own density for a while (the boost).
+
+docs/our-methods.md explains the method and links to results and proofs.
 
 Sampling in proportion to size follows Wangni et al. (2018, arXiv 1710.09854) and QSGD (Alistarh et
 al. 2017, arXiv 1610.02132). The damped memory is DIANA's (Mishchenko et al. 2019, arXiv
@@ -40,15 +46,20 @@ from aquila.core.vector import Vector, squared_norm
 from aquila.methods.parts.damped import DampedMemoryDevice, DampedMemoryServer, DampedState
 from aquila.methods.parts.factory import MAX_DENSITY, Alpha, WorkOption, method_factory
 from aquila.methods.parts.memory import Memory
-from aquila.methods.parts.noise_control import DensityLimits, NoiseEstimate, UploadStats, with_norms
+from aquila.methods.parts.noise_control import (
+    DensityLimits,
+    NoiseEstimate,
+    UploadStats,
+    record_norms,
+)
 
 LOSS_RISE = 0.2
-"""A device doubles its density once its loss has risen by this fraction of its first loss."""
+"""A device doubles its boost if its loss has risen by more than this fraction of its first loss."""
 BOOST_DECAY = 0.95
-"""Factor on the density boost after each round without such a rise."""
+"""Factor on the boost after each round without such a rise."""
 MAX_BOOST = 64.0
 DENSITY_SCALAR = "share"
-"""Name of the density in order frames."""
+"""Name of the density among the scalars of an order frame."""
 
 AutoDensity = Annotated[
     float,
@@ -62,13 +73,16 @@ AutoDensity = Annotated[
 
 
 def best_memory_rate(density: float) -> float:
-    """Return the rate η at which the memory error shrinks fastest for every gradient."""
+    """Return the rate η at which the error of the memory shrinks fastest in the worst case.
+
+    It is 1 / (1 + ω), where ω = 1 / density bounds the noise of an upload: E||u - v||² <= ω ||v||².
+    """
     return 1 / (1 + 1 / density)
 
 
 @dataclass(frozen=True)
 class SharedDither:
-    """Quantizer with a fresh dither per upload, which the server derives from the same seed."""
+    """Quantizer with a new dither per upload, which the server derives from the same seed."""
 
     density: float
 
@@ -78,11 +92,14 @@ class SharedDither:
 
 
 @dataclass(frozen=True, eq=False)
-class AquilaDitherMemory:
-    """State of a device: its memory and the history of its loss.
+class DitherDeviceState:
+    """State of a device: its memory, the history of its loss, and its boost.
 
-    `density_boost` multiplies the density of the order. `lowest_loss` is the lowest loss since the
-    boost last grew.
+    Attributes:
+        q: The memory q_m.
+        first_loss: Magnitude of the loss in the first round, 0 before it.
+        lowest_loss: Lowest loss since the boost last doubled.
+        density_boost: Factor on the density of the order.
     """
 
     q: Vector
@@ -90,25 +107,14 @@ class AquilaDitherMemory:
     lowest_loss: float = math.inf
     density_boost: float = 1.0
 
-    def after_loss(self, loss: float) -> "AquilaDitherMemory":
-        """Return the state after a round with this loss.
-
-        A rising loss shows that the uploads are too noisy for the step size.
-        """
+    def after_loss(self, loss: float) -> "DitherDeviceState":
+        """Return the state after a round with this loss: the boost doubles or decays."""
         first, lowest = self.first_loss or abs(loss), min(self.lowest_loss, loss)
         if loss - lowest > LOSS_RISE * first:
-            return replace(
-                self,
-                first_loss=first,
-                lowest_loss=loss,
-                density_boost=min(MAX_BOOST, 2 * self.density_boost),
-            )
-        return replace(
-            self,
-            first_loss=first,
-            lowest_loss=lowest,
-            density_boost=max(1.0, BOOST_DECAY * self.density_boost),
-        )
+            lowest, boost = loss, min(MAX_BOOST, 2 * self.density_boost)
+        else:
+            boost = max(1.0, BOOST_DECAY * self.density_boost)
+        return replace(self, first_loss=first, lowest_loss=lowest, density_boost=boost)
 
 
 @dataclass(frozen=True)
@@ -118,14 +124,17 @@ class AquilaDitherDevice:
     alpha: float
     work: Work
 
-    def init(self, like: Vector) -> AquilaDitherMemory:
+    def init(self, like: Vector) -> DitherDeviceState:
         """Start with q_m = 0."""
-        return AquilaDitherMemory(torch.zeros_like(like))
+        return DitherDeviceState(torch.zeros_like(like))
 
     def step(
-        self, state: AquilaDitherMemory, order: Packet, oracle: Oracle, key: Key
-    ) -> Turn[AquilaDitherMemory]:
-        """Send u = Q(g - q_m) and add η u to q_m; report a boost above 1 to the server."""
+        self, state: DitherDeviceState, order: Packet, oracle: Oracle, key: Key
+    ) -> Turn[DitherDeviceState]:
+        """Send u = Q(g - q_m) and add η u to q_m; report a boost above 1 to the server.
+
+        If the reply is lost, the device rolls q_m back but keeps what it learnt from the loss.
+        """
         requested = _positive_scalar(order, DENSITY_SCALAR, MAX_DENSITY)
         rate = _positive_scalar(order, "rate", 1.0)
         density = _boosted_density(requested, state.density_boost)
@@ -140,7 +149,7 @@ class AquilaDitherDevice:
             fallback=fallback_state,
         )
 
-    def memory(self, state: AquilaDitherMemory) -> Vector:
+    def memory(self, state: DitherDeviceState) -> Vector:
         """Return q_m."""
         return state.q
 
@@ -161,8 +170,8 @@ def _boosted_density(density: float, boost: float) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class AquilaDitherState:
-    """Model and average memory, the rate η of the memories, and the noise estimate."""
+class DitherServerState:
+    """State of the server: model and average memory, the rate η, and the noise estimate."""
 
     inner: DampedState
     rate: float
@@ -184,21 +193,21 @@ class AquilaDitherServer:
         """True: q̄ averages the devices' memories."""
         return True
 
-    def init(self, theta: Vector, fleet: Fleet) -> AquilaDitherState:
+    def init(self, theta: Vector, fleet: Fleet) -> DitherServerState:
         """Start from the given model, empty memories and the fleet's initial density."""
         limits = DensityLimits.for_fleet(fleet, self.density)
-        rate = best_memory_rate(limits.minimum)
-        return AquilaDitherState(
+        rate = best_memory_rate(limits.minimum)  # at any higher density the memory is stable, too
+        return DitherServerState(
             self._damped(rate).init(theta, fleet), rate, NoiseEstimate(limits.initial)
         )
 
-    def model(self, state: AquilaDitherState) -> Vector:
+    def model(self, state: DitherServerState) -> Vector:
         """Return the current model."""
         return state.inner.theta
 
     def orders(
-        self, state: AquilaDitherState, fleet: Fleet, round_number: int, key: Key
-    ) -> tuple[AquilaDitherState, dict[DeviceId, Packet]]:
+        self, state: DitherServerState, fleet: Fleet, round_number: int, key: Key
+    ) -> tuple[DitherServerState, dict[DeviceId, Packet]]:
         """Send the model, the density and the rate to every device."""
         scalars = {DENSITY_SCALAR: state.estimate.density, "rate": state.rate}
         return state, model_orders(fleet, state.inner.theta, round_number, scalars=scalars)
@@ -213,47 +222,53 @@ class AquilaDitherServer:
             )
 
     def update(
-        self, state: AquilaDitherState, fleet: Fleet, replies: Mapping[DeviceId, Packet]
-    ) -> AquilaDitherState:
+        self, state: DitherServerState, fleet: Fleet, replies: Mapping[DeviceId, Packet]
+    ) -> DitherServerState:
         """Step along q̄ + mean upload, update q̄, and measure the noise."""
-        squares: dict[DeviceId, float] = {}
-        mean = fleet.mean(
-            with_norms(uploads(replies), squares), weights=dict.fromkeys(replies, 1.0)
-        )
-        estimate = (
-            self._updated_estimate(state, fleet, replies, mean, squares)
-            if squares
-            else state.estimate
-        )
+        squared_uploads: dict[DeviceId, float] = {}
+        vectors = record_norms(uploads(replies), squared_uploads)
+        mean = fleet.mean(vectors, weights=dict.fromkeys(replies, 1.0))
+        estimate = self._update_estimate(state, fleet, replies, mean, squared_uploads)
         inner = self._damped(state.rate).update_with_mean(state.inner, fleet, replies, mean)
-        return AquilaDitherState(inner, state.rate, estimate)
+        return DitherServerState(inner, state.rate, estimate)
 
-    def _updated_estimate(
+    def _update_estimate(
         self,
-        state: AquilaDitherState,
+        state: DitherServerState,
         fleet: Fleet,
         replies: Mapping[DeviceId, Packet],
         mean: Vector,
-        squares: Mapping[DeviceId, float],
+        squared_uploads: Mapping[DeviceId, float],
     ) -> NoiseEstimate:
-        density = state.estimate.density
+        """Return the noise estimate after the round; a round without uploads does not change it."""
+        if not squared_uploads:
+            return state.estimate
+        requested = state.estimate.density
         densities = {
-            m: _boosted_density(density, replies[m].scalars.get("boost", 1.0)) for m in squares
+            device: _boosted_density(requested, replies[device].scalars.get("boost", 1.0))
+            for device in squared_uploads
         }
-        stats = UploadStats.measure(fleet, replies, squares, densities)
-        step, upload = squared_norm(state.inner.q_bar + mean), squared_norm(mean)
-        signal = stats.signal(step, upload, len(replies), len(fleet.devices))
-        return state.estimate.update(
-            stats.noise_at_full_density, signal, DensityLimits.for_fleet(fleet, self.density)
+        stats = UploadStats.measure(fleet, replies, squared_uploads, densities)
+        signal = stats.signal(
+            squared_step=squared_norm(state.inner.q_bar + mean),
+            squared_mean_upload=squared_norm(mean),
+            replied=len(replies),
+            devices=len(fleet.devices),
         )
+        limits = DensityLimits.for_fleet(fleet, self.density)
+        return state.estimate.update(stats.noise_at_full_density, signal, limits)
 
-    def memory(self, state: AquilaDitherState) -> Vector:
+    def memory(self, state: DitherServerState) -> Vector:
         """Return q̄."""
         return state.inner.q_bar
 
     def forget(
-        self, state: AquilaDitherState, fleet: Fleet, device: DeviceId, replies: Iterable[Packet]
-    ) -> AquilaDitherState:
+        self,
+        state: DitherServerState,
+        fleet: Fleet,
+        device: DeviceId,
+        replies: Iterable[Packet],
+    ) -> DitherServerState:
         """Subtract the device's uploads from the average memory."""
         inner = self._damped(state.rate).forget(state.inner, fleet, device, replies)
         return replace(state, inner=inner)

@@ -50,12 +50,9 @@ class FedAvgServer:
         self, state: MeanState, fleet: Fleet, round_number: int, key: Key
     ) -> tuple[MeanState, dict[DeviceId, Packet]]:
         """Send the model to a random fraction of the devices, at least one."""
-        count = max(1, self._device_count(len(fleet.devices)))
+        count = max(1, round(self.fraction * len(fleet.devices)))
         chosen = key.sample(fleet.devices, count)
         return state, model_orders(fleet, state.theta, round_number, devices=chosen)
-
-    def _device_count(self, devices: int) -> int:
-        return round(self.fraction * devices)
 
     def check(self, reply: Packet) -> None:
         """Accept replies with a positive number of samples."""

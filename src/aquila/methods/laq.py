@@ -6,10 +6,10 @@ over devices. Here the server averages, so the factor 1 / (α² M²) becomes 1 /
 averages the steps so far, at most D, so each step weighs more in the first rounds.
 
 If the quantization error is as large as the gradient, the error terms can silence every device.
-That happens on the digits with 4 bits or fewer, and with 11 million coordinates at 6 bits.
+That happens on the digits data set with 4 bits or fewer, and with 11 million coordinates at 6 bits.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import torch
@@ -30,10 +30,10 @@ MaxSilenceOption = Annotated[int, Bounds("silent rounds after which a device upl
 
 @dataclass(frozen=True, eq=False)
 class LaqState:
-    """Memory, squared error of the last upload, and silent rounds since then."""
+    """State of a device: memory, squared error of the last upload, and silent rounds since then."""
 
     q: Vector
-    error: float
+    error_squared: float
     rounds_silent: int
 
 
@@ -56,7 +56,7 @@ class LaqDevice:
         loss, gradient = local_work(oracle, theta_of(order), self.work, self.alpha)
         v = measure(gradient, state.q)
         candidate = v.midrise_or_dense(self.bits)
-        waiting = LaqState(state.q, state.error, min(state.rounds_silent + 1, self.t_bar))
+        waiting = replace(state, rounds_silent=min(state.rounds_silent + 1, self.t_bar))
         if candidate is None:
             return Turn(waiting, Packet(order.round), {"loss": loss})
         notes = {
@@ -64,7 +64,7 @@ class LaqDevice:
             "error_ratio": relative_norm(candidate.error_squared, v.squared_norm),
         }
         threshold = self.xi / self.alpha**2 * order.scalar("drift") + 3 * (
-            candidate.error_squared + state.error
+            candidate.error_squared + state.error_squared
         )
         if candidate.sent_squared < threshold and state.rounds_silent < self.t_bar:
             return Turn(waiting, Packet(order.round), notes)

@@ -116,13 +116,13 @@ class MarinaServer:
 
         If no device reports its change, the estimate misses a step, so the next round is full.
         """
-        fresh = {d: reply for d, reply in replies.items() if "stale" not in reply.scalars}
+        usable = {d: reply for d, reply in replies.items() if "stale" not in reply.scalars}
         g = state.g
-        if fresh:
-            mean = fleet.mean(uploads(fresh), weights=dict.fromkeys(fresh, 1.0))
-            g = torch.where(fleet.coordinate_mask(fresh), mean, g) if state.full else g + mean
+        if usable:
+            mean = fleet.mean(uploads(usable), weights=dict.fromkeys(usable, 1.0))
+            g = torch.where(fleet.coordinate_mask(usable), mean, g) if state.full else g + mean
         theta = (state.theta - self.alpha * g).to(state.theta.dtype)
-        return MarinaState(theta, g, state.full, full_next=not fresh)
+        return MarinaState(theta, g, state.full, full_next=not usable)
 
 
 @method_factory(

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from aquila.core.envelope import Flag, checksum_of, flags_of, parse, round_of
+from aquila.core.envelope import MAGIC, Flag, checksum_of, flags_of, parse, round_of
 from aquila.core.fleet import DeviceId
 from aquila.core.packet import WireError
 from aquila.runtime.files import sync_folder
@@ -37,26 +37,6 @@ class Archive(Protocol):
     def rewind(self, round_number: int) -> None:
         """Drop the replies to this round and to all later rounds."""
         ...
-
-
-class MemoryArchive:
-    """An archive in memory, which ends with the process."""
-
-    def __init__(self) -> None:
-        self._frames: dict[DeviceId, list[bytes]] = {}
-
-    def append(self, device: DeviceId, frame: bytes) -> None:
-        """Store a reply."""
-        self._frames.setdefault(device, []).append(bytes(frame))
-
-    def replies(self, device: DeviceId) -> list[bytes]:
-        """Return all stored replies of a device."""
-        return list(self._frames.get(device, ()))
-
-    def rewind(self, round_number: int) -> None:
-        """Drop the replies to this round and to all later rounds."""
-        for device, frames in self._frames.items():
-            self._frames[device] = [frame for frame in frames if round_of(frame) < round_number]
 
 
 class FolderArchive:
@@ -145,7 +125,7 @@ def _scan_frames(file: BinaryIO) -> Iterator[tuple[int, int, int]]:
         if (
             length < PREFIX_BYTES
             or offset + length > size
-            or not head[LENGTH_BYTES:].startswith(b"AQLA")
+            or not head[LENGTH_BYTES:].startswith(MAGIC)
         ):
             return
         yield offset, length, round_of(head[LENGTH_BYTES:])

@@ -33,10 +33,10 @@ class DeviceSnapshot:
         state: State after the last acknowledged reply.
         last_round: Round of the last order that the device followed.
         last_ack: Acknowledgement that `state` belongs to.
-        pending: Turn that the next order acknowledges or not.
+        pending: Last turn, which the next order may acknowledge.
         stale_turn: Turn that answered an order out of sequence.
-        reference: Model of the last turn, if the next model can be a difference.
-        stale_reference: Model of the stale turn, likewise.
+        reference: Model of the last turn, if the next model can be a difference to it.
+        stale_reference: Model of the stale turn, on the same condition.
     """
 
     state: Any
@@ -52,7 +52,7 @@ class DeviceSession:
     """A device that answers orders and rolls back turns that the server did not apply.
 
     A turn is pending until the next order. An order out of sequence is late, or comes from a server
-    that was restored to an older round. The device answers it by a stale turn, which changes
+    that was restored to an older round. The device answers it with a stale turn, which changes
     nothing else until an order acknowledges it.
 
     Args:
@@ -108,22 +108,25 @@ class DeviceSession:
 
     def answer(self, order: Order) -> Packet:
         """Answer an order with a reply, which `pack` turns into bytes."""
-        (control, frame), checksum = self._read(order), order.checksum
+        control, model_packet = self._read(order)
+        order_checksum = order.checksum
         for earlier in self._pending_turns():
-            if earlier.reply.refers_to == checksum:
+            if earlier.reply.refers_to == order_checksum:
                 return earlier.reply  # a repeated order gets the same reply
-        model = self._services.resolve_model(frame, self._references())
+        model = self._services.resolve_model(model_packet, self._references())
         if model is None:
-            return self._refuse(control.round, checksum)
-        ack, vector = Ack(control.ack, control.refers_to), Dense(model.theta)
-        packet = Packet(control.round, vector, control.scalars, ack.round, refers_to=ack.checksum)
+            return self._refuse(control.round, order_checksum)
+        packet = replace(control, vector=Dense(model.theta))
+        ack = Ack(control.ack, control.refers_to)
         state = self._state_for(ack)
         if state is None:
             self._warn_restart(packet.round, ack)
         turn = self._run_turn(self.half.init(model.theta) if state is None else state, packet)
-        restarted = state is None and ack != NO_ACK
-        turn = replace(turn, reply=_answering(turn.reply, checksum, restarted))
-        if state is not None and (packet.round > self.last_round or ack != self.last_ack):
+        fresh = state is None and ack != NO_ACK
+        reply = replace(turn.reply, ack=NEVER, refers_to=order_checksum, fresh=fresh)
+        turn = replace(turn, reply=reply)
+        is_in_sequence = packet.round > self.last_round or ack != self.last_ack
+        if state is not None and is_in_sequence:
             self.state, self.last_ack, self.last_round = state, ack, packet.round
             self._pending, self._stale_turn = PendingTurn(self._store_turn(turn, state)), None
             self.reference, self._stale_reference = _as_reference(model), None
@@ -214,14 +217,14 @@ class DeviceSession:
     def _references(self) -> list[ReferenceModel]:
         return [model for model in (self.reference, self._stale_reference) if model is not None]
 
-    def _refuse(self, round_number: int, order: int) -> Packet:
+    def _refuse(self, round_number: int, order_checksum: int) -> Packet:
         """Refuse a difference without its base. The next order then brings a whole model."""
         _LOG.warning(
             "device %d refuses round %d: the order is a difference to a model that the device "
             "does not hold", self.device, round_number,
         )  # fmt: skip
         self.notes = {}
-        return Packet(round_number, refused=True, refers_to=order)
+        return Packet(round_number, refused=True, refers_to=order_checksum)
 
     def _warn_restart(self, round_number: int, ack: Ack) -> None:
         reply = f"its reply to round {ack.round}, which the device does not have"
@@ -231,8 +234,8 @@ class DeviceSession:
         )  # fmt: skip
 
     def _read(self, order: Order) -> tuple[Packet, Packet]:
-        read = self._services.unpack
-        control, model = read(order.control, 0), read(order.model, self.dimension)
+        control = self._services.unpack(order.control, 0)  # refuses a frame with coordinates
+        model = self._services.unpack(order.model, self.dimension)
         if control.round != model.round:
             raise WireError(
                 f"the order holds a control frame of round {control.round} and a model of round "
@@ -244,15 +247,3 @@ class DeviceSession:
 def _as_reference(model: ReferenceModel) -> ReferenceModel | None:
     """Return the model if the server has named it, None if no difference will refer to it."""
     return None if model.checksum == UNNAMED else model
-
-
-def _answering(reply: Packet, order: int, fresh: bool) -> Packet:
-    """Return a reply that names the order it answers."""
-    return Packet(
-        reply.round,
-        reply.vector,
-        reply.scalars,
-        refused=reply.refused,
-        refers_to=order,
-        fresh=fresh,
-    )

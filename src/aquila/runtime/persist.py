@@ -15,14 +15,13 @@ from zipfile import BadZipFile
 import numpy as np
 import torch
 
-from aquila.core.envelope import checksum_of
 from aquila.core.method import Turn
 from aquila.core.packet import NEVER
 from aquila.core.state import Arrays, from_arrays, to_arrays
 from aquila.core.wire import unpack
 from aquila.runtime.device_session import DeviceSession, DeviceSnapshot
 from aquila.runtime.files import atomic_write
-from aquila.runtime.messages import Ack, PendingTurn
+from aquila.runtime.messages import Ack, PendingTurn, ack_of
 from aquila.runtime.model_downlink import references_from_arrays, references_to_arrays
 from aquila.runtime.reference import ReferenceModel, with_checksum
 from aquila.runtime.server_session import ServerSession, ServerSnapshot
@@ -164,8 +163,9 @@ def _turn_from_arrays(
         from_arrays(template, arrays, start) if any(n.startswith(start) for n in arrays) else None
         for start in (f"{prefix}state.", f"{prefix}fallback.")
     )
-    turn = Turn(state or template, reply, fallback=fallback)
-    return PendingTurn(turn, Ack(reply.round, checksum_of(frame)), frame)
+    # a state without fields has no arrays; the template is equal to it
+    turn = Turn(template if state is None else state, reply, fallback=fallback)
+    return PendingTurn(turn, ack_of(reply, frame), frame)
 
 
 def _reference_to_arrays(model: ReferenceModel | None, name: str) -> Arrays:

@@ -14,11 +14,16 @@ from aquila.core.packet import Codes, Dense, Packet
 from aquila.core.quantize import stochastic_sparse
 from aquila.core.random import Key
 from aquila.core.vector import squared_norm
-from aquila.methods.aquila_dither import AquilaDitherMemory
-from aquila.methods.parts.noise_control import DensityLimits, NoiseEstimate, UploadStats, with_norms
+from aquila.methods.aquila_dither import DitherDeviceState
+from aquila.methods.parts.noise_control import (
+    DensityLimits,
+    NoiseEstimate,
+    UploadStats,
+    record_norms,
+)
 from aquila.sim.oracle import FunctionOracle
 
-WIDE = DensityLimits(minimum=1e-9, initial=0.1, maximum=0.7, noise_ratio=2.0)
+WIDE = DensityLimits(minimum=1e-9, initial=0.1, maximum=0.7, max_noise_ratio=2.0)
 
 
 def normal(*shape, seed=0):
@@ -33,10 +38,10 @@ def measure_uploads(fleet, vectors, densities, seed):
         m: Packet(0, stochastic_sparse(v, densities[m], key.child(m).uniform(v)))
         for m, v in vectors.items()
     }
-    squares = {}
+    squared_uploads = {}
     decoded = ((m, reply.vector.decode()) for m, reply in replies.items())
-    mean = fleet.mean(with_norms(decoded, squares), dict.fromkeys(replies, 1.0))
-    return UploadStats.measure(fleet, replies, squares, densities), mean
+    mean = fleet.mean(record_norms(decoded, squared_uploads), dict.fromkeys(replies, 1.0))
+    return UploadStats.measure(fleet, replies, squared_uploads, densities), mean
 
 
 def variance(v, density):
@@ -67,10 +72,10 @@ def test_noise_of_the_mean_is_measured_from_the_uploads(name):
     vectors = {m: (m + 1) * normal(fleet.dimension_of(m), seed=m).sign() for m in densities}
     weights = dict.fromkeys(vectors, 1.0)
 
-    def left(m, vector):
+    def squared_mean_of(m, vector):
         return squared_norm(fleet.mean([(m, vector)], weights))
 
-    noise = {m: left(m, variance(v, densities[m]).sqrt()) for m, v in vectors.items()}
+    noise = {m: squared_mean_of(m, variance(v, densities[m]).sqrt()) for m, v in vectors.items()}
     true = fleet.mean(vectors.items(), weights)
     measured = [measure_uploads(fleet, vectors, densities, seed) for seed in range(150)]
     assert_average([squared_norm(mean - true) for _, mean in measured], sum(noise.values()))
@@ -78,7 +83,7 @@ def test_noise_of_the_mean_is_measured_from_the_uploads(name):
     at_full_density = sum(densities[m] * own for m, own in noise.items())
     assert_average([stats.noise_at_full_density for stats, _ in measured], at_full_density)
     assert measured[0][0].squared_innovations == pytest.approx(
-        sum(left(m, v) for m, v in vectors.items())
+        sum(squared_mean_of(m, v) for m, v in vectors.items())
     )
 
 
@@ -132,15 +137,15 @@ def test_huge_grid_step_leaves_the_estimate_unchanged():
     assert server.update(state, fleet, {0: reply, 1: reply}).estimate == state.estimate
 
 
-def test_zero_upload_on_a_huge_grid_has_no_signal():
+def test_zero_upload_on_a_huge_grid_has_no_innovation():
     step = torch.tensor([1e30])
     nothing = Packet(0, Codes(torch.full((50,), 1), 2, -step, step, 50))
     replies = {
         0: nothing,
         1: Packet(0, stochastic_sparse(normal(50), 0.3, Key((1,)).uniform(normal(50)))),
     }
-    squares = {m: squared_norm(reply.vector.decode()) for m, reply in replies.items()}
-    stats = UploadStats.measure(Fleet.uniform(50, 3), replies, squares, {0: 0.3, 1: 0.3})
+    squared_uploads = {m: squared_norm(reply.vector.decode()) for m, reply in replies.items()}
+    stats = UploadStats.measure(Fleet.uniform(50, 3), replies, squared_uploads, {0: 0.3, 1: 0.3})
     assert stats.squared_innovations == pytest.approx(squared_norm(normal(50)) / 4)
 
 
@@ -148,8 +153,8 @@ def test_averages_start_as_plain_means_and_then_follow_slowly():
     estimate, means = NoiseEstimate(0.1), []
     for noise in (6.0, 2.0, 1.0, 3.0, 3.0, 8.0, 3.0):
         estimate = estimate.update(noise, 10 * noise, WIDE)
-        means.append(estimate.noise)
-        assert estimate.signal == pytest.approx(10 * estimate.noise)
+        means.append(estimate.noise_at_full_density)
+        assert estimate.signal == pytest.approx(10 * estimate.noise_at_full_density)
     assert means == pytest.approx([6, 4, 3, 3, 3, 4, 3.8])
     assert estimate.rounds == 7
 
@@ -172,12 +177,12 @@ def test_density_moves_towards_the_noise_budget_by_a_limited_factor(noise, signa
 
 def test_tiny_signal_does_not_overflow():
     assert NoiseEstimate(0.1).update(
-        1.0, 5e-324, replace(WIDE, noise_ratio=0.17)
+        1.0, 5e-324, replace(WIDE, max_noise_ratio=0.17)
     ).density == pytest.approx(0.15)
 
 
 def test_density_stays_within_its_limits():
-    limits = DensityLimits(minimum=0.09, initial=0.1, maximum=0.11, noise_ratio=2.0)
+    limits = DensityLimits(minimum=0.09, initial=0.1, maximum=0.11, max_noise_ratio=2.0)
     assert NoiseEstimate(0.1).update(9.0, 1.0, limits).density == 0.11
     assert NoiseEstimate(0.1).update(0.0, 1.0, limits).density == 0.09
     fixed = DensityLimits.for_fleet(Fleet.uniform(10_000, 10), 0.25)
@@ -205,7 +210,7 @@ def test_round_that_is_not_finite_changes_nothing(wrong):
 def test_limits_depend_on_the_holders_per_round(fleet, densities):
     limits = DensityLimits.for_fleet(fleet, 0.0)
     assert (limits.minimum, limits.initial, limits.maximum) == pytest.approx(densities)
-    assert limits.noise_ratio == pytest.approx(0.17 * math.sqrt(fleet.dimension))
+    assert limits.max_noise_ratio == pytest.approx(0.17 * math.sqrt(fleet.dimension))
 
 
 DIMENSION = 4000
@@ -265,15 +270,17 @@ def test_boost_of_one_device_does_not_bias_the_estimate():
         _, orders = method.server.orders(state, fleet, 0, Key((0,)))
         replies = {}
         for m, order in orders.items():
-            memory = AquilaDitherMemory(torch.zeros_like(theta), 1.0, 1.0, boost if m == 0 else 1.0)
+            memory = DitherDeviceState(torch.zeros_like(theta), 1.0, 1.0, boost if m == 0 else 1.0)
             replies[m] = method.device.step(memory, order, oracle, Key((m,))).reply
         if not reported:
             replies[0] = replace(replies[0], scalars={})
         return method.server.update(state, fleet, replies).estimate
 
     calm = after(1.0, reported=True)
-    assert after(8.0, reported=True).noise == pytest.approx(calm.noise, rel=0.1)
-    assert after(8.0, reported=False).noise < 0.85 * calm.noise
+    assert after(8.0, reported=True).noise_at_full_density == pytest.approx(
+        calm.noise_at_full_density, rel=0.1
+    )
+    assert after(8.0, reported=False).noise_at_full_density < 0.85 * calm.noise_at_full_density
 
 
 def test_update_accepts_dense_uploads_and_skips():
@@ -283,7 +290,7 @@ def test_update_accepts_dense_uploads_and_skips():
     codes = stochastic_sparse(v, state.estimate.density, Key((0,)).uniform(v))
     mixed = server.update(state, fleet, {0: Packet(0, codes), 1: Packet(0, Dense(v)), 2: Packet(0)})
     assert mixed.estimate.rounds == 1
-    assert mixed.estimate.noise > 0
+    assert mixed.estimate.noise_at_full_density > 0
     assert server.update(state, fleet, {0: Packet(0), 1: Packet(0)}).estimate == state.estimate
     assert server.update(state, fleet, {}).estimate == state.estimate
 

@@ -96,8 +96,9 @@ class DampedMemoryServer:
         self, state: DampedState, fleet: Fleet, replies: Mapping[DeviceId, Packet], mean: Vector
     ) -> DampedState:
         """Apply an update whose mean upload the caller has already computed."""
-        complete = len(replies) == len(fleet.devices)
-        change = mean if complete else fleet.mean_over_holders(uploads(replies))
+        # q̄ averages over all devices, and a device without a reply has not changed its memory
+        all_replied = len(replies) == len(fleet.devices)
+        change = mean if all_replied else fleet.mean_over_holders(uploads(replies))
         theta = (state.theta - self.alpha * (state.q_bar + mean)).to(state.theta.dtype)
         return DampedState(theta, state.q_bar + self.eta * change)
 

@@ -11,6 +11,7 @@ Alpha = Annotated[float, Bounds("step size of the server and of local steps", 1e
 WorkOption = Annotated[Work, "what a device computes: a gradient, or local epochs of descent"]
 UploadBits = Annotated[int, Bounds("bits per coordinate of an upload", 2, 31)]
 MAX_DENSITY = 0.7
+"""Up to this density the error bound of the quantizer `sparse` holds."""
 DensityOption = Annotated[
     float, Bounds("fraction of the coordinates sent per round", 1e-9, MAX_DENSITY)
 ]

@@ -1,12 +1,19 @@
 """Part: a server chooses the density of sparse uploads from the noise that it measures.
 
-An unbiased upload u of a vector v is noisy: E||u||² = ||v||² + noise. The quantizer's step is the
-root mean square of v divided by the density, so the server can compute ||v||² from the step. The
-difference ||u||² - ||v||² estimates the noise of one upload. Subtracting the noise of the mean from
-||q̄ + mean u||² estimates the signal, the squared norm of the mean gradient.
+Two quantities matter:
 
-The noise is inversely proportional to the density. The server keeps moving averages of noise and
-signal and chooses the density at which their ratio meets a budget.
+- The noise is the expected squared error of the mean upload. An upload u of an innovation v is
+  unbiased, so E||u||² = ||v||² + noise of u. The step of the quantizer is rms(v) / density. From it
+  the server computes ||v||² = d (step * density)², and estimates the noise of u by ||u||² - ||v||².
+- The signal is the squared norm of the mean gradient. It is ||q̄ + mean u||² minus the noise.
+
+The noise is inversely proportional to the density. So noise * density, the noise at full density,
+hardly changes when the density does. The server keeps moving averages of it and of the signal. It
+chooses the density at which noise ÷ signal equals a budget:
+
+    density = noise at full density / (budget * signal)
+
+docs/our-methods.md has the formulas and the reasons.
 """
 
 import math
@@ -19,11 +26,11 @@ from aquila.core.vector import Vector, squared_norm
 from aquila.methods.parts.factory import MAX_DENSITY
 
 MIN_ROUND_DENSITY, INITIAL_ROUND_DENSITY, MAX_ROUND_DENSITY = 0.03, 0.06, 0.3
-"""Limits of density × devices per round. The noise of the mean is inversely proportional to it."""
+"""Density × devices per round. The noise of the mean is inversely proportional to this product."""
 MIN_SENT_COORDINATES = 48
-"""Per upload of the whole model. Below this the frame header dominates the bytes."""
+"""Lower limit for an upload of the whole model. Below it the frame header dominates the bytes."""
 NOISE_BUDGET = 0.17
-"""Allowed noise ÷ signal of the mean upload is this times √d.
+"""The mean upload may have a noise ÷ signal of this times √d.
 
 Noise spreads over all coordinates, but losses are steep in few directions. So the larger the model,
 the less harm the same noise does.
@@ -36,73 +43,82 @@ MAX_CHANGE = 1.5
 
 @dataclass(frozen=True)
 class DensityLimits:
-    """Range of the density for a fleet, its initial value, and the allowed noise ÷ signal."""
+    """Range of the density for a fleet, its initial value, and the largest noise ÷ signal."""
 
     minimum: float
     initial: float
     maximum: float
-    noise_ratio: float
+    max_noise_ratio: float
 
     @classmethod
     def for_fleet(cls, fleet: Fleet, fixed_density: float) -> "DensityLimits":
         """Return the limits for a fleet; a `fixed_density` above 0 leaves no range."""
-        noise = NOISE_BUDGET * math.sqrt(fleet.dimension)
+        max_noise_ratio = NOISE_BUDGET * math.sqrt(fleet.dimension)
         if fixed_density:
-            return cls(fixed_density, fixed_density, fixed_density, noise)
+            return cls(fixed_density, fixed_density, fixed_density, max_noise_ratio)
         devices = max(1.0, fleet.participation * fleet.min_holders)
         minimum_sent = MIN_SENT_COORDINATES / fleet.dimension
         minimum, initial, maximum = (
             min(MAX_DENSITY, max(minimum_sent, round_density / devices))
             for round_density in (MIN_ROUND_DENSITY, INITIAL_ROUND_DENSITY, MAX_ROUND_DENSITY)
         )
-        return cls(minimum, initial, maximum, noise)
+        return cls(minimum, initial, maximum, max_noise_ratio)
 
 
 @dataclass(frozen=True)
 class NoiseEstimate:
-    """Moving averages of what the server has measured, and the density chosen from them.
+    """Moving averages of what the server has measured, and the density for the next round.
 
-    `noise` is the noise of the mean upload scaled to a density of 1. `signal` is the squared norm
-    of the mean gradient.
+    Attributes:
+        density: The density for the next round.
+        noise_at_full_density: Moving average of the noise of the mean upload times the density.
+        signal: Moving average of the squared norm of the mean gradient.
+        rounds: Rounds in the averages.
     """
 
     density: float
-    noise: float = 0.0
+    noise_at_full_density: float = 0.0
     signal: float = 0.0
     rounds: int = 0
 
-    def update(self, noise: float, signal: float, limits: DensityLimits) -> "NoiseEstimate":
-        """Return the estimate after a round; a signal of 0 or less raises the density.
+    def update(
+        self, noise_at_full_density: float, signal: float, limits: DensityLimits
+    ) -> "NoiseEstimate":
+        """Return the estimate after a round with this noise and signal.
 
-        A round whose noise or signal is not finite changes nothing.
+        A signal of 0 or less means that the noise hides it, so the density rises. A round whose
+        noise or signal is not finite changes nothing.
         """
-        if not math.isfinite(noise + signal):
+        if not math.isfinite(noise_at_full_density + signal):
             return self
-        weight = max(EMA_WEIGHT, 1 / (self.rounds + 1))
-        noise = self.noise + weight * (noise - self.noise)
+        weight = max(EMA_WEIGHT, 1 / (self.rounds + 1))  # plain averages in the first rounds
+        noise = self.noise_at_full_density
+        noise += weight * (noise_at_full_density - noise)
         signal = self.signal + weight * (signal - self.signal)
-        wanted = noise / limits.noise_ratio / signal if signal > 0 else math.inf
+        wanted = noise / limits.max_noise_ratio / signal if signal > 0 else math.inf
         density = min(max(wanted, self.density / MAX_CHANGE), self.density * MAX_CHANGE)
         return NoiseEstimate(
             min(limits.maximum, max(limits.minimum, density)), noise, signal, self.rounds + 1
         )
 
 
-def with_norms(
-    vectors: Iterable[tuple[DeviceId, Vector]], squares: dict[DeviceId, float]
+def record_norms(
+    vectors: Iterable[tuple[DeviceId, Vector]], squared_norms: dict[DeviceId, float]
 ) -> Iterator[tuple[DeviceId, Vector]]:
-    """Pass vectors through and store their squared norms in `squares`."""
+    """Yield the vectors unchanged and store the squared norm of each in `squared_norms`."""
     for device, vector in vectors:
-        squares[device] = squared_norm(vector)
+        squared_norms[device] = squared_norm(vector)
         yield device, vector
 
 
 @dataclass(frozen=True)
 class UploadStats:
-    """Noise of the mean of a round's uploads.
+    """Measurements of the uploads of one round, to which n devices replied.
 
-    `noise_at_full_density` is the noise scaled to a density of 1. `squared_innovations` is
-    Σ ||v_m||² / n², where n devices replied.
+    Attributes:
+        noise: Noise of the mean upload.
+        noise_at_full_density: The same, with the noise of each upload multiplied by its density.
+        squared_innovations: Σ ||v_m||² / n².
     """
 
     noise: float
@@ -114,7 +130,7 @@ class UploadStats:
         cls,
         fleet: Fleet,
         replies: Mapping[DeviceId, Packet],
-        squares: Mapping[DeviceId, float],
+        squared_uploads: Mapping[DeviceId, float],
         densities: Mapping[DeviceId, float],
     ) -> "UploadStats":
         """Measure the uploads in `replies`.
@@ -122,40 +138,48 @@ class UploadStats:
         Args:
             fleet: The fleet that replied.
             replies: All replies of the round.
-            squares: ||u_m||² of each reply with an upload.
+            squared_uploads: ||u_m||² of each upload.
             densities: The density that each upload was quantized with.
         """
         factors = fleet.variance_factors(replies)
         noise = at_full_density = squared_innovations = 0.0
-        for device, squared in squares.items():
+        for device, squared_upload in squared_uploads.items():
             vector, factor = replies[device].vector, factors[fleet.groups[device]]
             if isinstance(vector, Codes):
                 rms = float(vector.step[0]) * densities[device]
-                # rms**2 would raise OverflowError; the minimum keeps the noise from being negative
-                own_signal = min(squared, vector.dimension * rms * rms)
-                own_noise = (squared - own_signal) * factor
-                noise += own_noise
-                at_full_density += own_noise * densities[device]
-                squared_innovations += own_signal * factor
+                # not rms**2, which raises OverflowError; the minimum prevents negative noise
+                squared_innovation = min(squared_upload, vector.dimension * rms * rms)
+                upload_noise = (squared_upload - squared_innovation) * factor
+                noise += upload_noise
+                at_full_density += upload_noise * densities[device]
+                squared_innovations += squared_innovation * factor
         return cls(noise, at_full_density, squared_innovations)
 
-    def signal(self, step: float, upload: float, replies: int, devices: int) -> float:
+    def signal(
+        self, squared_step: float, squared_mean_upload: float, replied: int, devices: int
+    ) -> float:
         """Return an estimate of the squared norm of the mean gradient of all devices.
 
-        If only some devices replied, their mean differs from the mean of all. The estimate corrects
-        for that with the spread of the replies, which needs two replies; with one it is NaN. If a
-        coordinate has few holders, the estimate is too small and the density becomes too large.
+        If only some devices replied, their mean innovation differs from that of all devices. This
+        adds the sampling variance of the mean to the squared step, so it is subtracted. It is
+        estimated from the spread of the replies, which needs two of them; with one the result is
+        NaN. If a coordinate has few holders, the estimate is too small and the density becomes too
+        large.
 
         Args:
-            step: ||q̄ + mean upload||².
-            upload: ||mean upload||².
-            replies: Devices that replied.
-            devices: Devices of the fleet.
+            squared_step: ||q̄ + mean upload||².
+            squared_mean_upload: ||mean upload||².
+            replied: Number of devices that replied.
+            devices: Number of devices of the fleet.
         """
-        seen = step - self.noise
-        if replies == devices:
-            return seen
-        if replies < 2:
+        signal_of_replies = squared_step - self.noise
+        if replied == devices:
+            return signal_of_replies
+        if replied < 2:
             return math.nan
-        spread = (replies * self.squared_innovations - (upload - self.noise)) / (replies - 1)
-        return seen - (1 - replies / devices) * spread
+        squared_mean_innovation = squared_mean_upload - self.noise
+        variance_of_mean = (replied * self.squared_innovations - squared_mean_innovation) / (
+            replied - 1
+        )
+        # the factor corrects for sampling without replacement from a finite fleet
+        return signal_of_replies - (1 - replied / devices) * variance_of_mean

@@ -65,11 +65,11 @@ class ScheduledServer:
                 state.first_loss / max(state.latest_loss, state.first_loss * MIN_RELATIVE_LOSS)
             )
         distinct = {id(order): order for order in orders.values()}  # devices share order objects
-        scheduled = {
-            name: replace(order, scalars={**order.scalars, "size": size})
-            for name, order in distinct.items()
+        with_size = {
+            order_id: replace(order, scalars={**order.scalars, "size": size})
+            for order_id, order in distinct.items()
         }
-        return replace(state, inner=inner), {d: scheduled[id(o)] for d, o in orders.items()}
+        return replace(state, inner=inner), {d: with_size[id(o)] for d, o in orders.items()}
 
     def check(self, reply: Packet) -> None:
         """Accept replies that report a loss and that the wrapped server accepts."""
