@@ -31,7 +31,8 @@ def test_page_covers_the_method(name):
     for parameter in entry.parameters.values():
         row = f"| `{parameter.name}` | `{parameter.default}` | {parameter} | {parameter.help} |"
         assert row in page
-    assert f"| [`{name}`](../src/aquila/methods/" in REFERENCE.read_text()
+    listed = f"| [`{name}`](../src/aquila/methods/" in REFERENCE.read_text()
+    assert listed, f"docs/methods.md lacks {name}, run: aquila methods --markdown > docs/methods.md"
 
 
 def test_unknown_method_is_an_error():

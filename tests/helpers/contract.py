@@ -1,6 +1,7 @@
 """The table of the method contract: one row per method with its parameters and its promises.
 
-tests/methods/test_promises.py tests the promises. A new method adds one row to ROWS.
+tests/methods/test_promises.py tests the promises, and tests/flower/test_every_method.py tests
+`gap_after_restart`. A new method adds one row to ROWS.
 """
 
 from collections.abc import Mapping
@@ -30,7 +31,8 @@ class Row:
         works: Values of the parameter `work`; empty if the method has no such parameter.
         gap: Largest gap after 100 rounds.
         gap_with_losses: Largest gap after 100 rounds if a fifth of the replies is lost.
-        gap_after_restart: Largest gap after 20 rounds if a device restarts from its initial state.
+        gap_after_restart: Largest gap after 20 rounds on Flower if a device restarts from its
+            initial state.
         loss_ratio: Largest last loss ÷ first loss in 30 rounds of minibatches or local epochs.
         loss_ratio_with_widths: The same if two of five devices hold half of the model.
         max_overhead_bytes: Largest size of a reply minus its bits × coordinates.
@@ -94,6 +96,19 @@ def find_row(name: str) -> Row:
     if name not in found:
         pytest.fail(f"method {name!r} has no row: add Row({name!r}, ...) to {WHERE}")
     return found[name]
+
+
+def check_limit(row: Row, field: str, measured: float) -> None:
+    """Fail the test if a number is larger than the one in a row; the message has both."""
+    promised = getattr(row, field)
+    message = f"{row.name}: {field} is {measured:.3g}; its row promises at most {promised:.3g}"
+    assert measured <= promised, message
+
+
+def check_fact(row: Row, field: str, actual: object) -> None:
+    """Fail the test if a method differs from what its row says; the message has both."""
+    stated = getattr(row, field)
+    assert actual == stated, f"{row.name}: {field} is {actual!r}; its row says {stated!r}"
 
 
 def create(name: str, problem: Ridge, **parameters: object) -> aquila.Method:

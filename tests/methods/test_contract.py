@@ -48,13 +48,26 @@ def test_method_has_a_row(name):
 
 @pytest.mark.parametrize("name", [row.name for row in ROWS])
 def test_row_names_a_method_once(name):
-    assert name in aquila.METHODS, f"there is no method {name!r}; remove its row from the table"
-    assert [row.name for row in ROWS].count(name) == 1
+    wanted = f"add {name!r} to METHODS in src/aquila/methods/__init__.py, or correct its row"
+    assert name in aquila.METHODS, f"there is no method {name!r}: {wanted}"
+    rows = [row.name for row in ROWS].count(name)
+    assert rows == 1, f"method {name!r} has {rows} rows in {contract.WHERE}"
 
 
 def test_missing_row_is_reported_by_name():
     with pytest.raises(pytest.fail.Exception, match=r"'mine' has no row: add Row\('mine', .*ROWS"):
         contract.find_row("mine")
+
+
+def test_broken_promise_is_reported_with_both_values():
+    row = Row("mine", gap=1e-9, memory=True)
+    contract.check_limit(row, "gap", 1e-9)
+    with pytest.raises(AssertionError, match=r"mine: gap is 0.07; its row promises at most 1e-09"):
+        contract.check_limit(row, "gap", 0.07)
+    with pytest.raises(AssertionError, match=r"mine: gap is nan"):
+        contract.check_limit(row, "gap", float("nan"))
+    with pytest.raises(AssertionError, match=r"mine: memory is False; its row says True"):
+        contract.check_fact(row, "memory", False)
 
 
 @every_method
@@ -63,6 +76,7 @@ def test_method_prints_compares_and_pickles(row):
     assert method == create(row)
     assert method != create(row, alpha=0.123)
     assert pickle.loads(pickle.dumps(method)) == method
+    assert method.name == row.name, f"{row.name}: its Method has the name {method.name!r}"
     assert row.name in repr(method)
     assert " at 0x" not in repr(method)  # other processes print the same text
 

@@ -1,6 +1,7 @@
 """Devices commit turns that the server applied, roll back the others, and reject bad orders."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -51,6 +52,17 @@ def test_late_order_keeps_state_and_pending_turn():
     server.close_round()
     assert not unpack(devices[0].handle(server.open_round()[0])).fresh
     assert_memories_agree(server, devices)
+
+
+def test_device_half_without_a_state_is_an_error():
+    method = aquila.create("fedsgd")
+    half = SimpleNamespace(init=lambda like: None, step=method.device.step)
+    broken, theta = replace(method, device=half), torch.zeros(3)
+    shard = as_shard(lambda theta: (0.0, theta))
+    with pytest.raises(TypeError, match="fedsgd: the device's init returned None"):
+        DeviceSession(broken, 0, shard, theta, seed=0)
+    with pytest.raises(TypeError, match="fedsgd: the device's init returned None"):
+        aquila.simulate(broken, theta, [shard], rounds=1)
 
 
 def test_acknowledgement_without_its_state_is_an_error():

@@ -83,6 +83,11 @@ class DeviceSession:
         self.shard = shard
         self.dimension = like.numel()
         self.state: Any = self.half.init(like) if initial_state is None else initial_state
+        if self.state is None:  # None means that a state is missing
+            raise TypeError(
+                f"{method.name}: the device's init returned None; a device that keeps nothing "
+                "returns an empty dataclass, such as NoState()"
+            )
         self.last_round = NEVER
         self.last_ack = NO_ACK
         self.notes: dict[str, float] = {}
