@@ -15,25 +15,8 @@ from aquila.core.wire import pack
 from aquila.sim.oracle import FunctionOracle
 from helpers import contract
 from helpers.contract import ROWS, Row
-from helpers.problems import device_states, ridge
-
-PROBLEM = ridge(devices=5, dimension=30)
-KNOWN_ROWS = [row for row in ROWS if row.name in aquila.METHODS]
-
-every_method = pytest.mark.parametrize("row", KNOWN_ROWS, ids=lambda row: row.name)
-
-
-def create(row: Row, **parameters: object) -> aquila.Method:
-    return contract.create(row.name, PROBLEM, **parameters)
-
-
-def theta0(dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    return torch.zeros(PROBLEM.dimension, dtype=dtype)
-
-
-def simulation(row: Row, seed: int = 0, **options: object) -> aquila.Simulation:
-    given = aquila.RunOptions(**options)
-    return aquila.Simulation(create(row), theta0(), PROBLEM.devices, seed, given)
+from helpers.contract_runs import PROBLEM, create, every_method, simulation, theta0
+from helpers.problems import device_states
 
 
 def arrays(state: object) -> list[object]:

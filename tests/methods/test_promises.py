@@ -14,30 +14,17 @@ from aquila.runtime.device_session import DeviceSession
 from aquila.runtime.server_session import ServerSession
 from aquila.sim.oracle import as_shard
 from helpers import contract
-from helpers.contract import ROWS, Row
-from helpers.memory_archive import MemoryArchive
-from helpers.problems import device_states, ridge
-
-PROBLEM = ridge(devices=5, dimension=30)
-KNOWN_ROWS = [row for row in ROWS if row.name in aquila.METHODS]
-
-every_method = pytest.mark.parametrize("row", KNOWN_ROWS, ids=lambda row: row.name)
-methods_with_memory = pytest.mark.parametrize(
-    "row", [row for row in KNOWN_ROWS if row.memory], ids=lambda row: row.name
+from helpers.contract_runs import (
+    KNOWN_ROWS,
+    PROBLEM,
+    create,
+    every_method,
+    methods_with_memory,
+    simulation,
+    theta0,
 )
-
-
-def create(row: Row, **parameters: object) -> aquila.Method:
-    return contract.create(row.name, PROBLEM, **parameters)
-
-
-def theta0(dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    return torch.zeros(PROBLEM.dimension, dtype=dtype)
-
-
-def simulation(row: Row, seed: int = 0, **options: object) -> aquila.Simulation:
-    given = aquila.RunOptions(**options)
-    return aquila.Simulation(create(row), theta0(), PROBLEM.devices, seed, given)
+from helpers.memory_archive import MemoryArchive
+from helpers.problems import device_states
 
 
 def assert_average_memory(row, server_state, states, rtol, atol):

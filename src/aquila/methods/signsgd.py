@@ -16,27 +16,16 @@ The useful step size is smaller than for methods that average gradients. Start w
 change of a weight divided by the number of rounds.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 
-from aquila.core.fleet import DeviceId, Fleet
-from aquila.core.method import (
-    Method,
-    Oracle,
-    Turn,
-    Work,
-    local_work,
-    model_orders,
-    theta_of,
-    uploads,
-)
+from aquila.core.method import Method, Oracle, Turn, Work, local_work, theta_of
 from aquila.core.packet import Codes, Packet
 from aquila.core.random import Key
 from aquila.core.vector import Vector
 from aquila.methods.parts.factory import Alpha, WorkOption, method_factory
-from aquila.methods.parts.mean import MeanState, NoState
+from aquila.methods.parts.mean import MeanServer, NoState
 
 
 def signs(v: Vector, key: Key) -> Codes:
@@ -66,28 +55,9 @@ class SignSgdDevice:
         return Turn(state, Packet(order.round, codes), {"loss": loss})
 
 
-@dataclass(frozen=True)
-class MajorityVoteServer:
-    """theta <- theta - alpha * sign(sum of the signs that arrived)."""
-
-    alpha: float
-
-    def init(self, theta: Vector, fleet: Fleet) -> MeanState:
-        """Start from the given model."""
-        return MeanState(theta)
-
-    def orders(
-        self, state: MeanState, fleet: Fleet, round_number: int, key: Key
-    ) -> tuple[MeanState, dict[DeviceId, Packet]]:
-        """Send the model to every device."""
-        return state, model_orders(fleet, state.theta, round_number)
-
-    def update(
-        self, state: MeanState, fleet: Fleet, replies: Mapping[DeviceId, Packet]
-    ) -> MeanState:
-        """Step by alpha against the majority's sign of each coordinate."""
-        majority = fleet.mean_over_holders(uploads(replies)).sign()
-        return MeanState((state.theta - self.alpha * majority).to(state.theta.dtype))
+def majority(mean_vote: Vector) -> Vector:
+    """Return the sign that most devices sent; 0 for a tie."""
+    return mean_vote.sign()
 
 
 @method_factory(
@@ -98,4 +68,4 @@ class MajorityVoteServer:
 )
 def signsgd(alpha: Alpha = 0.01, work: WorkOption = "gradient") -> Method:
     """One sign bit per coordinate from every device; the server follows the majority."""
-    return Method("signsgd", SignSgdDevice(alpha, work), MajorityVoteServer(alpha))
+    return Method("signsgd", SignSgdDevice(alpha, work), MeanServer(alpha, direction=majority))

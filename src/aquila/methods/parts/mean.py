@@ -26,6 +26,11 @@ def accept_reply(reply: Packet) -> None:
     """Accept any reply."""
 
 
+def unchanged(mean: Vector) -> Vector:
+    """Return the mean itself."""
+    return mean
+
+
 @dataclass(frozen=True)
 class MeanServer:
     """theta <- theta - alpha * mean of the replies that arrived. A skip counts as zero.
@@ -34,12 +39,14 @@ class MeanServer:
         alpha: Step size.
         decode: Returns the vector that a reply carries.
         check: Raises WireError if `decode` cannot read a reply.
+        direction: Returns the vector to step along, given the mean.
     """
 
     alpha: float
     # repr=False: Flower compares methods of different processes by their repr
     decode: Callable[[Packet], Vector] = field(default=decode_upload, repr=False)
     check: Callable[[Packet], None] = field(default=accept_reply, repr=False)
+    direction: Callable[[Vector], Vector] = field(default=unchanged, repr=False)
 
     def init(self, theta: Vector, fleet: Fleet) -> MeanState:
         """Start from the given model."""
@@ -54,7 +61,8 @@ class MeanServer:
     def update(
         self, state: MeanState, fleet: Fleet, replies: Mapping[DeviceId, Packet]
     ) -> MeanState:
-        """Step along the average of the replies."""
+        """Step along the average of the replies, or along a direction computed from it."""
         vectors = uploads(replies, self.decode)
         mean = fleet.mean(vectors, weights=dict.fromkeys(replies, 1.0))
-        return MeanState((state.theta - self.alpha * mean).to(state.theta.dtype))
+        step = self.alpha * self.direction(mean)
+        return MeanState((state.theta - step).to(state.theta.dtype))
