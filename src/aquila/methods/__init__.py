@@ -1,49 +1,42 @@
 """The catalogue of methods, one file per method."""
 
+from importlib import import_module
+
 from aquila.core.method import Method
 from aquila.core.parameter import spelling_hint
-from aquila.methods.adaquantfl import adaquantfl, adaquantfl_levels
-from aquila.methods.aquila import aquila
-from aquila.methods.aquila_dither import aquila_dither
-from aquila.methods.aquila_topk import aquila_topk
-from aquila.methods.diana import diana
-from aquila.methods.eden import eden
-from aquila.methods.ef21 import ef21
-from aquila.methods.fedavg import fedavg
-from aquila.methods.fedsgd import fedsgd
-from aquila.methods.ladaq import ladaq
-from aquila.methods.lag import lag
-from aquila.methods.laq import laq
-from aquila.methods.lena import lena, lena_tables
-from aquila.methods.marina import marina
 from aquila.methods.parts.factory import MethodFactory
-from aquila.methods.qsgd import qsgd
-from aquila.methods.signsgd import signsgd
-from aquila.methods.topk import topk
+
+FILES = (
+    "aquila",
+    "aquila_topk",
+    "aquila_dither",
+    "fedsgd",
+    "fedavg",
+    "qsgd",
+    "adaquantfl",
+    "lag",
+    "laq",
+    "ladaq",
+    "lena",
+    "marina",
+    "ef21",
+    "diana",
+    "eden",
+    "signsgd",
+    "topk",
+)
+"""The files of this folder with methods, in the order of all lists. A new method adds a line."""
+
+
+def _factories(file: str) -> dict[str, MethodFactory]:
+    """Return the methods that a file defines, by name."""
+    module = import_module(f"{__name__}.{file}")
+    found = [value for value in vars(module).values() if isinstance(value, MethodFactory)]
+    return {one.name: one for one in found if one.function.__module__ == module.__name__}
+
 
 METHODS: dict[str, MethodFactory] = {
-    entry.name: entry
-    for entry in (
-        aquila,
-        aquila_topk,
-        aquila_dither,
-        fedsgd,
-        fedavg,
-        qsgd,
-        adaquantfl,
-        adaquantfl_levels,
-        lag,
-        laq,
-        ladaq,
-        lena,
-        lena_tables,
-        marina,
-        ef21,
-        diana,
-        eden,
-        signsgd,
-        topk,
-    )
+    name: factory for file in FILES for name, factory in _factories(file).items()
 }
 
 
