@@ -3,7 +3,8 @@
 In the paper a device may quantize to one bit per coordinate. The error then never shrinks, and the
 model diverges. With at least two bits (b_min = 2) AQUILA converges like gradient descent. The table
 shows f(θ) - f* after 150 rounds, and the bits per coordinate, device and round as the paper counts
-them. The seed is 0, and the script takes about ten seconds.
+them. It has one row per step size alpha, as a multiple of 1/L, where L is the largest curvature.
+The seed is 0, and the script takes about ten seconds.
 
     python examples/minimum_level.py
 """

@@ -50,7 +50,8 @@ def test_methods_describes_one_method(name):
 
 def test_run_trains_records_and_resumes(tmp_path):
     out = str(tmp_path / "run")
-    text = output("run", "-m", "laq:bits=5", "--rounds", "8", "--out", out)
+    text = output("run", "-m", "laq:bits=5", "--rounds", "8", "--out", out, "--resume")
+    assert "no run in" in text
     assert "laq bits=5" in text
     assert "8/8" in text
     settings = json.loads((tmp_path / "run" / "run.json").read_text())
@@ -183,6 +184,8 @@ def test_rejected_command_does_not_change_the_folder(tmp_path):
     other = (*first, "--split", "iid", "--seed", "4")
     assert "already holds a run" in error_line(*other)
     assert "of another run" in error_line(*other, "--resume")
+    message = error_line(*first, "--resume", "-m", "laq")
+    assert message.endswith("method laq (saved: method aquila)")
     assert before == ((tmp_path / "run.json").read_text(), (tmp_path / "split.json").read_text())
 
 
@@ -212,6 +215,7 @@ def test_run_reads_an_experiment_file(tmp_path):
     [
         ("[setting]\nround = 3\n", "no parameter 'round'; did you mean 'rounds'"),
         ("[settings]\nrounds = 3\n", "unknown table 'settings'; did you mean 'setting'"),
+        ("rounds = 3\n", "'rounds' belongs in the table [setting]"),
         ("[setting]\nrounds = 'many'\n", "rounds must be a whole number"),
         ("rounds = ", "is not a TOML file"),
         ("setting = 3", "must be tables, not 3"),

@@ -226,7 +226,7 @@ def test_run_without_devices_times_out():
     ("options", "expected"),
     [
         ({"devices": 0}, "the run has 0 devices"),
-        ({"rounds": -1}, "rounds must be at least 0, not -1"),
+        ({"rounds": -1}, "rounds must be a whole number >= 0, not -1"),
         ({"seed": -1}, "seed must be from 0"),
         ({"deployment": Deployment(min_devices=4)}, "min_devices must be from 1 to 3, not 4"),
         ({"options": RunOptions(fleet=aquila.Fleet.uniform(30, 4))}, "a fleet of 4 devices"),

@@ -201,8 +201,8 @@ def test_gpu_index_is_an_error():
 def test_invalid_problems_are_errors():
     x, y = data()
     for wrong, problem in (
-        ({"batch_size": 0}, "batch_size must be at least 1"),
-        ({"epochs": 0}, "epochs must be at least 1"),
+        ({"batch_size": 0}, "must be a whole number >= 1, not 0"),
+        ({"epochs": 0}, "epochs must be a whole number >= 1"),
     ):
         with pytest.raises(ValueError, match=problem):
             aquila.problem(network(), [(x, y)], **wrong)
@@ -210,6 +210,12 @@ def test_invalid_problems_are_errors():
         aquila.ProblemOptions(precision="fp8")
     with pytest.raises(ValueError, match="at least one shard"):
         aquila.problem(network(), [])
+    with pytest.raises(TypeError, match=r"shards must be a list of pairs of tensors.*not Tensor"):
+        aquila.problem(network(), x)
+    with pytest.raises(TypeError, match="module is the class Linear; pass an instance"):
+        aquila.problem(nn.Linear, [(x, y)])
+    with pytest.raises(ValueError, match=r"shard 0 has target 3, but .* the classes 0 to 2"):
+        aquila.problem(network(), [(x, torch.full_like(y, 3))])
     with pytest.raises(ValueError, match="no parameters to train"):
         aquila.problem(nn.ReLU(), [(x, y)])
 

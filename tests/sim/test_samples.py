@@ -149,7 +149,7 @@ class Returns(nn.Linear):
         (nn.Linear(5, 3), (X, CLASSES), {"loss": nn.MSELoss}, r"class MSELoss; .* MSELoss\(\)"),
         (nn.Linear(5, 3), (X, CLASSES), {"loss": "mse"}, "loss must be a function of .* 'mse'"),
         (
-            nn.Linear(5, 3),
+            nn.Linear(5, 4),
             (X, CLASSES + 1),
             {"options": aquila.ProblemOptions(classes=3)},
             "shard 0 has target 3; .* from 0 to 2",
@@ -158,7 +158,7 @@ class Returns(nn.Linear):
             nn.Linear(5, 3),
             (X, CLASSES - 1),
             {"options": aquila.ProblemOptions(classes=3)},
-            "shard 0 has target -1; .* from 0 to",
+            "shard 0 has target -1, but the module has outputs for the classes 0 to 2",
         ),
         (nn.Linear(5, 3), (X, CLASSES + 0j), {}, "shard 0 has complex64 targets; .* real"),
     ],

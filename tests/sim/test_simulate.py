@@ -105,7 +105,7 @@ def test_another_run_cannot_be_resumed(tmp_path):
     with pytest.raises(ValueError, match="of another run"):
         simulate(out=tmp_path, resume=True, seed=1)
     other = aquila.create("laq")
-    with pytest.raises(ValueError, match=r"of another run.*LaqDevice.*saved.*AquilaDevice"):
+    with pytest.raises(ValueError, match=r"of another run.*method laq .*saved: method aquila"):
         aquila.simulate(
             other, THETA0, PROBLEM.devices, options=aquila.RunOptions(out=tmp_path, resume=True)
         )
@@ -193,8 +193,24 @@ def test_invalid_arguments_are_errors(tmp_path):
     simulate(out=tmp_path)
     with pytest.raises(ValueError, match="already holds 6 rounds"):
         simulate(out=tmp_path, rounds=3, resume=True)
-    with pytest.raises(ValueError, match="rounds must be at least 0, not -1"):
+    with pytest.raises(ValueError, match="rounds must be a whole number >= 0, not -1"):
         simulate(rounds=-1)
+    with pytest.raises(ValueError, match=r"rounds must be a whole number >= 0, not 2\.5"):
+        simulate(rounds=2.5)
+    with pytest.raises(ValueError, match="seed must be a whole number >= 0, not 'a'"):
+        aquila.simulate(METHOD, THETA0, PROBLEM.devices, seed="a")
+    with pytest.raises(TypeError, match=r"options must be aquila.RunOptions\(...\)"):
+        aquila.simulate(METHOD, THETA0, PROBLEM.devices, options={"workers": 1})
+    with pytest.raises(TypeError, match="devices must be a list of devices, not function"):
+        aquila.simulate(METHOD, THETA0, lambda theta: (0.0, theta))
+    with pytest.raises(TypeError, match="evaluate must be a function theta -> metrics, not 3"):
+        aquila.simulate(METHOD, THETA0, PROBLEM.devices, evaluate=3)
+    with pytest.raises(TypeError, match="evaluate must return numbers by name"):
+        aquila.simulate(METHOD, THETA0, PROBLEM.devices, evaluate=lambda theta: 0.5)
+    with pytest.raises(TypeError, match="device 0, round 0: the loss must be one number"):
+        aquila.simulate(METHOD, THETA0, [lambda theta: (theta, theta)])
+    with pytest.raises(ValueError, match="out must be the path of a folder, not 5"):
+        aquila.RunOptions(out=5)
     with pytest.raises(TypeError, match="method must be the result of"):
         aquila.simulate("aquila", THETA0, PROBLEM.devices)
     with pytest.raises(TypeError, match="theta0 must be a torch tensor, not list"):

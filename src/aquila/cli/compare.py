@@ -36,7 +36,7 @@ DEFAULT_VARIANTS: dict[str, tuple[dict[str, object], ...]] = {
     show_default=True,
     help="Folder for records, checkpoints, the figure and the report.",
 )
-@click.option("--resume", is_flag=True, help="Continue the runs in the --out folder.")
+@click.option("--resume", is_flag=True, help="Continue the runs in the --out folder, if any.")
 @click.option("--overwrite", is_flag=True, help="Delete the runs in the --out folder first.")
 @tracker_options
 def compare(

@@ -56,6 +56,10 @@ class MethodRunner:
 
     def run(self, spec: MethodSpec, out: Path | None) -> list[Record]:
         """Run one method to the end and return its records."""
+        from aquila.sim.run_folder import RunFolder
+
+        if self.resume and out is not None and not RunFolder(out).holds_run:
+            self.display.print_message(spec.label, f"no run in {out}; starting at round 0")
         tracking = self._tracking(spec, out)
         finished = False
         try:

@@ -149,8 +149,10 @@ def _format_loss(loss: float) -> str:
 
 
 def _format_bytes(count: int) -> str:
-    mib = count / 2**20
-    return f"{mib:7.2f} MiB" if mib < 1024 else f"{mib / 1024:7.2f} GiB"
+    kib = count / 2**10
+    if kib < 1024:
+        return f"{kib:7.2f} KiB"
+    return f"{kib / 2**10:7.2f} MiB" if kib < 2**20 else f"{kib / 2**20:7.2f} GiB"
 
 
 def _format_duration(seconds: float) -> str:

@@ -19,7 +19,7 @@ from aquila.cli.tracker_options import make_trackers, tracker_options
     help="Method that `aquila methods` lists, and its parameters: aquila:b_min=2,beta=0.1",
 )
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for records and checkpoints.")
-@click.option("--resume", is_flag=True, help="Continue the run in the --out folder.")
+@click.option("--resume", is_flag=True, help="Continue the run in the --out folder, if any.")
 @click.option("--overwrite", is_flag=True, help="Delete the run in the --out folder first.")
 @tracker_options
 def run(

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from numbers import Real
+from numbers import Integral, Real
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 Value = float | int | str | bool
@@ -116,6 +116,13 @@ def check_values(
         except ValueError as error:
             raise ValueError(f"{owner}: {error}") from None
     return checked
+
+
+def check_whole_number(name: str, value: object, low: int) -> int:
+    """Return the value as an int; ValueError unless it is a whole number of at least `low`."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < low:
+        raise ValueError(f"{name} must be a whole number >= {low}, not {value!r}")
+    return int(value)
 
 
 def spelling_hint(name: str, known: Iterable[str]) -> str:

@@ -12,6 +12,7 @@ from flwr.serverapp import Grid
 
 from aquila.core.fleet import DeviceId, Fleet
 from aquila.core.method import Method, check_method
+from aquila.core.parameter import check_whole_number
 from aquila.core.vector import Vector, check_theta0, digest
 from aquila.flower.file_lock import file_lock
 from aquila.flower.keys import read_keys
@@ -213,8 +214,7 @@ def strategy(
 def _check_arguments(method: Method, theta0: Vector, rounds: int, seed: int) -> None:
     check_method(method)
     check_theta0(theta0)
-    if rounds < 0:
-        raise ValueError(f"rounds must be at least 0, not {rounds}")
+    check_whole_number("rounds", rounds, 0)
     if not 0 <= seed < 2**63:
         raise ValueError(f"seed must be from 0 to 2**63 - 1, not {seed}")
 

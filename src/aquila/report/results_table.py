@@ -42,8 +42,10 @@ def results_table(results: Sequence[RunResult], fleet: Fleet, width: int = 100) 
         table.add_row(label, *texts, *(_format_extra(result, name) for name in extra))
     table.caption = (
         "up/skip: replies with / without a vector.\n"
-        "level: mean bits per coordinate. saving: dense uplink ÷ this uplink.\n"
-        "uplink: MiB of real frames. paper: MiB counted as bits × coordinates."
+        "level: mean bits per coordinate.\n"
+        "uplink: MiB of real frames.\n"
+        "paper: MiB counted as bits × coordinates.\n"
+        "saving: dense uplink ÷ this uplink."
     )
     worse = [result.label for result in results if result.loss_increased]
     if worse:

@@ -50,7 +50,10 @@ class GuardedOracle:
         if not isinstance(result, tuple) or len(result) != 2 or not torch.is_tensor(result[1]):
             raise TypeError(f"{where}: a device must return (loss, gradient), not {result!r}")
         loss, gradient = result
-        loss = float(loss.detach() if torch.is_tensor(loss) else loss)
+        try:
+            loss = float(loss.detach() if torch.is_tensor(loss) else loss)
+        except (TypeError, ValueError, RuntimeError):
+            raise TypeError(f"{where}: the loss must be one number, not {loss!r}") from None
         if gradient.shape != theta.shape or gradient.dtype != theta.dtype:
             raise TypeError(
                 f"{where}: the gradient is {tuple(gradient.shape)} {gradient.dtype}, "

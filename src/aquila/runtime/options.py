@@ -70,6 +70,8 @@ class RunOptions:
     def __post_init__(self) -> None:
         for name, parameter in option_parameters().items():
             object.__setattr__(self, name, parameter.check(getattr(self, name)))
+        if not isinstance(self.out, Path | str | None):
+            raise ValueError(f"out must be the path of a folder, not {self.out!r}")
 
     def to_dict(self) -> dict[str, object]:
         """Return the plain values, by name."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from aquila.core.parameter import spelling_hint
-from aquila.sim.setting import Setting
+from aquila.sim.setting import Setting, setting_parameters
 
 TOP_LEVEL_KEYS = ("setting", "methods", "compare")
 
@@ -31,6 +31,8 @@ def read_experiment(path: Path, overrides: dict[str, object]) -> Experiment:
         raise ValueError(f"{path} is not a TOML file: {error}") from error
     for key in content:
         if key not in TOP_LEVEL_KEYS:
+            if key in setting_parameters():
+                raise ValueError(f"{path}: {key!r} belongs in the table [setting]")
             raise ValueError(f"{path}: unknown table {key!r}{spelling_hint(key, TOP_LEVEL_KEYS)}")
     methods, compare = content.get("methods", {}), content.get("compare", [])
     if not isinstance(compare, list) or not all(isinstance(spec, str) for spec in compare):

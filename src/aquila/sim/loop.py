@@ -8,6 +8,7 @@ from typing import Any
 from aquila.core.fleet import DeviceId, Fleet
 from aquila.core.method import Method, check_method
 from aquila.core.packet import Packet
+from aquila.core.parameter import check_whole_number
 from aquila.core.random import Key, Purpose
 from aquila.core.vector import Vector, check_theta0, digest
 from aquila.core.wire import unpack
@@ -45,8 +46,8 @@ class Simulation:
         seed: int = 0,
         options: RunOptions = RunOptions(),
     ) -> None:
-        _check_arguments(method, theta0, devices)
-        self.seed = seed
+        _check_arguments(method, theta0, devices, options)
+        self.seed = check_whole_number("seed", seed, 0)
         self.fleet = options.fleet or Fleet.uniform(theta0.numel(), len(devices), theta0.device)
         self.link = Link(options.uplink_loss, options.downlink_loss)
         # frames never leave this process, so their checksums need no check
@@ -215,8 +216,16 @@ def _describe_fleet(fleet: Fleet) -> str:
     return devices if slices == "all" else f"{devices}, which hold {slices}"
 
 
-def _check_arguments(method: Method, theta: Vector, devices: Sequence[Device]) -> None:
+def _check_arguments(
+    method: Method, theta: Vector, devices: Sequence[Device], options: RunOptions
+) -> None:
     check_method(method)
     check_theta0(theta)
+    if not isinstance(options, RunOptions):
+        raise TypeError(f"options must be aquila.RunOptions(...), not {options!r}")
+    if not isinstance(options.fleet, Fleet | None):
+        raise TypeError(f"fleet must be the fleet of a problem, not {type(options.fleet).__name__}")
+    if not hasattr(devices, "__len__"):
+        raise TypeError(f"devices must be a list of devices, not {type(devices).__name__}")
     if not devices:
         raise ValueError("a run needs at least one device")

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from aquila.core.fleet import Fleet
+from aquila.core.parameter import check_whole_number
 from aquila.core.vector import Vector
 from aquila.sim.batched import BatchedGradients
 from aquila.sim.evaluator import Evaluator
@@ -86,6 +87,7 @@ def problem(
         epochs: Local epochs per round, for methods that train locally.
         options: Model widths, augmentation, device and precision.
     """
+    _check_module(module)
     check_samples(shards, test)
     groups = _checked_groups(options.groups, len(shards), 1 + len(options.narrower))
     _check_work(loss, batch_size, epochs)
@@ -135,10 +137,16 @@ def _batched_gradients(model: FlatModule) -> BatchedGradients | None:
 
 def _check_work(loss: Loss, batch_size: int | None, epochs: int) -> None:
     check_loss(loss)
-    if batch_size is not None and batch_size < 1:
-        raise ValueError(f"batch_size must be at least 1, or None for all, not {batch_size}")
-    if epochs < 1:
-        raise ValueError(f"epochs must be at least 1, not {epochs}")
+    if batch_size is not None:
+        check_whole_number("batch_size (None: all samples)", batch_size, 1)
+    check_whole_number("epochs", epochs, 1)
+
+
+def _check_module(module: object) -> None:
+    if isinstance(module, type):
+        raise TypeError(f"module is the class {module.__name__}; pass an instance")
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"module must be an nn.Module, not {type(module).__name__}")
 
 
 def _checked_groups(groups: Sequence[int] | None, shards: int, modules: int) -> Sequence[int]:

@@ -95,6 +95,7 @@ def make_record(
     """Return the record of a round."""
     up, down = total_cost(outcome.traffic.uplink), total_cost(outcome.traffic.downlink)
     means = _mean_notes(notes)
+    _check_metrics(metrics)
     return Record(
         round=round_number,
         loss=means.pop("loss", None),
@@ -113,6 +114,16 @@ def make_record(
         notes=means,
         metrics={name: float(v) for name, v in metrics.items() if math.isfinite(v)},
     )
+
+
+def _check_metrics(metrics: object) -> None:
+    """Raise TypeError unless the result of the user's `evaluate` maps names to numbers."""
+    if not isinstance(metrics, Mapping) or not all(
+        hasattr(value, "__float__") for value in metrics.values()
+    ):
+        raise TypeError(
+            f"evaluate must return numbers by name, such as {{'accuracy': 0.9}}, not {metrics!r}"
+        )
 
 
 def to_line(record: Record) -> str:

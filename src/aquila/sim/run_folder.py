@@ -26,12 +26,17 @@ class RunFolder:
         self.path = path
         self.checkpoint = path / CHECKPOINT_FILE
 
+    @property
+    def holds_run(self) -> bool:
+        """Whether the folder has the records of a run, archived or not."""
+        records = records_file(self.path)
+        return records is not None and records.stat().st_size > 0
+
     def check_unused(self, hint: str = RESUME_HINT) -> None:
         """Raise ValueError, with a hint, if the folder already holds a run or is a file."""
         if self.path.exists() and not self.path.is_dir():
             raise ValueError(f"{self.path} is a file, not a folder")
-        records = records_file(self.path)
-        if records is not None and records.stat().st_size:
+        if self.holds_run:
             raise ValueError(f"{self.path} already holds a run; {hint}")
 
     def clear(self) -> None:

@@ -17,6 +17,11 @@ from aquila.sim.losses import (
 
 def check_samples(shards: Sequence[Batch], test: Batch | None) -> None:
     """Raise ValueError unless shards and test are pairs of tensors that fit each other."""
+    if not isinstance(shards, Sequence):
+        raise TypeError(
+            "shards must be a list of pairs of tensors, inputs and targets, one per device, not "
+            f"{type(shards).__name__}"
+        )
     if not shards:
         raise ValueError("a problem needs at least one shard of data")
     for number, shard in enumerate(shards):
@@ -120,7 +125,9 @@ def _checked_targets(
         return _with_checked_shape(name, y.to(model.theta.dtype), outputs, outputs)
     classes = model.class_layout.target_shape(outputs)
     if not y.is_floating_point():
-        return _with_checked_shape(name, y.long(), outputs, classes)
+        y = _with_checked_shape(name, y.long(), outputs, classes)
+        _check_classes(name, y, model, outputs[model.class_layout.class_axis])
+        return y
     if model.loss is functional.cross_entropy or loss not in PROBABILITY_TARGET_LOSSES:
         raise ValueError(
             f"{name} has {_dtype_name(y.dtype)} targets, which are numbers, not classes; pass "
@@ -146,6 +153,18 @@ def _with_checked_shape(
         f"{name} has targets of shape {tuple(y.shape)}; for outputs of shape "
         f"{(len(y), *outputs[1:])} the loss takes {(len(y), *expected[1:])}{also}"
     )
+
+
+def _check_classes(name: str, y: torch.Tensor, model: FlatModule, classes: int) -> None:
+    """Raise ValueError for a target that the module has no output for and the loss counts."""
+    wrong = y[(y < 0) | (y >= classes)]
+    ignored = ClassLayout.of(model.loss, [wrong]).ignore_index
+    wrong = wrong if ignored is None else wrong[wrong != ignored]
+    if len(wrong):
+        raise ValueError(
+            f"{name} has target {int(wrong[0])}, but the module has outputs for the classes 0 to "
+            f"{classes - 1}"
+        )
 
 
 def _with_names(shards: Sequence[Batch], test: Batch | None) -> list[tuple[str, Batch]]:

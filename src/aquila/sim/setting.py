@@ -98,7 +98,8 @@ class Setting:
 
     def describe(self, parameters: int) -> str:
         """Return one line that describes the run."""
-        work = f"{self.epochs} local epochs" if self.work == "epochs" else "one gradient per round"
+        epochs = "one local epoch" if self.epochs == 1 else f"{self.epochs} local epochs"
+        work = epochs if self.work == "epochs" else "one gradient per round"
         batch = f"batches of {self.batch_size}" if self.batch_size else "full batches"
         return (
             f"{self.data}, {self.model} with {parameters:,} parameters, {self.devices} devices, "

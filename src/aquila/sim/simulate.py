@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aquila.core.method import Method
+from aquila.core.parameter import check_whole_number
 from aquila.core.vector import Vector
 from aquila.runtime.options import RunOptions
 from aquila.sim.loop import Simulation
@@ -45,8 +46,9 @@ def simulate(
         on_record: Called with the record of each round that was run.
         options: How the run is carried out.
     """
-    if rounds < 0:
-        raise ValueError(f"rounds must be at least 0, not {rounds}")
+    rounds = check_whole_number("rounds", rounds, 0)
+    if evaluate is not None and not callable(evaluate):
+        raise TypeError(f"evaluate must be a function theta -> metrics, not {evaluate!r}")
     simulation = Simulation(method, theta0, devices, seed, options)
     folder = None if options.out is None else RunFolder(Path(options.out))
     records = _start_folder(folder, simulation, rounds, options.resume)

@@ -67,7 +67,7 @@ def dirichlet(labels: torch.Tensor, devices: int, alpha: float, key: Key) -> Par
     """
     _check_devices(len(labels), devices)
     if not 0 < alpha <= MAX_ALPHA:
-        raise ValueError(f"alpha must be > 0 and <= {MAX_ALPHA:g}, not {alpha}")
+        raise ValueError(f"dirichlet: alpha must be > 0 and <= {MAX_ALPHA:g}, not {alpha:g}")
     parts: list[list[int]] = [[] for _ in range(devices)]
     for label in _distinct(labels):
         rng = key.child(label).numpy()
@@ -111,7 +111,7 @@ def unequal(samples: int, devices: int, key: Key, spread: float = 1.0) -> Partit
     """
     _check_devices(samples, devices)
     if not 0 <= spread <= MAX_SPREAD:
-        raise ValueError(f"spread must be from 0 to {MAX_SPREAD:g}, not {spread}")
+        raise ValueError(f"unequal: spread must be from 0 to {MAX_SPREAD:g}, not {spread:g}")
     generator = key.child(0).torch()
     weights = torch.randn(devices, generator=generator, dtype=torch.float64).mul(spread).exp()
     # one sample per device, and the rest in proportion to the weights
