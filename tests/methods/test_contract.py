@@ -31,7 +31,7 @@ def test_method_has_a_row(name):
 
 @pytest.mark.parametrize("name", [row.name for row in ROWS])
 def test_row_names_a_method_once(name):
-    wanted = f"add its file to FILES in src/aquila/methods/__init__.py, or correct its row"
+    wanted = "add its file to FILES in src/aquila/methods/__init__.py, or correct its row"
     assert name in aquila.METHODS, f"there is no method {name!r}: {wanted}"
     rows = [row.name for row in ROWS].count(name)
     assert rows == 1, f"method {name!r} has {rows} rows in {contract.WHERE}"
