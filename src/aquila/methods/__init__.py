@@ -46,7 +46,7 @@ def create(name: str, /, **parameters: object) -> Method:
     An unknown name or an invalid parameter raises a ValueError that lists what is allowed.
     """
     if not isinstance(name, str):
-        raise TypeError(f"name must be a text such as 'aquila', not {type(name).__name__}")
+        raise TypeError(f"name must be text such as 'aquila', not {type(name).__name__}")
     if name not in METHODS:
         raise ValueError(f"there is no method {name!r}{spelling_hint(name, METHODS)}")
     return METHODS[name](**parameters)
