@@ -11,8 +11,8 @@ import torch
 from local_grid import LocalGrid, Node
 
 import aquila
-from aquila.runtime.archive import FolderArchive
 from aquila.runtime.device_session import DeviceSession
+from aquila.runtime.reply_archive import FolderArchive
 from aquila.sim.records import read_records
 from faults.consistency import server_of
 

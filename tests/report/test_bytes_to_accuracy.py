@@ -3,7 +3,7 @@
 import torch
 
 import aquila
-from aquila.report.bytes_to_accuracy import AccuracyCurve, Cost, accuracy_curve
+from aquila.report.bytes_to_accuracy import AccuracyCurve, CostToTarget, accuracy_curve
 from helpers.fake_records import fake_record
 from helpers.problems import ridge
 
@@ -20,8 +20,8 @@ def test_smoothed_accuracy_is_mean_of_three_evaluations():
 
 
 def test_level_is_reached_by_moving_average_not_by_one_evaluation():
-    assert CURVE.cost_to_reach(0.55) == Cost(6, 30, 300)
-    assert CURVE.cost_to_reach(0.65) == Cost(10, 50, 500)
+    assert CURVE.cost_to_reach(0.55) == CostToTarget(6, 30, 300)
+    assert CURVE.cost_to_reach(0.65) == CostToTarget(10, 50, 500)
     assert CURVE.cost_to_reach(0.85) is None
 
 

@@ -17,15 +17,15 @@ from aquila.report.figures import (
     loss_against_bits,
     quality_against_uplink,
 )
+from aquila.report.labelled_run import LabelledRun
 from aquila.report.levels import level_map, levels_over_time
-from aquila.report.run_result import RunResult
 from aquila.report.style import line_styles
 from helpers.command_line import output
 from helpers.fake_records import fake_record, write_fake_run
 
 RECORDS = [fake_record(n) for n in range(12)]
-RESULTS = [RunResult("aquila", RECORDS), RunResult("qsgd", RECORDS)]
-NOTHING = [RunResult("qsgd", [fake_record(0, uploads=0, paper_bits=0, levels={}, metrics={})])]
+RESULTS = [LabelledRun("aquila", RECORDS), LabelledRun("qsgd", RECORDS)]
+NOTHING = [LabelledRun("qsgd", [fake_record(0, uploads=0, paper_bits=0, levels={}, metrics={})])]
 
 
 def points(figure, line: int = 0) -> list[tuple[float, float]]:
@@ -69,7 +69,12 @@ def test_single_run_can_be_drawn(tmp_path):
 @pytest.mark.parametrize("draw", FIGURES.values())
 def test_runs_without_data_do_not_fail(draw):
     draw(NOTHING)
-    draw([RunResult("aquila beta=1", NOTHING[0].records), RunResult("aquila beta=2", RECORDS[:1])])
+    draw(
+        [
+            LabelledRun("aquila beta=1", NOTHING[0].records),
+            LabelledRun("aquila beta=2", RECORDS[:1]),
+        ]
+    )
 
 
 def test_similar_values_keep_a_linear_scale():
@@ -86,22 +91,22 @@ def test_loss_is_drawn_against_total_bits_sent():
 
 def test_bits_per_round_are_smoothed_and_may_be_zero():
     silent = [fake_record(n, paper_bits=4_000_000 * (n < 2)) for n in range(12)]
-    figure = bits_per_round([RunResult("laq", silent)])
+    figure = bits_per_round([LabelledRun("laq", silent)])
     assert points(figure)[:4] == [(1, 4), (2, 4), (3, 2), (4, 0)]
     assert figure.axes[0].get_yscale() == "symlog"
 
 
 def test_quality_is_drawn_where_it_was_measured():
     some = [fake_record(n, metrics={"test_accuracy": 0.5} if n % 5 == 4 else {}) for n in range(10)]
-    assert points(quality_against_uplink([RunResult("laq", some)])) == [(5, 50), (10, 50)]
+    assert points(quality_against_uplink([LabelledRun("laq", some)])) == [(5, 50), (10, 50)]
     text = [fake_record(0, metrics={"perplexity": 3.0, "test_accuracy": 0.5})]
-    figure = quality_against_uplink([RunResult("laq", text)])
+    figure = quality_against_uplink([LabelledRun("laq", text)])
     assert points(figure) == [(1, 3)]
     assert figure.axes[0].get_ylabel() == "test perplexity"
 
 
 def test_exact_runs_are_omitted_and_others_keep_their_colours():
-    exact = RunResult("fedavg", [fake_record(0, error_ratio=0.0)])
+    exact = LabelledRun("fedavg", [fake_record(0, error_ratio=0.0)])
     figure = error_ratio([exact, *RESULTS])
     assert [line.get_label() for line in figure.axes[0].lines] == ["aquila", "qsgd"]
     assert figure.axes[0].lines[1].get_color() == line_styles(["fedavg", "qsgd"])[1]["color"]
@@ -109,7 +114,7 @@ def test_exact_runs_are_omitted_and_others_keep_their_colours():
 
 
 def test_sweep_is_sorted_by_beta():
-    sweep = [RunResult(f"aquila beta={beta}", RECORDS) for beta in ("0.5", "2", "1e-1")]
+    sweep = [LabelledRun(f"aquila beta={beta}", RECORDS) for beta in ("0.5", "2", "1e-1")]
     for figure in (loss_by_beta([*sweep, *RESULTS]), quality_by_beta([*sweep, *RESULTS])):
         labels = [line.get_label() for line in figure.axes[0].lines]
         assert [label.partition(":")[0] for label in labels] == ["β = 0.1", "β = 0.5", "β = 2"]
@@ -125,9 +130,9 @@ def test_level_map_distinguishes_levels_skips_and_no_reply():
         fake_record(2, levels={2: 5}, uplink={2: 9}),
     ]
     expected = [[4, 0, np.nan], [3, 2, np.nan], [np.nan, np.nan, 5]]
-    np.testing.assert_array_equal(level_map(RunResult("aquila", rounds)), expected)
-    constant = RunResult("qsgd", [fake_record(0, levels={0: 6, 1: 6})])
-    figure = levels_over_time([RunResult("aquila", rounds), constant])
+    np.testing.assert_array_equal(level_map(LabelledRun("aquila", rounds)), expected)
+    constant = LabelledRun("qsgd", [fake_record(0, levels={0: 6, 1: 6})])
+    figure = levels_over_time([LabelledRun("aquila", rounds), constant])
     titles = [axes.get_title(loc="left") for axes in figure.axes if axes.images]
     assert titles == ["aquila"]
     assert levels_over_time([constant]) is None
@@ -137,7 +142,7 @@ def test_real_bits_per_coordinate():
     record = fake_record(0, levels={0: 4}, paper_bits=4000, uplink_bytes=250)
     assert width_and_real_bits(record) == (4, 2.0)  # 250 bytes for 1000 coordinates
     assert width_and_real_bits(fake_record(0, levels={})) is None
-    figure = bytes_against_width([RunResult("aquila", [record]), *NOTHING])
+    figure = bytes_against_width([LabelledRun("aquila", [record]), *NOTHING])
     assert figure.axes[0].collections[0].get_offsets().tolist() == [[4, 2]]
 
 
@@ -157,7 +162,7 @@ def test_every_method_has_distinct_markers():
     methods.insert(
         len(MARKERS), "eden"
     )  # same colour as QSGD, and the same marker without the index
-    figure = bytes_against_width([RunResult(method, [record]) for method in methods])
+    figure = bytes_against_width([LabelledRun(method, [record]) for method in methods])
     dots = figure.axes[0].collections
     looks = {(*dot.get_facecolor()[0], dot.get_paths()[0].vertices.tobytes()) for dot in dots}
     assert len(looks) == len(methods) == len(METHODS)

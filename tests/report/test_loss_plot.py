@@ -4,15 +4,15 @@ import pytest
 import torch
 
 import aquila
+from aquila.report.labelled_run import LabelledRun
 from aquila.report.loss_plot import plot_loss_against_uplink
-from aquila.report.run_result import RunResult
 
 
-def results() -> list[RunResult]:
+def results() -> list[LabelledRun]:
     device = [lambda theta: (float(theta @ theta) + 1, 2 * theta)]
     method = aquila.create("fedsgd")
     run = aquila.simulate(method, torch.ones(4), device, rounds=3)
-    return [RunResult(f"method {n}", run.records) for n in range(12)]
+    return [LabelledRun(f"method {n}", run.records) for n in range(12)]
 
 
 def test_figure_is_written_as_png(tmp_path):
@@ -21,7 +21,9 @@ def test_figure_is_written_as_png(tmp_path):
 
 
 def test_run_without_rounds_does_not_fail(tmp_path):
-    plot_loss_against_uplink([RunResult("empty", [], stopped=True), *results()], tmp_path / "f.png")
+    plot_loss_against_uplink(
+        [LabelledRun("empty", [], stopped=True), *results()], tmp_path / "f.png"
+    )
 
 
 def test_missing_matplotlib_names_the_extra(tmp_path, monkeypatch):

@@ -6,21 +6,21 @@ import torch
 from rich.console import Console
 
 import aquila
+from aquila.report.labelled_run import LabelledRun
 from aquila.report.results_table import dense_bytes, results_table
-from aquila.report.run_result import RunResult
 from helpers.problems import ridge
 
 PROBLEM = ridge(devices=4, dimension=25)
 FLEET = aquila.Fleet.uniform(25, 4)
 
 
-def result(name: str, **parameters: object) -> RunResult:
+def result(name: str, **parameters: object) -> LabelledRun:
     method = aquila.create(name, alpha=0.1 / PROBLEM.smoothness(), **parameters)
     run = aquila.simulate(method, torch.zeros(25), PROBLEM.devices, rounds=5)
-    return RunResult(name, run.records)
+    return LabelledRun(name, run.records)
 
 
-def render(*results: RunResult) -> str:
+def render(*results: LabelledRun) -> str:
     text = io.StringIO()
     Console(file=text, width=120).print(results_table(results, FLEET))
     return text.getvalue()
@@ -46,7 +46,7 @@ def test_run_with_rising_loss_is_listed():
     rising = [replace(records[0], round=n, loss=2.0 + n) for n in range(12)]
     falling = [replace(records[0], round=n, loss=20.0 - n) for n in range(12)]
     text = render(
-        RunResult("up", rising), RunResult("down", falling), RunResult("short", rising[:3])
+        LabelledRun("up", rising), LabelledRun("down", falling), LabelledRun("short", rising[:3])
     )
     assert "Loss above its first value: up." in text
 
@@ -54,12 +54,12 @@ def test_run_with_rising_loss_is_listed():
 def test_last_metric_is_the_latest_value():
     records = result("fedsgd").records
     judged = [replace(records[0], metrics={"a": 1.0}), replace(records[1], metrics={"a": 2.0})]
-    assert RunResult("x", [*judged, *records[2:]]).last_metric("a") == 2.0
-    assert RunResult("x", records).last_metric("a") is None
+    assert LabelledRun("x", [*judged, *records[2:]]).last_metric("a") == 2.0
+    assert LabelledRun("x", records).last_metric("a") is None
 
 
 def test_run_without_rounds_has_a_row():
-    assert "nothing" in render(RunResult("nothing", [], stopped=True))
+    assert "nothing" in render(LabelledRun("nothing", [], stopped=True))
 
 
 def test_narrow_terminal_keeps_method_names():

@@ -9,7 +9,6 @@ import torch
 
 import aquila
 from aquila.core.state import to_arrays
-from aquila.runtime.archive import FolderArchive
 from aquila.runtime.device_session import DeviceSession
 from aquila.runtime.options import RunOptions
 from aquila.runtime.persist import (
@@ -23,6 +22,7 @@ from aquila.runtime.persist import (
     save_server,
     server_to_bytes,
 )
+from aquila.runtime.reply_archive import FolderArchive
 from aquila.runtime.server_session import ServerSession
 from aquila.sim.oracle import as_shard
 from helpers.problems import ridge

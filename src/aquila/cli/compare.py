@@ -14,7 +14,7 @@ from aquila.cli.tracker_options import make_trackers, tracker_options
 
 if TYPE_CHECKING:
     from aquila.cli.method_runner import MethodRunner
-    from aquila.report.run_result import RunResult
+    from aquila.report.labelled_run import LabelledRun
 
 FIGURE_FILE = "loss_against_uplink.png"
 DEFAULT_VARIANTS: dict[str, tuple[dict[str, object], ...]] = {
@@ -96,14 +96,14 @@ def default_method_specs() -> list[MethodSpec]:
     ]
 
 
-def run_method(spec: MethodSpec, runner: MethodRunner, folder: Path) -> RunResult:
+def run_method(spec: MethodSpec, runner: MethodRunner, folder: Path) -> LabelledRun:
     """Run one method. If it diverges, print why and return the records so far."""
-    from aquila.report.run_result import RunResult
+    from aquila.report.labelled_run import LabelledRun
     from aquila.runtime.nan_guard import NonFiniteError
     from aquila.sim.records import read_records
 
     try:
-        return RunResult(spec.label, runner.run(spec, folder))
+        return LabelledRun(spec.label, runner.run(spec, folder))
     except NonFiniteError as error:
         runner.display.print_message(spec.label, f"stopped: {error}")
-        return RunResult(spec.label, read_records(folder), stopped=True)
+        return LabelledRun(spec.label, read_records(folder), stopped=True)

@@ -42,8 +42,8 @@ def run(
 
     from aquila.cli.method_runner import MethodRunner, prepare_output
     from aquila.cli.progress import ProgressDisplay, make_console
+    from aquila.report.labelled_run import LabelledRun
     from aquila.report.results_table import results_table
-    from aquila.report.run_result import RunResult
 
     spec.create(chosen)  # report a misspelt method before anything else
     trackers = make_trackers(tensorboard, mlflow)
@@ -53,4 +53,4 @@ def run(
     console.print(setting.describe(len(problem.theta0)))
     display = ProgressDisplay(console, setting.rounds, len(spec.label))
     records = MethodRunner(chosen, problem, parts, resume, display, trackers).run(spec, out)
-    console.print(results_table([RunResult(spec.label, records)], problem.fleet, console.width))
+    console.print(results_table([LabelledRun(spec.label, records)], problem.fleet, console.width))

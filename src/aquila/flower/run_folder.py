@@ -6,10 +6,10 @@ from logging import getLogger
 from pathlib import Path
 
 from aquila.flower.device_files import RUN_NAME_PATTERN
-from aquila.runtime.archive import FolderArchive
 from aquila.runtime.files import atomic_write
 from aquila.runtime.fingerprint import fingerprint_differences
 from aquila.runtime.persist import SavedStateError, load_server, save_server
+from aquila.runtime.reply_archive import FolderArchive
 from aquila.runtime.server_session import ServerSession
 from aquila.sim.records import Record, append_record, read_records, write_records
 

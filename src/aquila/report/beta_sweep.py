@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from aquila.report.curves import Series, draw_curves, quality_metric
-from aquila.report.run_result import RunResult
+from aquila.report.labelled_run import LabelledRun
 from aquila.report.style import sweep_styles
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 BETA = re.compile(r"aquila beta=(\S+)")
 
 
-def loss_by_beta(results: Sequence[RunResult]) -> Figure | None:
+def loss_by_beta(results: Sequence[LabelledRun]) -> Figure | None:
     """Draw Figure 4: training loss per round, one line per beta."""
     curves = _curves_by_beta(results, lambda record: record.loss)
     if not curves:
@@ -28,7 +28,7 @@ def loss_by_beta(results: Sequence[RunResult]) -> Figure | None:
     return draw_curves(curves, "round", "training loss", title=title, yscale="log", styles=styles)
 
 
-def quality_by_beta(results: Sequence[RunResult]) -> Figure | None:
+def quality_by_beta(results: Sequence[LabelledRun]) -> Figure | None:
     """Draw Figure 5: test accuracy or perplexity per round, one line per beta."""
     metric, label, times = quality_metric(results)
 
@@ -48,7 +48,7 @@ def quality_by_beta(results: Sequence[RunResult]) -> Figure | None:
 
 
 def _curves_by_beta(
-    results: Sequence[RunResult], value: Callable[[Record], float | None]
+    results: Sequence[LabelledRun], value: Callable[[Record], float | None]
 ) -> list[Series]:
     """Return the runs that differ only in beta, sorted by it, labelled with their uplink."""
     by_beta = {float(m[1]): r for r in results if (m := BETA.fullmatch(r.label))}

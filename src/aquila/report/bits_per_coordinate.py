@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from aquila.report.colours import assign_colours, is_aquila
+from aquila.report.labelled_run import LabelledRun
 from aquila.report.new_figure import new_figure
-from aquila.report.run_result import RunResult
 from aquila.report.style import line_styles, style_axes
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MARKERS = "osD^vPX*"
 
 
-def bytes_against_width(results: Sequence[RunResult]) -> Figure | None:
+def bytes_against_width(results: Sequence[LabelledRun]) -> Figure | None:
     """Draw one dot per round: real bits per coordinate of the uploads against their width.
 
     Records do not contain the entropy of the codes, so real frames, headers included, approximate

@@ -31,16 +31,18 @@ class AccuracyCurve:
             for last in range(WINDOW, len(self.accuracy) + 1)
         )
 
-    def cost_to_reach(self, level: float) -> "Cost | None":
+    def cost_to_reach(self, level: float) -> "CostToTarget | None":
         """Return the cost when the moving average first reaches the level, or None."""
         for number, mean in enumerate(self.smoothed_accuracy, start=WINDOW - 1):
             if mean >= level:
-                return Cost(self.rounds[number], self.uplink_bytes[number], self.paper_bits[number])
+                return CostToTarget(
+                    self.rounds[number], self.uplink_bytes[number], self.paper_bits[number]
+                )
         return None
 
 
 @dataclass(frozen=True)
-class Cost:
+class CostToTarget:
     """Rounds, real uplink bytes and paper bits spent so far."""
 
     rounds: int

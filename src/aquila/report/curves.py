@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from aquila.report.labelled_run import LabelledRun
 from aquila.report.new_figure import new_figure
-from aquila.report.run_result import RunResult
 from aquila.report.style import line_styles, style_axes
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def set_log_scale(axis: Axis, scale: Callable[..., None], values: Sequence[float
     axis.set_major_formatter("{x:g}")
 
 
-def quality_metric(results: Sequence[RunResult]) -> tuple[str, str, float]:
+def quality_metric(results: Sequence[LabelledRun]) -> tuple[str, str, float]:
     """Return name, label and display factor of the metric that compares the runs."""
     if any(result.last_metric("perplexity") is not None for result in results):
         return "perplexity", "test perplexity", 1.0

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from aquila.report.beta_sweep import loss_by_beta, quality_by_beta
 from aquila.report.bits_per_coordinate import bytes_against_width
 from aquila.report.curves import Series, draw_curves, quality_metric
+from aquila.report.labelled_run import LabelledRun
 from aquila.report.levels import levels_over_time
-from aquila.report.run_result import RunResult
 from aquila.report.runs import StoredRun
 from aquila.report.style import line_styles, save_figure
 from aquila.report.units import GIB, MIB
@@ -29,7 +29,7 @@ def draw_all(runs: Sequence[StoredRun], root: Path, out: Path) -> list[Path]:
     """
     if not runs:
         raise ValueError(f"there is no run in {root}")
-    comparisons: dict[Path, list[RunResult]] = {}
+    comparisons: dict[Path, list[LabelledRun]] = {}
     for run in sorted(runs, key=lambda run: run.method != "aquila"):  # first in the legend
         comparisons.setdefault(run.folder.parent, []).append(run.result)
     paths = []
@@ -42,7 +42,7 @@ def draw_all(runs: Sequence[StoredRun], root: Path, out: Path) -> list[Path]:
     return paths
 
 
-def loss_against_bits(results: Sequence[RunResult]) -> Figure | None:
+def loss_against_bits(results: Sequence[LabelledRun]) -> Figure | None:
     """Draw Figures 2 and 3, (a) to (c): training loss against total bits sent, counted as b·d."""
     total = max(result.paper_bits for result in results) / 8
     curves = _against_sent(
@@ -58,7 +58,7 @@ def loss_against_bits(results: Sequence[RunResult]) -> Figure | None:
     )
 
 
-def bits_per_round(results: Sequence[RunResult]) -> Figure | None:
+def bits_per_round(results: Sequence[LabelledRun]) -> Figure | None:
     """Draw Figures 2 and 3, (d) to (f): bits sent per round, counted as b·d, smoothed."""
     window = 1 + max(len(result.records) for result in results) // 10
     curves = [
@@ -74,7 +74,7 @@ def bits_per_round(results: Sequence[RunResult]) -> Figure | None:
     )
 
 
-def quality_against_uplink(results: Sequence[RunResult]) -> Figure | None:
+def quality_against_uplink(results: Sequence[LabelledRun]) -> Figure | None:
     """Draw test accuracy or perplexity against real bytes."""
     metric, label, times = quality_metric(results)
     if all(result.last_metric(metric) is None for result in results):
@@ -94,7 +94,7 @@ def quality_against_uplink(results: Sequence[RunResult]) -> Figure | None:
     )
 
 
-def error_ratio(results: Sequence[RunResult]) -> Figure | None:
+def error_ratio(results: Sequence[LabelledRun]) -> Figure | None:
     """Draw ‖quantization error‖ ÷ ‖quantized vector‖ of the runs that quantize."""
     curves = [
         Series(
@@ -116,7 +116,7 @@ def error_ratio(results: Sequence[RunResult]) -> Figure | None:
     )
 
 
-FIGURES: dict[str, Callable[[Sequence[RunResult]], Figure | None]] = {
+FIGURES: dict[str, Callable[[Sequence[LabelledRun]], Figure | None]] = {
     "loss_against_bits": loss_against_bits,
     "bits_per_round": bits_per_round,
     "loss_by_beta": loss_by_beta,
@@ -129,7 +129,7 @@ FIGURES: dict[str, Callable[[Sequence[RunResult]], Figure | None]] = {
 
 
 def _against_sent(
-    results: Sequence[RunResult],
+    results: Sequence[LabelledRun],
     sent: Callable[[Record], float],
     value: Callable[[Record], float | None],
 ) -> list[Series]:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from aquila.report.labelled_run import LabelledRun
 from aquila.report.new_figure import new_figure
-from aquila.report.run_result import RunResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,7 +23,7 @@ MAX_TICKS = 8
 TICK_LEVELS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 
 
-def levels_over_time(results: Sequence[RunResult]) -> Figure | None:
+def levels_over_time(results: Sequence[LabelledRun]) -> Figure | None:
     """Draw a map of devices by rounds for each run whose levels vary or whose devices skip."""
     shown = [(result.label, level_map(result)) for result in results]
     shown = [(label, levels) for label, levels in shown if _varies(levels)]
@@ -46,7 +46,7 @@ def levels_over_time(results: Sequence[RunResult]) -> Figure | None:
     return figure
 
 
-def level_map(result: RunResult) -> LevelArray:
+def level_map(result: LabelledRun) -> LevelArray:
     """Return levels by device and round: 0 for no upload, NaN for no reply."""
     devices = 1 + max((d for r in result.records for d in r.uplink), default=-1)
     levels = np.full((devices, len(result.records)), NO_REPLY)

@@ -5,12 +5,12 @@ from itertools import accumulate
 from pathlib import Path
 
 from aquila.report.curves import Series, draw_curves
-from aquila.report.run_result import RunResult
+from aquila.report.labelled_run import LabelledRun
 from aquila.report.style import save_figure
 from aquila.report.units import MIB
 
 
-def plot_loss_against_uplink(results: Sequence[RunResult], path: Path) -> Path:
+def plot_loss_against_uplink(results: Sequence[LabelledRun], path: Path) -> Path:
     """Draw training loss against real uplink bytes, one line per run, and return the path."""
     curves = []
     for result in results:

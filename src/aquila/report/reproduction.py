@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from aquila.report.labelled_run import LabelledRun
 from aquila.report.paper import PaperRow
-from aquila.report.run_result import RunResult
 from aquila.report.runs import StoredRun
 from aquila.report.units import GIB
 
@@ -101,7 +101,7 @@ def _savings(
         same_seed = other.facts.get("seed") == run.facts.get("seed")
         if row.label(other) == "aquila" and same_seed:
             shorter = min(run.rounds, other.rounds)
-            aquila, own = (RunResult(r.method, r.result.records[:shorter]) for r in (other, run))
+            aquila, own = (LabelledRun(r.method, r.result.records[:shorter]) for r in (other, run))
             return (
                 _saving(aquila.paper_bits, own.paper_bits),
                 _saving(aquila.uplink_bytes, own.uplink_bytes),

@@ -10,7 +10,7 @@ from rich.table import Table
 from aquila.core.fleet import Fleet
 from aquila.core.packet import Dense, Packet
 from aquila.core.wire import pack
-from aquila.report.run_result import RunResult
+from aquila.report.labelled_run import LabelledRun
 from aquila.report.units import MIB
 
 HEADINGS = (
@@ -25,7 +25,7 @@ EXTRA_METRICS = {"local_accuracy": ("local", "{:.1%}"), "perplexity": ("perplexi
 """Heading and format of metrics that only some runs have."""
 
 
-def results_table(results: Sequence[RunResult], fleet: Fleet, width: int = 100) -> Table:
+def results_table(results: Sequence[LabelledRun], fleet: Fleet, width: int = 100) -> Table:
     """Return one row per run: quality, traffic and saving, for a terminal of this width."""
     shown = [name for name in HEADINGS if width >= NARROW_WIDTH or name not in WIDE_ONLY_COLUMNS]
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), caption_justify="left")
@@ -55,12 +55,12 @@ def results_table(results: Sequence[RunResult], fleet: Fleet, width: int = 100) 
     return table
 
 
-def _format_extra(result: RunResult, name: str) -> str:
+def _format_extra(result: LabelledRun, name: str) -> str:
     value = result.last_metric(name)
     return "-" if value is None else EXTRA_METRICS[name][1].format(value)
 
 
-def dense_bytes(result: RunResult, fleet: Fleet) -> int:
+def dense_bytes(result: LabelledRun, fleet: Fleet) -> int:
     """Return the bytes of the same replies if each were an uncompressed vector."""
     replies = Counter(fleet.groups[device] for r in result.records for device in r.uplink)
     return sum(
@@ -69,7 +69,7 @@ def dense_bytes(result: RunResult, fleet: Fleet) -> int:
     )
 
 
-def _format_cells(result: RunResult, fleet: Fleet) -> dict[str, str]:
+def _format_cells(result: LabelledRun, fleet: Fleet) -> dict[str, str]:
     if not result.records:
         return {}
     accuracy = result.last_metric("test_accuracy")

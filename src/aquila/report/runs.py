@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from aquila.report.run_result import RunResult
+from aquila.report.labelled_run import LabelledRun
 from aquila.sim.records import Record, read_records, records_file
 from aquila.sim.setting import RUN_FILE
 
@@ -21,7 +21,7 @@ class StoredRun:
 
     folder: Path
     facts: Mapping[str, Any]
-    result: RunResult
+    result: LabelledRun
 
     @property
     def method(self) -> str:
@@ -102,7 +102,7 @@ def _read(folder: Path) -> StoredRun:
     label = facts.get("method")
     if not isinstance(label, str) or not label:
         raise ValueError(f"{folder / RUN_FILE} is not a valid run file: it names no method")
-    return StoredRun(folder, facts, RunResult(label, read_valid_records(folder)))
+    return StoredRun(folder, facts, LabelledRun(label, read_valid_records(folder)))
 
 
 def _find_fault(facts: object) -> str | None:

@@ -12,13 +12,13 @@ from aquila.core.packet import Packet, WireError
 from aquila.core.random import Key, Purpose
 from aquila.core.vector import Vector
 from aquila.core.wire import pack, unpack
-from aquila.runtime.archive import Archive, reply_history
 from aquila.runtime.messages import NO_ACK, Ack, Order, ack_of
 from aquila.runtime.model_downlink import DownlinkCoder, References, pack_models
 from aquila.runtime.nan_guard import NonFiniteError
 from aquila.runtime.norm_limit import NormLimit
 from aquila.runtime.options import RunOptions
 from aquila.runtime.reference import ReferenceModel
+from aquila.runtime.reply_archive import ReplyArchive, reply_history
 from aquila.runtime.services import Services
 
 
@@ -84,7 +84,7 @@ class ServerSession:
         seed: int,
         options: RunOptions = RunOptions(),
         *,
-        archive: Archive | None = None,
+        archive: ReplyArchive | None = None,
         limit: NormLimit | None = None,
         services: Services = Services(),
     ) -> None:

@@ -9,7 +9,7 @@ from itertools import accumulate
 from pathlib import Path
 
 from aquila.report.colours import is_aquila
-from aquila.report.run_result import RunResult
+from aquila.report.labelled_run import LabelledRun
 from aquila.report.runs import MAX_DEVICES, read_facts, read_valid_records, read_with_errors
 from aquila.sim.compressed import find_file, read_file
 from aquila.sim.records import RECORDS_FILE, Record, records_file
@@ -44,9 +44,9 @@ class PageRun:
         return is_aquila(self.label)
 
     @cached_property
-    def result(self) -> RunResult:
+    def result(self) -> LabelledRun:
         """Totals over the records."""
-        return RunResult(self.label, self.records)
+        return LabelledRun(self.label, self.records)
 
     @cached_property
     def cumulative_uplink(self) -> list[int]:

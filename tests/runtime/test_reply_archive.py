@@ -9,8 +9,8 @@ import torch
 from aquila.core.envelope import checksum_of
 from aquila.core.packet import Dense, Packet, WireError
 from aquila.core.wire import pack
-from aquila.runtime.archive import FolderArchive, reply_history
 from aquila.runtime.messages import Ack
+from aquila.runtime.reply_archive import FolderArchive, reply_history
 from helpers.memory_archive import MemoryArchive
 
 

@@ -23,7 +23,7 @@ PREFIX_BYTES = 16
 """First bytes of a frame, which hold its flags and its round."""
 
 
-class Archive(Protocol):
+class ReplyArchive(Protocol):
     """Stores the replies that a server applied, in that order."""
 
     def append(self, device: DeviceId, frame: bytes) -> None:
@@ -98,7 +98,9 @@ def since_last_fresh(frames: Iterable[bytes]) -> list[bytes]:
     return kept
 
 
-def reply_history(archive: Archive, device: DeviceId, ack: Ack, round_number: int) -> list[bytes]:
+def reply_history(
+    archive: ReplyArchive, device: DeviceId, ack: Ack, round_number: int
+) -> list[bytes]:
     """Return the replies that built the memory of a device at the start of a round.
 
     Raises WireError if replies are missing. An archive can only lack its end. Its last reply is

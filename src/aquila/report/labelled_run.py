@@ -11,7 +11,7 @@ MIN_ROUNDS_FOR_TREND = 10
 
 
 @dataclass(frozen=True)
-class RunResult:
+class LabelledRun:
     """Label and records of one run; `stopped` if it ended before its last round."""
 
     label: str
