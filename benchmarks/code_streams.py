@@ -13,7 +13,7 @@ from aquila.core.packet import Codes, code_dtype
 from aquila.core.quantize import levels_for_bits, midrise, stochastic_round
 from aquila.core.random import Key
 from aquila.tasks import build_model
-from aquila.tasks.datasets import load_dataset
+from aquila.tasks.datasets import read_dataset
 from aquila.tasks.transformer import token_loss
 
 
@@ -91,9 +91,9 @@ def innovation_source(name: str, seed: int, folder: str | None, max_steps: float
 def training_set(name: str, folder: str | None, seed: int) -> tuple[str, tuple]:
     """Return name and samples of a data set, or of its synthetic version if it is missing."""
     try:
-        return name, load_dataset(name, folder).train
+        return name, read_dataset(name, folder).train
     except FileNotFoundError:
-        return f"synthetic_{name}", load_dataset(f"synthetic_{name}", seed=seed).train
+        return f"synthetic_{name}", read_dataset(f"synthetic_{name}", seed=seed).train
 
 
 def at_aquila_level(v: torch.Tensor, least: int = 1) -> Codes | None:

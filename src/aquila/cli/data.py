@@ -83,11 +83,11 @@ def split(name: str, spec: str, devices: int, seed: int, out: Path) -> None:
 
     from aquila.core.random import Key, Purpose
     from aquila.report.split_figure import plot_split
-    from aquila.tasks.datasets import load_dataset
+    from aquila.tasks.datasets import read_dataset
     from aquila.tasks.partition import class_counts
     from aquila.tasks.partition import split as split_dataset
 
-    dataset = load_dataset(name, seed=seed)
+    dataset = read_dataset(name, seed=seed)
     labels = dataset.train[1]
     if labels.ndim > 1:
         raise ValueError(f"{name} is a text data set, which has no classes to plot")

@@ -49,14 +49,14 @@ def class_counts_of(run: PageRun) -> ClassCounts | None:
     """Return the samples per class and device; None if the data set is not on this machine."""
     import torch
 
-    from aquila.tasks.datasets import load_dataset
+    from aquila.tasks.datasets import read_dataset
     from aquila.tasks.partition import class_counts
 
     name, folder, seed = (run.facts.get(key) for key in ("data", "data_folder", "seed"))
     if not isinstance(name, str) or not isinstance(seed, int):
         return None
     try:
-        data = load_dataset(name, folder if isinstance(folder, str) and folder else None, seed)
+        data = read_dataset(name, folder if isinstance(folder, str) and folder else None, seed)
     except (ValueError, OSError):
         return None
     labels = data.train[1][: len(run.device_of_sample)]

@@ -132,13 +132,13 @@ class Setting:
         from aquila.core.random import Key, Purpose
         from aquila.sim.hardware import configure_torch
         from aquila.sim.problem import ProblemOptions, problem
-        from aquila.tasks.datasets import load_dataset
+        from aquila.tasks.datasets import read_dataset
         from aquila.tasks.images import augment
         from aquila.tasks.partition import split
         from aquila.tasks.transformer import token_loss
 
         configure_torch(self.device, self.precision, self.deterministic)
-        data = load_dataset(self.data, self.data_folder or None, self.seed)
+        data = read_dataset(self.data, self.data_folder or None, self.seed)
         x, y = (part[: self.samples or None] for part in data.train)
         test_x, test_y = (part[: self.test_samples or None] for part in data.test)
         data = replace(data, train=(x, y), test=(test_x, test_y))

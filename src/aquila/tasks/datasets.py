@@ -23,7 +23,7 @@ DATASETS: dict[str, Callable[[Path | None, int], Dataset]] = {
 }
 
 
-def load_dataset(name: str, folder: Path | str | None = None, seed: int = 0) -> Dataset:
+def read_dataset(name: str, folder: Path | str | None = None, seed: int = 0) -> Dataset:
     """Load a data set. An unknown name raises ValueError with the known names.
 
     Args:
