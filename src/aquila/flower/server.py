@@ -141,8 +141,8 @@ class Strategy:
                 grid, session, registry.nodes_by_device, config, deployment.deadline_seconds
             )
             metrics = self._evaluate(session)
-            notes = [state.notes[device] for device in sorted(state.notes)]
-            record = make_record(state.number, outcome, notes, metrics)
+            notes = {device: state.notes[device] for device in sorted(state.notes)}
+            record = make_record(state.number, outcome, notes, session.fleet, metrics)
             if attempts > 1:
                 record = replace(record, notes={**record.notes, "attempts": attempts})
             records.append(record)

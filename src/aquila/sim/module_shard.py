@@ -45,6 +45,11 @@ class ModuleShard:
         return self.models.original.theta.numel()
 
     @property
+    def samples(self) -> int:
+        """Number of samples of the device."""
+        return len(self.data[0])
+
+    @property
     def thread_safe(self) -> bool:
         """Whether devices can train at the same time; on a CPU they share one random generator."""
         model = self.models.original
@@ -66,7 +71,7 @@ class ModuleOracle:
     @property
     def samples(self) -> int:
         """Number of samples of the device."""
-        return len(self.shard.data[0])
+        return self.shard.samples
 
     def gradient(self, theta: Vector) -> tuple[float, Vector]:
         """Return the loss and gradient of the round's minibatch, or of all samples."""

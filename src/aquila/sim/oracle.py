@@ -46,6 +46,17 @@ class FixedShard:
         return self.inner
 
 
+def samples_of(number: int, device: Device) -> int:
+    """Return the number of samples of a device; ValueError if it does not tell one."""
+    samples = getattr(device, "samples", None)
+    if isinstance(samples, int) and samples > 0:
+        return samples
+    raise ValueError(
+        f'weights="samples" needs the number of samples of every device, but device {number} has '
+        'no attribute samples; make the devices with aquila.problem, or set weights="uniform"'
+    )
+
+
 def as_shard(device: Device) -> Shard:
     """Return the shard of a device given as a shard, an oracle or a plain function."""
     if hasattr(device, "oracle"):  # ten times faster than isinstance with a protocol

@@ -7,7 +7,7 @@ from pathlib import Path
 from aquila.core.method import Method
 from aquila.core.parameter import check_whole_number
 from aquila.core.vector import Vector
-from aquila.runtime.options import RunOptions
+from aquila.runtime.options import RunOptions, check_options
 from aquila.sim.loop import Simulation
 from aquila.sim.oracle import Device
 from aquila.sim.records import Evaluate, Record
@@ -49,7 +49,8 @@ def simulate(
     rounds = check_whole_number("rounds", rounds, 0)
     if evaluate is not None and not callable(evaluate):
         raise TypeError(f"evaluate must be a function theta -> metrics, not {evaluate!r}")
-    simulation = Simulation(method, theta0, devices, seed, options)
+    check_options(options)
+    simulation = Simulation(method, theta0, devices, seed, options.for_rounds(rounds))
     folder = None if options.out is None else RunFolder(Path(options.out))
     records = _start_folder(folder, simulation, rounds, options.resume)
     try:
