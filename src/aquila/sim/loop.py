@@ -199,7 +199,7 @@ def _fleet_of(theta0: Vector, devices: Sequence[Device], options: RunOptions) ->
     fleet = options.fleet or Fleet.uniform(theta0.numel(), len(devices), theta0.device)
     if options.weights == "uniform":
         return fleet
-    return fleet.with_weights([samples_of(n, device) for n, device in enumerate(devices)])
+    return fleet.with_weights([samples_of(n, as_shard(device)) for n, device in enumerate(devices)])
 
 
 def _are_thread_safe(devices: Sequence[Device]) -> bool | None:
