@@ -11,6 +11,8 @@ from torch import nn
 from aquila.core.random import Key
 from aquila.core.vector import Vector
 from aquila.sim.cuda_graph import RNG_LOCK, StepGraphs
+from aquila.sim.local_optimizer import LocalStep
+from aquila.sim.local_training import LocalTraining
 from aquila.sim.losses import ClassLayout, Loss, is_mean_over_samples
 from aquila.tasks.models import has_batch_norm
 
@@ -45,6 +47,7 @@ class FlatModule:
         device: torch.device | str = "cpu",
         precision: Precision = "float32",
         compile_model: bool = False,
+        training: LocalTraining = LocalTraining(),
     ) -> None:
         _check_no_running_statistics(module)
         self.module = copy.deepcopy(module).to(device).train()
@@ -52,6 +55,7 @@ class FlatModule:
         self.class_layout = ClassLayout.of(loss)
         self.precision = precision
         self.compile_model = compile_model
+        self.training = training
         self.uses_rng = True
         self._saved_bytes = 0
         self._flatten_parameters()
@@ -60,10 +64,12 @@ class FlatModule:
         # batch norms compute statistics of the whole batch, so the batch must not be split
         self._has_batch_norms = has_batch_norm(module)
         self._is_mean_over_samples = is_mean_over_samples(loss)
-        self._alpha = self.theta.new_zeros(())
         self._loss_sum = self.theta.new_zeros(())
-        mutated = (self.theta, self.grad, self._accuracy, self._loss_sum)
-        self._graphs = StepGraphs(self._step, mutated) if self.theta.is_cuda else None
+        trained = [p for p in self.module.parameters() if p.requires_grad]
+        self._local_step = LocalStep(self.theta, self.grad, trained, training)
+        mutated = (self.theta, self.grad, self._accuracy, self._loss_sum, *self._local_step.state)
+        uses_graphs = self.theta.is_cuda and self._local_step.fits_graph
+        self._graphs = StepGraphs(self._step, mutated) if uses_graphs else None
         self._loss_function = (
             torch.compile(self._compute_loss) if compile_model else self._compute_loss
         )
@@ -83,8 +89,9 @@ class FlatModule:
     def copy(self) -> "FlatModule":
         """Return a copy that shares no memory with this one."""
         copied = FlatModule(
-            self.module, self.loss, self.theta.device, self.precision, self.compile_model
-        )
+            self.module, self.loss, self.theta.device, self.precision, self.compile_model,
+            self.training,
+        )  # fmt: skip
         copied.uses_rng, copied._saved_bytes = self.uses_rng, self._saved_bytes
         copied.class_layout = self.class_layout
         return copied
@@ -135,7 +142,7 @@ class FlatModule:
                 self._loss_sum += self._backward(inputs, targets, mask, len(inputs) / len(x))
         return float(self._loss_sum), self.grad.clone()
 
-    def run_sgd(
+    def train(
         self,
         theta: Vector,
         batches: Iterable[Batch],
@@ -143,9 +150,9 @@ class FlatModule:
         key: Key,
         mask: torch.Tensor | None = None,
     ) -> tuple[float, Vector]:
-        """Take one SGD step per batch; return the mean loss and the resulting model."""
+        """Take one local step per batch; return the mean loss and the resulting model."""
         self._load_and_reset(theta)
-        self._alpha.fill_(alpha)
+        self._local_step.start(theta, alpha)
         if self._graphs is None:
             take_step, randomness = self._step, self._seeded(key)
         else:
@@ -203,8 +210,7 @@ class FlatModule:
     def _step(self, x: torch.Tensor, y: torch.Tensor, mask: torch.Tensor | None) -> None:
         self.grad.zero_()
         self._loss_sum += self._backward(x, y, mask)
-        with torch.no_grad():
-            self.theta -= self._alpha * self.grad
+        self._local_step.take()
 
     def _backward(
         self, x: torch.Tensor, y: torch.Tensor, mask: torch.Tensor | None, weight: float = 1.0

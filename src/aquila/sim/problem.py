@@ -13,6 +13,7 @@ from aquila.core.vector import Vector
 from aquila.sim.batched import BatchedGradients
 from aquila.sim.evaluator import Evaluator
 from aquila.sim.flat_module import Batch, FlatModule, Precision
+from aquila.sim.local_training import LocalTraining
 from aquila.sim.losses import Loss, check_loss
 from aquila.sim.model_copies import LastTrained, ModelCopies
 from aquila.sim.module_shard import Augment, LocalWork, ModuleShard
@@ -74,6 +75,7 @@ def problem(
     loss: Loss = nn.functional.cross_entropy,
     batch_size: int | None = None,
     epochs: int = 1,
+    training: LocalTraining = LocalTraining(),
     options: ProblemOptions = ProblemOptions(),
 ) -> Problem:
     """Make a federated problem from a module and one (inputs, targets) pair per device.
@@ -85,15 +87,18 @@ def problem(
         loss: Function (outputs, targets) -> mean loss.
         batch_size: Samples per minibatch, for gradients and local epochs. None: all samples.
         epochs: Local epochs per round, for methods that train locally.
+        training: Local optimizer, clipping, local steps and proximal term.
         options: Model widths, augmentation, device and precision.
     """
     _check_module(module)
     check_samples(shards, test)
     groups = _checked_groups(options.groups, len(shards), 1 + len(options.narrower))
-    _check_work(loss, batch_size, epochs)
+    _check_work(loss, batch_size, epochs, training)
     slices = [None, *(submodel_coordinates(module, part) for part in options.narrower)]
     models = [
-        ModelCopies(FlatModule(m, loss, options.device, options.precision, options.compile_model))
+        ModelCopies(
+            FlatModule(m, loss, options.device, options.precision, options.compile_model, training)
+        )
         for m in (module, *options.narrower)
     ]
     first, last_trained = models[0].original, LastTrained()
@@ -102,7 +107,7 @@ def problem(
     seen: list[torch.Tensor] = []
     if options.classes is not None:
         seen = seen_classes(trained, tested, options.classes, first.class_layout)
-    work = LocalWork(batch_size, epochs, options.augment)
+    work = LocalWork(batch_size, epochs, options.augment, training)
     devices = _make_shards(models, groups, last_trained, trained, seen, work)
     fleet = Fleet(first.theta.numel(), groups, slices, options.device)
     evaluator = None
@@ -135,8 +140,10 @@ def _batched_gradients(model: FlatModule) -> BatchedGradients | None:
     return BatchedGradients(model) if plain and not model.uses_rng else None
 
 
-def _check_work(loss: Loss, batch_size: int | None, epochs: int) -> None:
+def _check_work(loss: Loss, batch_size: int | None, epochs: int, training: LocalTraining) -> None:
     check_loss(loss)
+    if not isinstance(training, LocalTraining):
+        raise TypeError(f"training must be aquila.LocalTraining(...), not {training!r}")
     if batch_size is not None:
         check_whole_number("batch_size (None: all samples)", batch_size, 1)
     check_whole_number("epochs", epochs, 1)
