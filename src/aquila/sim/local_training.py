@@ -78,11 +78,6 @@ class LocalTraining:
         """Name of the optimizer; the qualified name of a function."""
         return _name_of(self.local_optimizer)
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether the training is plain SGD over epochs."""
-        return self == LocalTraining()
-
     def check_gradient(self, remedy: str) -> None:
         """Raise ValueError if devices that send gradients cannot follow this training.
 
@@ -104,12 +99,13 @@ class LocalTraining:
         return {name: value for name, value in self.to_dict().items() if value != plain[name]}
 
     def describe(self) -> str:
-        """Return the recipe in a few words; empty for plain SGD."""
-        changed = {name.replace("_", " "): value for name, value in self.changes().items()}
-        return ", ".join(
+        """Return the optimizer and its options in a few words; empty for plain SGD."""
+        changed = {name: v for name, v in self.changes().items() if name != "local_steps"}
+        words = (
             name if value is True else f"{name} {value:g}" if isinstance(value, float)
             else f"{name} {value}" for name, value in changed.items()
         )  # fmt: skip
+        return ", ".join(words).replace("_", " ")
 
     def to_dict(self) -> dict[str, object]:
         """Return the values, by name; a function is given by its qualified name."""

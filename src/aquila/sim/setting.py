@@ -106,10 +106,11 @@ class Setting:
 
     def describe(self, parameters: int) -> str:
         """Return one line that describes the run."""
-        epochs = "one local epoch" if self.epochs == 1 else f"{self.epochs} local epochs"
-        work = epochs if self.work == "epochs" else "one gradient per round"
-        if not self.training.is_plain:
-            work += f" ({self.training.describe()})"
+        steps, recipe = self.training.local_steps, self.training.describe()
+        count, unit = (steps, "step") if steps else (self.epochs, "epoch")
+        work = f"one local {unit}" if count == 1 else f"{count} local {unit}s"
+        work = work if self.work == "epochs" else "one gradient per round"
+        work += f" ({recipe})" if recipe else ""
         batch = f"batches of {self.batch_size}" if self.batch_size else "full batches"
         return (
             f"{self.data}, {self.model} with {parameters:,} parameters, {self.devices} devices, "
