@@ -33,7 +33,10 @@ class Evaluator:
 
     @torch.no_grad()
     def __call__(self, theta: Vector) -> dict[str, float]:
-        """Return the metrics of a model."""
+        """Return the metrics of a model.
+
+        `last_minibatch_train_accuracy` is absent if no device has trained since the last call.
+        """
         self.model.load(theta)
         batch_count = -(-len(self.train_inputs) // STATISTICS_BATCH)
         batches = torch.tensor_split(self.train_inputs, batch_count)  # of nearly equal size
@@ -53,7 +56,9 @@ class Evaluator:
         unmasked, *masked = (torch.cat(parts) for parts in zip(*predictions, strict=True))
         correct = self._is_correct(unmasked)
         metrics["test_accuracy"] = float(correct.sum()) / max(1, correct.numel())
-        metrics["last_minibatch_train_accuracy"] = self.last_trained.accuracy()
+        last_accuracy = self.last_trained.take_accuracy()
+        if last_accuracy is not None:
+            metrics["last_minibatch_train_accuracy"] = last_accuracy
         if self.test[1].ndim > 1:
             metrics["perplexity"] = math.exp(min(loss / count, 700))
         if self.device_classes:

@@ -14,6 +14,7 @@ from aquila.sim.cuda_graph import RNG_LOCK, StepGraphs
 from aquila.sim.local_optimizer import LocalStep
 from aquila.sim.local_training import LocalTraining
 from aquila.sim.losses import ClassLayout, Loss, is_mean_over_samples
+from aquila.sim.torch_threads import torch_threads
 from aquila.tasks.models import has_batch_norm
 
 Batch = tuple[torch.Tensor, torch.Tensor]
@@ -30,6 +31,9 @@ CACHE_BYTES = 2**23
 
 MIN_PASS_SAMPLES = 16
 """Smallest number of samples per pass, however many bytes they save."""
+
+MIN_THREADED_PARAMETERS = 2**24
+"""Smallest model with dropout for which torch uses several threads per operation on a CPU."""
 
 
 class FlatModule:
@@ -61,6 +65,7 @@ class FlatModule:
         self._flatten_parameters()
         self._accuracy = torch.zeros((), device=device)
         self._last_outputs: Batch | None = None
+        self._targets_are_classes = False
         # batch norms compute statistics of the whole batch, so the batch must not be split
         self._has_batch_norms = has_batch_norm(module)
         self._is_mean_over_samples = is_mean_over_samples(loss)
@@ -189,8 +194,10 @@ class FlatModule:
         with torch.no_grad():
             self.theta.copy_(theta)
 
-    def last_accuracy(self) -> float:
-        """Return the accuracy on the latest minibatch."""
+    def last_accuracy(self) -> float | None:
+        """Return the accuracy on the latest minibatch; None if its targets are not classes."""
+        if not self._targets_are_classes:
+            return None
         if self._last_outputs is not None:
             self._accuracy.copy_(self.class_layout.accuracy(*self._last_outputs))
             self._last_outputs = None
@@ -230,7 +237,8 @@ class FlatModule:
 
     def record_outputs(self, outputs: torch.Tensor, y: torch.Tensor) -> None:
         """Keep the outputs for the accuracy, or compute it now on a GPU: graphs reuse memory."""
-        if not self.class_layout.are_classes_of(y, outputs):
+        self._targets_are_classes = self.class_layout.are_classes_of(y, outputs)
+        if not self._targets_are_classes:
             return
         if outputs.is_cuda:
             self._accuracy.copy_(self.class_layout.accuracy(outputs, y))
@@ -243,7 +251,13 @@ class FlatModule:
         if not self.uses_rng:
             yield
             return
-        with RNG_LOCK.seeded(key.torch().initial_seed(), self.theta.device):
+        # on a busy machine the threads of each small operation wait for one another
+        one_thread = self.theta.is_cpu and self.theta.numel() < MIN_THREADED_PARAMETERS
+        seed = key.torch().initial_seed()
+        with (
+            RNG_LOCK.seeded(seed, self.theta.device),
+            torch_threads(1 if one_thread else None),
+        ):
             yield
 
 
