@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from aquila.methods import create as create
     from aquila.runtime.nan_guard import NonFiniteError as NonFiniteError
     from aquila.runtime.options import RunOptions as RunOptions
+    from aquila.sim.local_training import LocalTraining as LocalTraining
     from aquila.sim.loop import Simulation as Simulation
     from aquila.sim.problem import Problem as Problem
     from aquila.sim.problem import ProblemOptions as ProblemOptions
@@ -37,6 +38,7 @@ _MODULE_OF_NAME = {
     "WireError": "aquila.core.packet",
     "NonFiniteError": "aquila.runtime.nan_guard",
     "RunOptions": "aquila.runtime.options",
+    "LocalTraining": "aquila.sim.local_training",
     "Simulation": "aquila.sim.loop",
     "Problem": "aquila.sim.problem",
     "ProblemOptions": "aquila.sim.problem",
