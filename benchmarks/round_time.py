@@ -119,7 +119,7 @@ def main():
     torch.manual_seed(0)
     problem = build_problem(args)
     whole, epochs, bare = measure_seconds(args, problem)
-    samples = sum(len(shard.data[0]) for shard in problem.devices)
+    samples = sum(shard.samples or 0 for shard in problem.devices)
     on_gpu = args.device == "cuda"
     row = {
         "gpu": torch.cuda.get_device_name() if on_gpu else "none",

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from aquila.sim.records import Record as Record
     from aquila.sim.simulate import Run as Run
     from aquila.sim.simulate import simulate as simulate
+    from aquila.sim.splits import split as split
 
 _MODULE_OF_NAME = {
     "METHODS": "aquila.methods",
@@ -46,6 +47,7 @@ _MODULE_OF_NAME = {
     "Record": "aquila.sim.records",
     "Run": "aquila.sim.simulate",
     "simulate": "aquila.sim.simulate",
+    "split": "aquila.sim.splits",
 }
 
 __all__ = ["__version__", "tasks", *_MODULE_OF_NAME]

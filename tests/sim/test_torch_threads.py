@@ -1,4 +1,4 @@
-"""Models with dropout train on one torch thread, because several wait for one another."""
+"""Small models train on one torch thread, because several wait for one another."""
 
 from typing import ClassVar
 
@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import aquila
+from aquila.core.random import Key
 from aquila.sim import flat_module
 from aquila.sim.torch_threads import torch_threads
 
@@ -29,10 +30,14 @@ def two_torch_threads():
     assert CountThreads.seen
 
 
-def train(work: str, executor: str) -> None:
+def problem_with(layer: nn.Module) -> aquila.Problem:
     x, y = torch.randn(20, 6), torch.randint(0, 3, (20,))
-    module = nn.Sequential(nn.Linear(6, 3), nn.Dropout(0.5), CountThreads())
-    made = aquila.problem(module, [(x[:10], y[:10]), (x[10:], y[10:])], batch_size=4)
+    module = nn.Sequential(nn.Linear(6, 3), layer, CountThreads())
+    return aquila.problem(module, [(x[:10], y[:10]), (x[10:], y[10:])], batch_size=4)
+
+
+def train(work: str, executor: str) -> None:
+    made = problem_with(nn.Dropout(0.5))
     method = aquila.create("aquila", alpha=0.1, work=work)
     options = aquila.RunOptions(executor=executor)
     aquila.simulate(method, made.theta0, made.devices, rounds=2, options=options)
@@ -42,9 +47,17 @@ def train(work: str, executor: str) -> None:
 @pytest.mark.parametrize("work", ["gradient", "epochs"])
 def test_dropout_uses_one_torch_thread(two_torch_threads, work, executor):
     train(work, executor)
-    # the first pass finds out whether the model uses random numbers
     assert CountThreads.seen == {1}
     assert torch.get_num_threads() == 2
+
+
+@pytest.mark.parametrize("layer", [nn.ReLU(), nn.Dropout(0.5)], ids=str)
+def test_oracles_without_a_simulation_use_one_torch_thread(two_torch_threads, layer):
+    made = problem_with(layer)
+    oracle = made.devices[0].oracle(Key((0, 0, 0)))
+    oracle.gradient(made.theta0)
+    oracle.train(made.theta0, 0.1)
+    assert CountThreads.seen == {1}
 
 
 def test_large_models_with_dropout_use_all_torch_threads(two_torch_threads, monkeypatch):

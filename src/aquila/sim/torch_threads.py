@@ -10,8 +10,10 @@ import torch
 def torch_threads(count: int | None) -> Iterator[None]:
     """Set the number of torch threads for a block; None leaves it as it is."""
     before = torch.get_num_threads()
-    if count is not None:
-        torch.set_num_threads(count)
+    if count is None or count == before:
+        yield
+        return
+    torch.set_num_threads(count)
     try:
         yield
     finally:
