@@ -10,7 +10,7 @@ import click
 from aquila.cli.method_spec import MethodSpec, parse_method_spec
 from aquila.cli.report import REPORT_FILE, write_report
 from aquila.cli.setting_options import load_experiment, setting_options
-from aquila.cli.tracker_options import make_trackers, tracker_options
+from aquila.cli.tracker_options import tracker_options
 
 if TYPE_CHECKING:
     from aquila.cli.method_runner import MethodRunner
@@ -58,9 +58,10 @@ def compare(
     chosen = load_experiment(experiment, smoke, options)
 
     from aquila.cli.method_runner import MethodRunner, prepare_output
-    from aquila.cli.progress import ProgressDisplay, make_console
     from aquila.report.loss_plot import plot_loss_against_uplink
+    from aquila.report.progress import ProgressDisplay, make_console
     from aquila.report.results_table import results_table
+    from aquila.report.trackers import make_trackers
 
     specs = [
         parse_method_spec(text) for text in methods or chosen.compare

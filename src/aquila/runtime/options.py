@@ -62,6 +62,14 @@ class RunOptions:
     checkpoint_every: Annotated[
         int, Bounds("rounds between two checkpoints; 0: only on an interrupt", 0)
     ] = 10
+    stop_at: Annotated[
+        float,
+        Bounds("end the run when the main metric reaches this value; 0: never", 0),
+    ] = 0.0
+    patience: Annotated[
+        int,
+        Bounds("end the run after this many evaluations without improvement; 0: never", 0),
+    ] = 0
     fleet: Fleet | None = None
     out: Path | str | None = None
     resume: bool = False

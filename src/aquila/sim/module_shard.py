@@ -10,6 +10,7 @@ from aquila.core.vector import Vector
 from aquila.sim.batched import BatchedGradients
 from aquila.sim.flat_module import Batch, FlatModule
 from aquila.sim.model_copies import LastTrained, ModelCopies
+from aquila.sim.module_builder import ModuleBuilder
 
 Augment = Callable[[torch.Tensor, Key], torch.Tensor]
 """(inputs, key) -> inputs changed at random"""
@@ -29,7 +30,8 @@ class ModuleShard:
     """The samples of one device and the model it trains.
 
     `batched` may have computed the device's gradient together with those of others. `classes`
-    marks the classes that the device has samples of, if the others are masked.
+    marks the classes that the device has samples of, if the others are masked. `builder` makes the
+    module of a trained vector.
     """
 
     models: ModelCopies
@@ -38,6 +40,7 @@ class ModuleShard:
     data: Batch
     work: LocalWork
     classes: torch.Tensor | None
+    builder: ModuleBuilder | None = None
 
     @property
     def dimension(self) -> int:

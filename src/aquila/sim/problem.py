@@ -1,22 +1,27 @@
 """A federated problem made from an `nn.Module` and tensors."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import get_args
 
 import torch
 from torch import nn
 
 from aquila.core.fleet import Fleet
+from aquila.core.method import Method
 from aquila.core.parameter import check_whole_number
 from aquila.core.vector import Vector
+from aquila.runtime.options import RunOptions
 from aquila.sim.batched import BatchedGradients
+from aquila.sim.callbacks import OnRecord
 from aquila.sim.evaluator import Evaluator
 from aquila.sim.flat_module import Batch, FlatModule, Precision
 from aquila.sim.losses import Loss, check_loss
 from aquila.sim.model_copies import LastTrained, ModelCopies
+from aquila.sim.module_builder import ModuleBuilder
 from aquila.sim.module_shard import Augment, LocalWork, ModuleShard
 from aquila.sim.samples import check_samples, prepare_samples, seen_classes
+from aquila.sim.simulate import Run, simulate
 from aquila.tasks.widths import submodel_coordinates
 
 
@@ -28,6 +33,38 @@ class Problem:
     devices: tuple[ModuleShard, ...]
     fleet: Fleet
     evaluate: Evaluator | None
+    builder: ModuleBuilder
+
+    def train(
+        self,
+        method: Method,
+        rounds: int = 50,
+        seed: int = 0,
+        *,
+        on_record: OnRecord | None = None,
+        options: RunOptions = RunOptions(),
+    ) -> Run:
+        """Train with a method: `simulate` with the model, devices and evaluator of the problem."""
+        return simulate(
+            method,
+            self.theta0,
+            self.devices,
+            rounds,
+            seed,
+            evaluate=self.evaluate,
+            on_record=on_record,
+            options=replace(options, fleet=options.fleet or self.fleet),
+        )
+
+    def load(
+        self, theta: Vector, device: torch.device | str | None = None, group: int = 0
+    ) -> nn.Module:
+        """Return a copy of the module in eval mode with trained parameters, such as `run.theta`.
+
+        Frozen parameters and buffers are those of the module given to `problem`. Batch norms have
+        statistics of the training inputs. `group` chooses a narrower module.
+        """
+        return self.builder.build(theta, device, group)
 
 
 @dataclass(frozen=True)
@@ -103,12 +140,15 @@ def problem(
     if options.classes is not None:
         seen = seen_classes(trained, tested, options.classes, first.class_layout)
     work = LocalWork(batch_size, epochs, options.augment)
-    devices = _make_shards(models, groups, last_trained, trained, seen, work)
     fleet = Fleet(first.theta.numel(), groups, slices, options.device)
+    train_inputs = torch.cat([x for x, _ in trained])
+    builder = ModuleBuilder([model.original for model in models], fleet, train_inputs)
+    shards_of_devices = _make_shards(models, groups, last_trained, trained, seen, work)
+    devices = tuple(replace(shard, builder=builder) for shard in shards_of_devices)
     evaluator = None
     if tested is not None:
-        evaluator = Evaluator(first, last_trained, tested, torch.cat([x for x, _ in trained]), seen)
-    return Problem(first.theta.clone(), devices, fleet, evaluator)
+        evaluator = Evaluator(first, last_trained, tested, train_inputs, seen)
+    return Problem(first.theta.clone(), devices, fleet, evaluator, builder)
 
 
 def _make_shards(
