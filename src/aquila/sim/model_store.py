@@ -4,6 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+from torch import nn
+
 from aquila.core.vector import Vector
 from aquila.sim.model_files import read_metadata, read_model, write_model
 from aquila.sim.module_builder import ModuleBuilder
@@ -56,7 +59,7 @@ def save_model(
     path: Path, theta: Vector, builder: ModuleBuilder | None, facts: Mapping[str, str]
 ) -> None:
     """Write the state dict of a trained module, or the vector of a run without a module."""
-    tensors = {THETA: theta} if builder is None else builder.build(theta).state_dict()
+    tensors = {THETA: theta} if builder is None else builder.module_for(theta).state_dict()
     write_model(path, tensors, {"aquila": __version__, **facts})
 
 
@@ -72,17 +75,21 @@ class ModelStore:
         self._best_is_written = True
         self.best: BestModel | None = None
 
-    def resume(self, rounds: int) -> None:
-        """Read the best model of a run that continues after this number of rounds."""
+    def resume(self, theta: Vector, rounds: int) -> None:
+        """Read the best model of a run that continues after this number of rounds.
+
+        `theta` is any model of the run. Its module tells the names of the trained parameters.
+        """
         if self._folder is None:
             return
         path = self._folder / BEST_FILE
         facts = read_metadata(path)
         if "value" not in facts or int(facts["round"]) >= rounds:
             return
+        names = [THETA] if self.builder is None else _trained(self.builder.module_for(theta))
         tensors = read_model(path)
-        theta = tensors[THETA] if self.builder is None else self.builder.trained_vector(tensors)
-        self.best = BestModel(theta, int(facts["round"]), facts["metric"], float(facts["value"]))
+        best = torch.cat([tensors[name].reshape(-1) for name in names]).to(theta)
+        self.best = BestModel(best, int(facts["round"]), facts["metric"], float(facts["value"]))
 
     def keep_best(self, theta: Vector, best: BestRound) -> None:
         """Keep the model of the best round so far."""
@@ -107,3 +114,7 @@ class ModelStore:
     def _save(self, name: str, theta: Vector, facts: Mapping[str, str]) -> None:
         assert self._folder is not None
         save_model(self._folder / name, theta, self.builder, {"method": self._method, **facts})
+
+
+def _trained(module: nn.Module) -> list[str]:
+    return [name for name, parameter in module.named_parameters() if parameter.requires_grad]

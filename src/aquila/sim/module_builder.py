@@ -10,7 +10,6 @@ from aquila.core.fleet import Fleet
 from aquila.core.vector import Vector
 from aquila.sim.evaluator import STATISTICS_BATCH
 from aquila.sim.flat_module import FlatModule
-from aquila.sim.model_files import StateDict
 from aquila.tasks.models import with_batch_norm_statistics
 
 
@@ -28,40 +27,16 @@ class ModuleBuilder:
     fleet: Fleet
     train_inputs: torch.Tensor
 
-    def build(
-        self, theta: Vector, device: torch.device | str | None = None, group: int = 0
-    ) -> nn.Module:
-        """Return a copy of a module in eval mode with the trained parameters.
+    def module_for(self, theta: Vector, device: int | None = None) -> nn.Module:
+        """Return a copy in eval mode of the widest module, or of the module that a device trains.
 
         Frozen parameters and buffers are those of the user's module. Batch norms have statistics
-        of the training inputs.
-
-        Args:
-            theta: The trained parameters of the widest module, one flat vector.
-            device: Where the copy is stored. Default: where the problem is computed.
-            group: Which module, as in `ProblemOptions.groups`. 0 is the widest.
+        of the training inputs. `theta` is the vector of the whole model.
         """
-        self._check(theta, group)
+        group = 0 if device is None else self.fleet.groups[device]
         model = self.models[group]
         model.load(self.fleet.restrict(theta.to(model.theta.device))[group])
         batch_count = -(-len(self.train_inputs) // STATISTICS_BATCH)
         batches = torch.tensor_split(self.train_inputs, batch_count)  # of nearly equal size
         with model.autocast():
-            module = with_batch_norm_statistics(model.module, batches)
-        return module if device is None else module.to(device)
-
-    def trained_vector(self, state: StateDict) -> Vector:
-        """Return the trained parameters in a state dict of the widest module."""
-        model = self.models[0]
-        names = model.parameter_views(model.theta)
-        return torch.cat([state[name].reshape(-1) for name in names]).to(model.theta)
-
-    def _check(self, theta: object, group: int) -> None:
-        if not isinstance(theta, torch.Tensor) or theta.shape != (self.fleet.dimension,):
-            given = tuple(theta.shape) if isinstance(theta, torch.Tensor) else type(theta).__name__
-            raise ValueError(
-                f"theta must be a vector of the {self.fleet.dimension} trained parameters, such as "
-                f"run.theta, not {given}"
-            )
-        if not 0 <= group < len(self.models):
-            raise ValueError(f"group must be from 0 to {len(self.models) - 1}, not {group}")
+            return with_batch_norm_statistics(model.module, batches)

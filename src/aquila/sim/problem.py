@@ -56,15 +56,23 @@ class Problem:
             options=replace(options, fleet=options.fleet or self.fleet),
         )
 
-    def load(
-        self, theta: Vector, device: torch.device | str | None = None, group: int = 0
-    ) -> nn.Module:
+    def load(self, theta: Vector, device: int | None = None) -> nn.Module:
         """Return a copy of the module in eval mode with trained parameters, such as `run.theta`.
 
-        Frozen parameters and buffers are those of the module given to `problem`. Batch norms have
-        statistics of the training inputs. `group` chooses a narrower module.
+        Frozen parameters and buffers are those of the module given to `problem`, and batch norms
+        have statistics. If devices train narrower modules, the copy is of the widest one, or of
+        the one that `device` trains.
         """
-        return self.builder.build(theta, device, group)
+        expected = tuple(self.theta0.shape)
+        if not isinstance(theta, torch.Tensor) or theta.shape != expected:
+            given = f"shape {tuple(theta.shape)}" if isinstance(theta, torch.Tensor) else theta
+            raise ValueError(
+                f"theta must be a vector of the {self.theta0.numel()} trained parameters, such as "
+                f"run.theta, not {given}"
+            )
+        if device is not None and device not in self.fleet.devices:
+            raise ValueError(f"device must be from 0 to {len(self.devices) - 1}, not {device}")
+        return self.builder.module_for(theta, device)
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,9 @@ class Setting:
     model: Annotated[
         str, "model: mlp, cnn, resnet18, mobilenetv2, transformer or transformer_small"
     ] = "mlp"
+    init_from: Annotated[
+        str, "file with the initial weights, .safetensors or .pt; empty: random weights"
+    ] = ""
     widths: Annotated[str, "model widths, spread evenly over the devices, such as 1,0.5"] = "1"
     devices: Annotated[int, Bounds("number of devices, M", 1)] = 10
     split: Annotated[
@@ -93,7 +96,7 @@ class Setting:
         )
         return replace(
             self, data=data, samples=200, rounds=2, devices=10, batch_size=10, epochs=1,
-            widths=widths, device="cpu", precision="float32",
+            widths=widths, device="cpu", precision="float32", init_from="",
         )  # fmt: skip
 
     def describe(self, parameters: int) -> str:
@@ -110,10 +113,10 @@ class Setting:
     def identity(self) -> str:
         """Return the fields that must stay the same for a run to be resumed, as text.
 
-        The length of the run and the place of its data may change. The simulation itself checks
-        the options that matter.
+        The length of the run and the places of its files may change. The simulation itself checks
+        the initial model and the options that matter.
         """
-        may_change = {"rounds", "data_folder"}
+        may_change = {"rounds", "data_folder", "init_from"}
         fields = self._own_fields().items()
         return "\n".join(f"{name} {value}" for name, value in fields if name not in may_change)
 
@@ -167,6 +170,7 @@ class Setting:
         """Build one model per width, widest first; also return the model number of each device."""
         import torch
 
+        from aquila.sim.model_files import load_state, read_model
         from aquila.tasks.models import MODELS, build_model
 
         known = parameters(MODELS[self.model]) if self.model in MODELS else {}
@@ -176,6 +180,8 @@ class Setting:
         widths = sorted(set(given), reverse=True)
         torch.manual_seed(self.seed)
         modules = [build_model(self.model, width, **options) for width in widths]
+        if self.init_from:
+            load_state(modules[0], read_model(self.init_from), self.init_from)
         device_widths = [given[m * len(given) // self.devices] for m in range(self.devices)]
         return modules, [widths.index(width) for width in device_widths]
 

@@ -91,7 +91,7 @@ def simulate(
     records = _start_folder(folder, simulation, rounds, options.resume)
     start = RunStart(method, rounds, seed, options, tuple(records))
     models = ModelStore(start.folder, method.name, _builder_of(devices))
-    models.resume(len(records))
+    models.resume(simulation.theta, len(records))
     rule = StoppingRule(options, evaluate is not None, records)
     training = _Training(simulation, start, evaluate, records, folder, models, rule)
     with callbacks.opened(start):
