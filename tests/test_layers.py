@@ -18,7 +18,7 @@ ALLOWED = {
     "methods": {"core"},
     "runtime": {"core"},
     "tasks": {"core"},
-    "sim": {"core", "runtime", "tasks"},
+    "sim": {"core", "runtime", "tasks", "version"},
     "report": {"core", "runtime", "sim"},
     "deploy": set(),
     "flower": {"core", "runtime", "sim"},

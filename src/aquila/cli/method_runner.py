@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aquila.cli.run_file import tracker_parameters, write_run_file
+from aquila.cli.run_file import run_facts, tracker_parameters
 
 if TYPE_CHECKING:
     from aquila.cli.method_spec import MethodSpec
@@ -31,16 +32,33 @@ def prepare_output(
 
     if resume and overwrite:
         raise ValueError("--resume continues a run and --overwrite deletes it: give only one")
-    if resume:
-        if out is None:
-            raise ValueError("--resume continues the run in a folder: name it with --out")
-        return
     if out is not None:
-        if overwrite:
-            RunFolder(out).clear()
-        RunFolder(out).check_unused(OCCUPIED_HINT)
+        RunFolder(out).check_free()
+        if not resume and not overwrite:
+            RunFolder(out).check_unused(OCCUPIED_HINT)
+    elif resume:
+        raise ValueError("--resume continues the run in a folder: name it with --out")
+    elif overwrite and not trackers:
+        raise ValueError("--overwrite deletes the run in a folder: name it with --out")
+    if resume:
+        return
     for tracker in trackers:
         tracker.reserve_name(spec.file_name, overwrite)
+
+
+@contextmanager
+def locked_output(out: Path | None, run_folders: Sequence[Path], overwrite: bool) -> Iterator[None]:
+    """Keep other processes out of the --out folder; --overwrite deletes its runs first."""
+    from aquila.sim.run_folder import RunFolder
+
+    if out is None:
+        yield
+        return
+    with RunFolder(out).locked():
+        for folder in (RunFolder(path) for path in run_folders if overwrite and path.is_dir()):
+            with folder.locked():
+                folder.clear()
+        yield
 
 
 @dataclass(frozen=True)
@@ -83,8 +101,6 @@ class MethodRunner:
 
             def on_record(record: Record) -> None:
                 if not started:  # only once the folder has been checked
-                    if out is not None:
-                        write_run_file(out, self.experiment, spec, self.parts)
                     before = [] if out is None else read_records(out)
                     begin(before[: record.round])
                 show_record(record)
@@ -126,5 +142,7 @@ class MethodRunner:
                 out=out,
                 resume=self.resume,
                 identity=setting.identity(),
+                facts=run_facts(self.experiment, spec),
+                partition=self.parts,
             ),
         ).records

@@ -51,7 +51,9 @@ def simulate(
         raise TypeError(f"evaluate must be a function theta -> metrics, not {evaluate!r}")
     simulation = Simulation(method, theta0, devices, seed, options)
     folder = None if options.out is None else RunFolder(Path(options.out))
-    records = _start_folder(folder, simulation, rounds, options.resume)
+    if folder is None and options.resume:
+        raise ValueError("resume=True needs the folder of the run to continue: set out")
+    records = [] if folder is None else folder.start(simulation, method, rounds, options)
     try:
         for round_number in range(len(records), rounds):
             last = round_number + 1 == rounds
@@ -67,19 +69,7 @@ def simulate(
         if folder is not None:
             folder.save_interrupted(records, simulation)
         raise
+    finally:
+        if folder is not None:
+            folder.close()
     return Run(simulation.theta, records)
-
-
-def _start_folder(
-    folder: RunFolder | None, simulation: Simulation, rounds: int, resume: bool
-) -> list[Record]:
-    if folder is None:
-        if resume:
-            raise ValueError("resume=True needs the folder of the run to continue: set out")
-        return []
-    records = folder.start(simulation, resume)
-    if len(records) > rounds:
-        raise ValueError(
-            f"{folder.path} already holds {len(records)} rounds, more than the requested {rounds}"
-        )
-    return records
