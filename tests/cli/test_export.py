@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import aquila
+from aquila.runtime.persist import save_server
 from aquila.sim.records import read_records
 from aquila.sim.setting import Setting
 from aquila.tasks.models import build_model
@@ -88,6 +89,17 @@ def test_checkpoint_of_a_python_run_gives_its_vector(tmp_path):
     run = aquila.simulate(method, torch.zeros(20), ridge().devices, 3, options=options)
     output("export", str(tmp_path / "run"), "--checkpoint", "-o", str(tmp_path / "m.pt"))
     assert same(torch.load(tmp_path / "m.pt", weights_only=True), {"theta": run.theta})
+
+
+def test_state_of_a_flower_server_gives_its_vector(tmp_path):
+    simulation = aquila.Simulation(aquila.create("laq"), torch.zeros(20), ridge().devices)
+    simulation.advance()
+    simulation.advance()
+    save_server(tmp_path / "server.state", simulation.server)
+    (tmp_path / "run.json").write_text('{"run": "ab", "fingerprint": "method laq"}')
+    text = output("export", str(tmp_path), "-o", str(tmp_path / "m.safetensors"))
+    assert text.endswith("m.safetensors: round 1\n")
+    assert same(load_file(tmp_path / "m.safetensors"), {"theta": simulation.theta})
 
 
 def test_export_errors(folder, tmp_path):

@@ -213,6 +213,17 @@ def test_finished_run_continues_for_more_rounds(tmp_path):
     assert metadata(tmp_path / MODEL_FILE)["round"] == "8"
 
 
+def test_models_of_a_deleted_run_are_replaced(tmp_path):
+    problem, options = aquila.problem(dense_net(), SHARDS, TEST), aquila.RunOptions(out=tmp_path)
+    problem.train(METHOD, 3, options=options)
+    for name in ("records.jsonl", "checkpoint.npz"):
+        (tmp_path / name).unlink()
+    second = problem.train(METHOD, 3, seed=1, options=options)
+    plain = dense_net()
+    plain.load_state_dict(load_file(tmp_path / MODEL_FILE))
+    assert torch.equal(nn.utils.parameters_to_vector(plain.parameters()), second.theta)
+
+
 def test_pretrained_module_is_the_start(tmp_path):
     first = aquila.problem(dense_net(), SHARDS, TEST).train(METHOD, rounds=5)
     first.save(tmp_path / "model.safetensors")

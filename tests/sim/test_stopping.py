@@ -110,11 +110,11 @@ def test_patience_continues_after_an_interruption(tmp_path):
     assert len(resumed.records) == len(run(values, patience=3).records) == 5
 
 
-def test_rules_without_a_metric_are_errors():
+def test_rules_without_a_metric_are_errors(tmp_path):
+    options = aquila.RunOptions(patience=1, out=tmp_path / "run")
     with pytest.raises(ValueError, match="stop_at and patience need metrics: pass evaluate"):
-        aquila.simulate(
-            METHOD, torch.zeros(8), PROBLEM.devices, options=aquila.RunOptions(patience=1)
-        )
+        aquila.simulate(METHOD, torch.zeros(8), PROBLEM.devices, options=options)
+    assert not (tmp_path / "run").exists()
     with pytest.raises(ValueError, match=r"need one of the metrics .*, but evaluate returned oth"):
         run([0.5], metric="size", stop_at=1)
     with pytest.raises(ValueError, match="stop_at must be a number >= 0, not -1"):

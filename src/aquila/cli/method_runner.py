@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aquila.cli.run_file import tracker_parameters, write_run_file
+from aquila.cli.run_file import run_facts, tracker_parameters
 
 if TYPE_CHECKING:
     from aquila.cli.method_spec import MethodSpec
     from aquila.report.progress import ProgressDisplay
     from aquila.report.trackers import Tracker
-    from aquila.sim.callbacks import Callback, RunStart
+    from aquila.sim.callbacks import Callback
     from aquila.sim.experiment import Experiment
     from aquila.sim.problem import Problem
     from aquila.sim.records import Record
@@ -32,16 +33,33 @@ def prepare_output(
 
     if resume and overwrite:
         raise ValueError("--resume continues a run and --overwrite deletes it: give only one")
-    if resume:
-        if out is None:
-            raise ValueError("--resume continues the run in a folder: name it with --out")
-        return
     if out is not None:
-        if overwrite:
-            RunFolder(out).clear()
-        RunFolder(out).check_unused(OCCUPIED_HINT)
+        RunFolder(out).check_free()
+        if not resume and not overwrite:
+            RunFolder(out).check_unused(OCCUPIED_HINT)
+    elif resume:
+        raise ValueError("--resume continues the run in a folder: name it with --out")
+    elif overwrite and not trackers:
+        raise ValueError("--overwrite deletes the run in a folder: name it with --out")
+    if resume:
+        return
     for tracker in trackers:
         tracker.reserve_name(spec.file_name, overwrite)
+
+
+@contextmanager
+def locked_output(out: Path | None, run_folders: Sequence[Path], overwrite: bool) -> Iterator[None]:
+    """Keep other processes out of the --out folder; --overwrite deletes its runs first."""
+    from aquila.sim.run_folder import RunFolder
+
+    if out is None:
+        yield
+        return
+    with RunFolder(out).locked():
+        for folder in (RunFolder(path) for path in run_folders if overwrite and path.is_dir()):
+            with folder.locked():
+                folder.clear()
+        yield
 
 
 @dataclass(frozen=True)
@@ -77,6 +95,8 @@ class MethodRunner:
                 out=out,
                 resume=self.resume,
                 identity=setting.identity(),
+                facts=run_facts(self.experiment, spec),
+                partition=self.parts,
             ),
         )
         if run.stopped is not None:
@@ -89,7 +109,6 @@ class MethodRunner:
         from aquila.report.run_callbacks import ProgressCallback, TrackerCallback
 
         return [
-            _RunFileWriter(self.experiment, spec, self.parts),
             ProgressCallback(spec.label, self.display),
             TrackerCallback(
                 self.trackers,
@@ -98,18 +117,3 @@ class MethodRunner:
                 lambda message: self.display.print_message(spec.label, message),
             ),
         ]
-
-
-@dataclass(frozen=True)
-class _RunFileWriter:
-    """Writes the run file once the folder has been checked, unless the run is complete."""
-
-    experiment: Experiment
-    spec: MethodSpec
-    parts: Partition
-
-    def begin(self, start: RunStart) -> None:
-        if start.folder is not None and len(start.records) < start.rounds:
-            write_run_file(start.folder, self.experiment, self.spec, self.parts)
-
-    def __call__(self, record: Record) -> None: ...

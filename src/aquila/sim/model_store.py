@@ -73,6 +73,7 @@ class ModelStore:
     def __init__(self, folder: Path | None, method: str, builder: ModuleBuilder | None) -> None:
         self._folder, self._method, self.builder = folder, method, builder
         self._best_is_written = True
+        self._resumed_rounds = 0
         self.best: BestModel | None = None
 
     def resume(self, theta: Vector, rounds: int) -> None:
@@ -80,6 +81,7 @@ class ModelStore:
 
         `theta` is any model of the run. Its module tells the names of the trained parameters.
         """
+        self._resumed_rounds = rounds
         if self._folder is None:
             return
         path = self._folder / BEST_FILE
@@ -103,12 +105,12 @@ class ModelStore:
             self._best_is_written = True
 
     def write_final(self, theta: Vector, records: Sequence[Record]) -> None:
-        """Write the final and the best model, unless the file has the model of this round."""
+        """Write the final and the best model, unless a resumed run had no rounds left."""
         if self._folder is None:
             return
-        facts = facts_of_last(records)
-        if read_metadata(self._folder / MODEL_FILE).get("round") != facts.get("round", "none"):
-            self._save(MODEL_FILE, theta, facts)
+        ran = len(records) > self._resumed_rounds
+        if ran or not (self._folder / MODEL_FILE).exists():
+            self._save(MODEL_FILE, theta, facts_of_last(records))
         self.write_best()
 
     def _save(self, name: str, theta: Vector, facts: Mapping[str, str]) -> None:

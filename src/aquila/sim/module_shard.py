@@ -8,6 +8,7 @@ import torch
 from aquila.core.random import Key
 from aquila.core.vector import Vector
 from aquila.sim.batched import BatchedGradients
+from aquila.sim.data_digest import data_digest
 from aquila.sim.flat_module import Batch, FlatModule
 from aquila.sim.model_copies import LastTrained, ModelCopies
 from aquila.sim.module_builder import ModuleBuilder
@@ -53,6 +54,16 @@ class ModuleShard:
         model = self.models.original
         return model.theta.is_cuda or not model.uses_rng
 
+    @property
+    def samples(self) -> int:
+        """Number of samples of the device."""
+        return len(self.data[0])
+
+    @property
+    def digest(self) -> str:
+        """Text that identifies the samples of the device."""
+        return data_digest(self.data)
+
     def oracle(self, key: Key) -> "ModuleOracle":
         """Return the oracle of one round; the key seeds its minibatches."""
         return ModuleOracle(self, key)
@@ -69,7 +80,7 @@ class ModuleOracle:
     @property
     def samples(self) -> int:
         """Number of samples of the device."""
-        return len(self.shard.data[0])
+        return self.shard.samples
 
     def gradient(self, theta: Vector) -> tuple[float, Vector]:
         """Return the loss and gradient of the round's minibatch, or of all samples."""

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 SYNTHETIC_PREFIX = "synthetic_"
 RUN_FILE = "run.json"
 """File in the folder of a run with its method and setting."""
+PYTHON = "Python"
+"""Entry `started_from` of the run file of a run that no command can repeat."""
 SPLIT_FILE = "split.json"
 """File in the folder of a run with the device of each sample."""
 

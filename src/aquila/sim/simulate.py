@@ -1,6 +1,7 @@
 """Run a method to the end in one call, optionally with records, checkpoints and models on disk."""
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -85,22 +86,22 @@ def simulate(
     rounds = check_whole_number("rounds", rounds, 0)
     if evaluate is not None and not callable(evaluate):
         raise TypeError(f"evaluate must be a function theta -> metrics, not {evaluate!r}")
-    callbacks = Callbacks(on_record)
+    callbacks, rule = Callbacks(on_record), StoppingRule(options, evaluate is not None)
     simulation = Simulation(method, theta0, devices, seed, options)
     folder = None if options.out is None else RunFolder(Path(options.out))
-    records = _start_folder(folder, simulation, rounds, options.resume)
-    start = RunStart(method, rounds, seed, options, tuple(records))
-    models = ModelStore(start.folder, method.name, _builder_of(devices))
-    models.resume(simulation.theta, len(records))
-    rule = StoppingRule(options, evaluate is not None, records)
-    training = _Training(simulation, start, evaluate, records, folder, models, rule)
-    with callbacks.opened(start):
-        try:
-            stopped = training.run(callbacks)
-        except KeyboardInterrupt:
-            training.save_interrupted()
-            raise
-        models.write_final(simulation.theta, records)
+    if folder is None and options.resume:
+        raise ValueError("resume=True needs the folder of the run to continue: set out")
+    records = [] if folder is None else folder.start(simulation, method, rounds, options)
+    with ExitStack() as stack:
+        if folder is not None:
+            stack.callback(folder.close)
+        start = RunStart(method, rounds, seed, options, tuple(records))
+        models = ModelStore(start.folder, method.name, _builder_of(devices))
+        models.resume(simulation.theta, len(records))
+        rule.resume(records)
+        stack.enter_context(callbacks.opened(start))
+        training = _Training(simulation, start, evaluate, records, folder, models, rule)
+        stopped = training.run(callbacks)
     return Run(simulation.theta, records, models.best, stopped, models.builder)
 
 
@@ -117,7 +118,18 @@ class _Training:
     rule: StoppingRule
 
     def run(self, callbacks: Callbacks) -> str | None:
-        """Run the rounds that are left; return why the run ended early, or None."""
+        """Run the rounds that are left and write the models; return why the run ended early."""
+        try:
+            stopped = self._run_rounds(callbacks)
+        except KeyboardInterrupt:
+            if self.folder is not None and len(self.records) == self.simulation.server.round:
+                self.folder.save_interrupted(self.records, self.simulation)
+                self.models.write_final(self.simulation.theta, self.records)
+            raise
+        self.models.write_final(self.simulation.theta, self.records)
+        return stopped
+
+    def _run_rounds(self, callbacks: Callbacks) -> str | None:
         while len(self.records) < self.start.rounds:
             if self.rule.reason is not None:  # also that of a resumed run
                 return self.rule.reason
@@ -126,12 +138,6 @@ class _Training:
                 self._save_checkpoint()
                 return CALLBACK_REASON
         return None
-
-    def save_interrupted(self) -> None:
-        """Save a checkpoint and the models, if every closed round has a record."""
-        if self.folder is not None and len(self.records) == self.simulation.server.round:
-            self.folder.save_interrupted(self.records, self.simulation)
-            self.models.write_final(self.simulation.theta, self.records)
 
     def _advance(self) -> None:
         """Run, record and save one round."""
@@ -162,18 +168,3 @@ def _builder_of(devices: Sequence[Device]) -> ModuleBuilder | None:
     first = builders[0]
     shared = isinstance(first, ModuleBuilder) and all(builder is first for builder in builders)
     return first if shared else None
-
-
-def _start_folder(
-    folder: RunFolder | None, simulation: Simulation, rounds: int, resume: bool
-) -> list[Record]:
-    if folder is None:
-        if resume:
-            raise ValueError("resume=True needs the folder of the run to continue: set out")
-        return []
-    records = folder.start(simulation, resume)
-    if len(records) > rounds:
-        raise ValueError(
-            f"{folder.path} already holds {len(records)} rounds, more than the requested {rounds}"
-        )
-    return records

@@ -34,18 +34,19 @@ class StoppingRule:
     """Follows the main metric of a run: the best round so far, and whether the run should end.
 
     The main metric is the first of `MAIN_METRICS` that the first evaluation returns. Rounds
-    without an evaluation change nothing. The rule of a resumed run starts with its earlier records,
-    so an interrupted run ends in the same round as an uninterrupted one.
+    without an evaluation change nothing. `resume` adds the rounds of a resumed run, so that an
+    interrupted run ends in the same round as an uninterrupted one.
     """
 
-    def __init__(
-        self, options: RunOptions, evaluates: bool, records: Iterable[Record] = ()
-    ) -> None:
+    def __init__(self, options: RunOptions, evaluates: bool) -> None:
         self._stop_at, self._patience = options.stop_at, options.patience
         if (self._stop_at or self._patience) and not evaluates:
             raise ValueError("stop_at and patience need metrics: pass evaluate")
         self.best: BestRound | None = None
         self._evaluations_since_best = 0
+
+    def resume(self, records: Iterable[Record]) -> None:
+        """Add the rounds of a resumed run."""
         for record in records:
             self.add(record)
 
