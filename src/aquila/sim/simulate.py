@@ -86,8 +86,9 @@ def simulate(
     rounds = check_whole_number("rounds", rounds, 0)
     if evaluate is not None and not callable(evaluate):
         raise TypeError(f"evaluate must be a function theta -> metrics, not {evaluate!r}")
-    callbacks, rule = Callbacks(on_record), StoppingRule(options, evaluate is not None)
+    callbacks = Callbacks(on_record)
     simulation = Simulation(method, theta0, devices, seed, options)
+    rule = StoppingRule(options, evaluate is not None)
     folder = None if options.out is None else RunFolder(Path(options.out))
     if folder is None and options.resume:
         raise ValueError("resume=True needs the folder of the run to continue: set out")
