@@ -33,7 +33,7 @@ def same(first, second):
 
 def test_run_writes_models_that_plain_torch_loads(folder):
     problem, _ = Setting(devices=4, split="iid").problem()
-    x, y = problem.evaluate.test
+    x, y = problem.evaluate.test.batch
     module = build_model("mlp", inputs=64, classes=10).eval()
     records = read_records(folder)
     best = max(records, key=lambda record: record.metrics["test_accuracy"])
@@ -78,7 +78,7 @@ def test_export_fills_the_statistics_of_batch_norms(tmp_path):
     module = build_model("resnet18", 0.1, norm="running").eval()
     module.load_state_dict(state)
     x, y = Setting(data="synthetic_cifar10", model="resnet18", widths="0.1", samples=40,
-                   test_samples=20, devices=2, split="iid").problem()[0].evaluate.test  # fmt: skip
+                   test_samples=20, devices=2, split="iid").problem()[0].evaluate.test.batch  # fmt: skip
     accuracy = float((module(x).argmax(1) == y).float().mean())
     (record,) = read_records(tmp_path / "run")
     assert accuracy == pytest.approx(record.metrics["test_accuracy"])

@@ -91,8 +91,9 @@ def test_saved_model_keeps_frozen_parameters_and_buffers(tmp_path, suffix):
     assert accuracy(plain) == pytest.approx(run.records[-1].metrics["test_accuracy"])
 
 
-def test_saved_batch_norms_work_in_plain_torch(tmp_path):
-    problem = aquila.problem(norm_net(running=False), SHARDS, TEST)
+@pytest.mark.parametrize("running", [False, True])
+def test_saved_batch_norms_work_in_plain_torch(tmp_path, running):
+    problem = aquila.problem(norm_net(running), SHARDS, TEST)
     run = problem.train(METHOD, rounds=8)
     run.save(tmp_path / "model.pt")
     plain = norm_net(running=True).eval()

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -9,11 +10,13 @@ from aquila.core.random import Key
 from aquila.core.vector import Vector
 from aquila.sim.batched import BatchedGradients
 from aquila.sim.data_digest import data_digest
-from aquila.sim.flat_module import Batch, FlatModule
+from aquila.sim.flat_module import FlatModule
+from aquila.sim.inputs import Batch, TensorBatch
 from aquila.sim.model_copies import LastTrained, ModelCopies
-from aquila.sim.module_builder import ModuleBuilder
+from aquila.sim.shard_data import ShardData, TensorData
+from aquila.sim.trained_module import ModuleBuilder
 
-Augment = Callable[[torch.Tensor, Key], torch.Tensor]
+Augment = Callable[[Any, Key], Any]
 """(inputs, key) -> inputs changed at random"""
 
 
@@ -38,7 +41,7 @@ class ModuleShard:
     models: ModelCopies
     last_trained: LastTrained
     batched: BatchedGradients | None
-    data: Batch
+    data: ShardData
     work: LocalWork
     classes: torch.Tensor | None
     builder: ModuleBuilder | None = None
@@ -49,20 +52,32 @@ class ModuleShard:
         return self.models.original.theta.numel()
 
     @property
-    def thread_safe(self) -> bool:
-        """Whether devices can train at the same time; on a CPU they share one random generator."""
-        model = self.models.original
-        return model.theta.is_cuda or not model.uses_rng
+    def samples(self) -> int | None:
+        """Number of samples of the device, None for a stream without a length."""
+        return self.data.samples
 
     @property
-    def samples(self) -> int:
-        """Number of samples of the device."""
-        return len(self.data[0])
+    def tensors(self) -> TensorBatch:
+        """Inputs and targets of a device whose samples are one pair of tensors."""
+        x, y = self.data.batch if isinstance(self.data, TensorData) else (None, None)
+        if not isinstance(x, torch.Tensor) or y is None:
+            raise TypeError(f"{self.data.name} is not a pair of tensors")
+        return x, y
+
+    @property
+    def thread_safe(self) -> bool:
+        """Whether devices can train at the same time.
+
+        On a CPU they share one random generator. A Dataset or a DataLoader may not be thread-safe.
+        """
+        model = self.models.original
+        in_memory = isinstance(self.data, TensorData)
+        return in_memory and (model.theta.is_cuda or not model.uses_rng)
 
     @property
     def digest(self) -> str:
         """Text that identifies the samples of the device."""
-        return data_digest(self.data)
+        return data_digest(self.data.batch if isinstance(self.data, TensorData) else self.data)
 
     def oracle(self, key: Key) -> "ModuleOracle":
         """Return the oracle of one round; the key seeds its minibatches."""
@@ -79,7 +94,12 @@ class ModuleOracle:
 
     @property
     def samples(self) -> int:
-        """Number of samples of the device."""
+        """Number of samples of the device; ValueError for a stream without a length."""
+        if self.shard.samples is None:
+            raise ValueError(
+                f"{self.shard.data.name} is a stream without a length, so devices cannot be "
+                "weighted by samples; use uniform weights"
+            )
         return self.shard.samples
 
     def gradient(self, theta: Vector) -> tuple[float, Vector]:
@@ -88,7 +108,7 @@ class ModuleOracle:
         batched = self.shard.batched
         computed = None if batched is None else batched.gradient(self.shard, theta)
         if computed is not None:
-            model.record_outputs(computed.outputs, self.shard.data[1])
+            model.record_outputs(computed.outputs, *self.shard.tensors)
             return computed.loss, computed.gradient
         first = next(iter(self.batches(epoch=0)))
         return model.gradient(theta, first, self.key, self.shard.classes)
@@ -109,16 +129,6 @@ class ModuleOracle:
 
     def batches(self, epoch: int) -> Iterable[Batch]:
         """Yield the minibatches of one epoch."""
-        x, y = self.shard.data
-        size, key = self.shard.work.batch_size, self.key.child(epoch)
-        if size is None or size >= len(x):
-            yield self._augmented(x, key), y
-            return
-        order = torch.randperm(len(x), generator=key.torch(), pin_memory=x.is_cuda)
-        order = order.to(x.device, non_blocking=True)
-        for number, part in enumerate(torch.split(order, size)):
-            yield self._augmented(x[part], key.child(number)), y[part]
-
-    def _augmented(self, x: torch.Tensor, key: Key) -> torch.Tensor:
-        augment = self.shard.work.augment
-        return x if augment is None else augment(x, key)
+        size, augment = self.shard.work.batch_size, self.shard.work.augment
+        for key, (x, y) in self.shard.data.minibatches(size, self.key.child(epoch)):
+            yield (x if augment is None else augment(x, key)), y

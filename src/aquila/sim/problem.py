@@ -1,4 +1,4 @@
-"""A federated problem made from an `nn.Module` and tensors."""
+"""A federated problem made from an `nn.Module` and the data of each device."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,19 +15,24 @@ from aquila.runtime.options import RunOptions
 from aquila.sim.batched import BatchedGradients
 from aquila.sim.callbacks import OnRecord
 from aquila.sim.evaluator import Evaluator
-from aquila.sim.flat_module import Batch, FlatModule, Precision
+from aquila.sim.flat_module import FlatModule, Precision
 from aquila.sim.losses import Loss, check_loss
 from aquila.sim.model_copies import LastTrained, ModelCopies
-from aquila.sim.module_builder import ModuleBuilder
 from aquila.sim.module_shard import Augment, LocalWork, ModuleShard
-from aquila.sim.samples import check_samples, prepare_samples, seen_classes
+from aquila.sim.read_shards import Shard, read_shards
+from aquila.sim.shard_data import ShardData, TensorData
 from aquila.sim.simulate import Run, simulate
+from aquila.sim.target_checks import seen_classes
+from aquila.sim.trained_module import BatchNormStatistics, ModuleBuilder
 from aquila.tasks.widths import submodel_coordinates
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Problem:
-    """What `simulate` needs: the initial model, the devices, the fleet and an evaluator."""
+    """What `simulate` needs: the initial model, the devices, the fleet and an evaluator.
+
+    `builder` makes modules from trained models.
+    """
 
     theta0: Vector
     devices: tuple[ModuleShard, ...]
@@ -72,7 +77,17 @@ class Problem:
             )
         if device is not None and device not in self.fleet.devices:
             raise ValueError(f"device must be from 0 to {len(self.devices) - 1}, not {device}")
-        return self.builder.module_for(theta, device)
+        return self.builder.module_for(theta.to(self.theta0.device), device)
+
+    def __repr__(self) -> str:
+        counts = [device.samples for device in self.devices]
+        known = [count for count in counts if count is not None]
+        tested = None if self.evaluate is None else self.evaluate.test.samples
+        samples = f" with {sum(known):,} samples" if len(known) == len(counts) else ""
+        test = "" if tested is None else f", {tested:,} test samples"
+        return (
+            f"Problem({self.theta0.numel():,} parameters, {len(counts):,} devices{samples}{test})"
+        )
 
 
 @dataclass(frozen=True)
@@ -89,6 +104,9 @@ class ProblemOptions:
         device: Where to compute: `cpu` or `cuda`.
         precision: Arithmetic of the layers on a GPU: `float32`, `tf32` or `bf16`.
         compile_model: Let torch compile the module. This takes half a minute and pays on a GPU.
+        batch_norm: Statistics of batch norms in evaluations and in trained modules: `gathered`
+            over the pooled training inputs, `averaged` over the statistics of each device, or
+            `local`, where each device uses its own and metrics are the mean over devices.
     """
 
     narrower: Sequence[nn.Module] = ()
@@ -98,6 +116,7 @@ class ProblemOptions:
     device: torch.device | str = "cpu"
     precision: Precision = "float32"
     compile_model: bool = False
+    batch_norm: BatchNormStatistics = "gathered"
 
     def __post_init__(self) -> None:
         if torch.device(self.device).index is not None:
@@ -109,32 +128,38 @@ class ProblemOptions:
             raise ValueError(
                 f"precision must be one of {', '.join(get_args(Precision))}, not {self.precision!r}"
             )
+        if self.batch_norm not in get_args(BatchNormStatistics):
+            raise ValueError(
+                f"batch_norm must be one of {', '.join(get_args(BatchNormStatistics))}, not "
+                f"{self.batch_norm!r}"
+            )
 
 
 def problem(
     module: nn.Module,
-    shards: Sequence[Batch],
-    test: Batch | None = None,
+    shards: Sequence[Shard],
+    test: Shard | None = None,
     *,
     loss: Loss = nn.functional.cross_entropy,
     batch_size: int | None = None,
     epochs: int = 1,
     options: ProblemOptions = ProblemOptions(),
 ) -> Problem:
-    """Make a federated problem from a module and one (inputs, targets) pair per device.
+    """Make a federated problem from a module and the data of each device.
 
     Args:
-        module: The model to train. It is copied, not changed.
-        shards: The samples of each device.
-        test: Samples to evaluate the model on.
+        module: The model to train. It is copied, not changed. Frozen parameters stay as they are.
+        shards: The samples of each device: a pair of inputs and targets, as tensors or NumPy
+            arrays, a dict of inputs, a `Dataset` of pairs or dicts, or a `DataLoader`. Inputs are
+            a tensor, a tuple or a dict. Without targets, the module computes the loss itself.
+        test: Samples to evaluate the model on, in one of these forms.
         loss: Function (outputs, targets) -> mean loss.
-        batch_size: Samples per minibatch, for gradients and local epochs. None: all samples.
+        batch_size: Samples per minibatch, for gradients and local epochs. None: all samples. A
+            `DataLoader` has its own batches.
         epochs: Local epochs per round, for methods that train locally.
         options: Model widths, augmentation, device and precision.
     """
     _check_module(module)
-    check_samples(shards, test)
-    groups = _checked_groups(options.groups, len(shards), 1 + len(options.narrower))
     _check_work(loss, batch_size, epochs)
     slices = [None, *(submodel_coordinates(module, part) for part in options.narrower)]
     models = [
@@ -142,20 +167,19 @@ def problem(
         for m in (module, *options.narrower)
     ]
     first, last_trained = models[0].original, LastTrained()
-    samples = prepare_samples(shards, test, [model.original for model in models])
-    trained, tested = samples[: len(shards)], None if test is None else samples[-1]
+    trained, tested = read_shards(shards, test, [model.original for model in models], batch_size)
+    groups = _checked_groups(options.groups, len(trained), len(models))
     seen: list[torch.Tensor] = []
     if options.classes is not None:
-        seen = seen_classes(trained, tested, options.classes, first.class_layout)
+        seen = seen_classes(trained, tested, options.classes, first.objective.class_layout)
     work = LocalWork(batch_size, epochs, options.augment)
     fleet = Fleet(first.theta.numel(), groups, slices, options.device)
-    train_inputs = torch.cat([x for x, _ in trained])
-    builder = ModuleBuilder([model.original for model in models], fleet, train_inputs)
-    shards_of_devices = _make_shards(models, groups, last_trained, trained, seen, work)
-    devices = tuple(replace(shard, builder=builder) for shard in shards_of_devices)
+    builder = ModuleBuilder([m.original for m in models], fleet, trained, options.batch_norm)
+    devices = _make_shards(models, groups, last_trained, trained, seen, work)
+    devices = tuple(replace(shard, builder=builder) for shard in devices)
     evaluator = None
     if tested is not None:
-        evaluator = Evaluator(first, last_trained, tested, train_inputs, seen)
+        evaluator = Evaluator(first, last_trained, tested, builder, seen, batch_size)
     return Problem(first.theta.clone(), devices, fleet, evaluator, builder)
 
 
@@ -163,11 +187,12 @@ def _make_shards(
     models: Sequence[ModelCopies],
     groups: Sequence[int],
     last_trained: LastTrained,
-    samples: Sequence[Batch],
+    samples: Sequence[ShardData],
     seen: Sequence[torch.Tensor],
     work: LocalWork,
 ) -> tuple[ModuleShard, ...]:
     full_gradients = work.batch_size is None and work.augment is None and not seen
+    full_gradients &= all(isinstance(data, TensorData) for data in samples)
     batched = [_batched_gradients(model.original) if full_gradients else None for model in models]
     return tuple(
         ModuleShard(
@@ -180,7 +205,8 @@ def _make_shards(
 def _batched_gradients(model: FlatModule) -> BatchedGradients | None:
     """Return the gradients of many devices in one pass, where that gives the same bits."""
     plain = model.theta.is_cpu and model.precision == "float32" and not model.compile_model
-    return BatchedGradients(model) if plain and not model.uses_rng else None
+    fixed = not model.uses_rng and not model.changing_buffers
+    return BatchedGradients(model) if plain and fixed and model.captures_steps else None
 
 
 def _check_work(loss: Loss, batch_size: int | None, epochs: int) -> None:

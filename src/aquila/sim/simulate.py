@@ -13,11 +13,11 @@ from aquila.sim.callbacks import Callbacks, OnRecord, RunStart
 from aquila.sim.loop import Simulation
 from aquila.sim.model_files import check_model_path
 from aquila.sim.model_store import BestModel, ModelStore, facts_of_last, save_model
-from aquila.sim.module_builder import ModuleBuilder
 from aquila.sim.oracle import Device
 from aquila.sim.records import Evaluate, Record
 from aquila.sim.run_folder import RunFolder
 from aquila.sim.stopping import StoppingRule
+from aquila.sim.trained_module import ModuleBuilder
 
 CALLBACK_REASON = "on_record returned True"
 
