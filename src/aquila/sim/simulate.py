@@ -8,6 +8,7 @@ from pathlib import Path
 from aquila.core.method import Method
 from aquila.core.parameter import check_whole_number
 from aquila.core.vector import Vector
+from aquila.runtime.nan_guard import NonFiniteError
 from aquila.runtime.options import RunOptions
 from aquila.sim.callbacks import Callbacks, OnRecord, RunStart
 from aquila.sim.loop import Simulation
@@ -126,6 +127,9 @@ class _Training:
             if self.folder is not None and len(self.records) == self.simulation.server.round:
                 self.folder.save_interrupted(self.records, self.simulation)
                 self.models.write_final(self.simulation.theta, self.records)
+            raise
+        except NonFiniteError:
+            self.models.write_best()
             raise
         self.models.write_final(self.simulation.theta, self.records)
         return stopped
