@@ -1,6 +1,6 @@
 """A module as one flat vector: gradients and local steps without per-parameter copies."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -20,8 +20,11 @@ from aquila.sim.inputs import (
     run_module,
     split_batch,
 )
+from aquila.sim.local_optimizer import LocalStep
+from aquila.sim.local_training import LocalTraining
 from aquila.sim.losses import Loss
 from aquila.sim.objective import Objective, OutputForm
+from aquila.sim.torch_threads import torch_threads
 from aquila.sim.training_copy import ChangingBuffers, training_copy
 from aquila.tasks.models import trained_batch_norms
 
@@ -36,6 +39,9 @@ CACHE_BYTES = 2**23
 
 MIN_PASS_SAMPLES = 16
 """Smallest number of samples per pass, however many bytes they save."""
+
+MIN_THREADED_PARAMETERS = 2**24
+"""Smallest model for which torch may use several threads per operation on a CPU."""
 
 
 class FlatModule:
@@ -53,24 +59,29 @@ class FlatModule:
         device: torch.device | str = "cpu",
         precision: Precision = "float32",
         compile_model: bool = False,
+        training: LocalTraining = LocalTraining(),
     ) -> None:
         self.module = training_copy(module, device)
         self.objective = Objective(loss)
         self.changing_buffers = ChangingBuffers(self.module)
         self.precision = precision
         self.compile_model = compile_model
+        self.training = training
         self.uses_rng = self.captures_steps = True
         self._saved_bytes = 0
         self._flatten_parameters()
         self._accuracy = torch.zeros((), device=device)
         self._last_predictions: TensorBatch | None = None
+        self._targets_are_classes = False
         # batch norms compute statistics of the whole batch, so the batch must not be split
         self._has_batch_norms = bool(trained_batch_norms(self.module))
-        self._alpha = self.theta.new_zeros(())
         self._loss_sum = self.theta.new_zeros(())
+        trained = [p for p in self.module.parameters() if p.requires_grad]
+        self._local_step = LocalStep(self.theta, self.grad, trained, training)
         own = (self.theta, self.grad, self._accuracy, self._loss_sum)
-        mutated = (*own, *self.module.buffers())
-        self._graphs = StepGraphs(self._step, mutated) if self.theta.is_cuda else None
+        mutated = (*own, *self._local_step.state, *self.module.buffers())
+        uses_graphs = self.theta.is_cuda and self._local_step.fits_graph
+        self._graphs = StepGraphs(self._step, mutated) if uses_graphs else None
         self._loss_function = (
             torch.compile(self._compute_loss) if compile_model else self._compute_loss
         )
@@ -91,8 +102,9 @@ class FlatModule:
         """Return a copy that shares no memory with this one."""
         loss = self.objective.loss
         copied = FlatModule(
-            self.module, loss, self.theta.device, self.precision, self.compile_model
-        )
+            self.module, loss, self.theta.device, self.precision, self.compile_model,
+            self.training,
+        )  # fmt: skip
         copied.uses_rng, copied._saved_bytes = self.uses_rng, self._saved_bytes
         copied.objective, copied.captures_steps = self.objective, self.captures_steps
         copied.changing_buffers = self.changing_buffers.copy_for(copied.module)
@@ -150,7 +162,7 @@ class FlatModule:
                 self._loss_sum += self._backward(inputs, targets, mask, weight)
         return float(self._loss_sum), self.grad.clone()
 
-    def run_sgd(
+    def train(
         self,
         theta: Vector,
         batches: Iterable[Batch],
@@ -158,10 +170,10 @@ class FlatModule:
         key: Key,
         mask: torch.Tensor | None = None,
     ) -> tuple[float, Vector]:
-        """Take one SGD step per batch; return the mean loss and the resulting model."""
+        """Take one local step per batch; return the mean loss and the resulting model."""
         self._load_and_reset(theta)
-        self._alpha.fill_(alpha)
-        take_step: Callable[[Any, Any, torch.Tensor | None], None]
+        self._local_step.start(theta, alpha)
+        take_step: Any  # graphs take tensors only
         if self._graphs is None or not self.captures_steps:
             take_step, randomness = self._step, self._seeded(key)
         else:
@@ -192,8 +204,10 @@ class FlatModule:
             self.theta.copy_(theta)
         self.changing_buffers.reset()
 
-    def last_accuracy(self) -> float:
-        """Return the accuracy on the latest minibatch."""
+    def last_accuracy(self) -> float | None:
+        """Return the accuracy on the latest minibatch; None if its targets are not classes."""
+        if not self._targets_are_classes:
+            return None
         if self._last_predictions is not None:
             self._accuracy.copy_(self.objective.class_layout.accuracy(*self._last_predictions))
             self._last_predictions = None
@@ -213,8 +227,7 @@ class FlatModule:
     def _step(self, x: Inputs, y: torch.Tensor | None, mask: torch.Tensor | None) -> None:
         self.grad.zero_()
         self._loss_sum += self._backward(x, y, mask)
-        with torch.no_grad():
-            self.theta -= self._alpha * self.grad
+        self._local_step.take()
 
     def _backward(
         self, x: Inputs, y: torch.Tensor | None, mask: torch.Tensor | None, weight: float = 1.0
@@ -235,6 +248,7 @@ class FlatModule:
     def record_outputs(self, outputs: Any, x: Inputs, y: torch.Tensor | None) -> None:
         """Keep the outputs for the accuracy, or compute it now on a GPU: graphs reuse memory."""
         predicted = self.objective.predictions(outputs, x, y)
+        self._targets_are_classes = predicted is not None
         if predicted is None:
             return
         scores, classes = predicted[0].detach(), predicted[1]
@@ -245,12 +259,18 @@ class FlatModule:
 
     @contextmanager
     def _seeded(self, key: Key) -> Iterator[None]:
-        """Seed dropout from the key, and restore torch's generators at the end."""
-        if not self.uses_rng:
-            yield
-            return
-        with RNG_LOCK.seeded(key.torch().initial_seed(), self.theta.device):
-            yield
+        """Seed dropout from the key, and restore torch's generators at the end.
+
+        Small models compute on one torch thread: on a busy machine, the threads of each short
+        operation would mostly wait for one another.
+        """
+        one_thread = self.theta.is_cpu and self.theta.numel() < MIN_THREADED_PARAMETERS
+        with torch_threads(1 if one_thread else None):
+            if not self.uses_rng:
+                yield
+                return
+            with RNG_LOCK.seeded(key.torch().initial_seed(), self.theta.device):
+                yield
 
 
 def _generator_state(device: torch.device) -> torch.Tensor:

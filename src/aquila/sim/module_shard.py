@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import count, islice
 from typing import Any
 
 import torch
@@ -12,6 +13,8 @@ from aquila.sim.batched import BatchedGradients
 from aquila.sim.data_digest import data_digest
 from aquila.sim.flat_module import FlatModule
 from aquila.sim.inputs import Batch, TensorBatch
+from aquila.sim.local_optimizer import regularize
+from aquila.sim.local_training import LocalTraining
 from aquila.sim.model_copies import LastTrained, ModelCopies
 from aquila.sim.shard_data import ShardData, TensorData
 from aquila.sim.trained_module import ModuleBuilder
@@ -27,6 +30,7 @@ class LocalWork:
     batch_size: int | None
     epochs: int
     augment: Augment | None
+    training: LocalTraining = LocalTraining()
 
 
 @dataclass(frozen=True)
@@ -103,7 +107,18 @@ class ModuleOracle:
         return self.shard.samples
 
     def gradient(self, theta: Vector) -> tuple[float, Vector]:
-        """Return the loss and gradient of the round's minibatch, or of all samples."""
+        """Return the loss and gradient of the round's minibatch, or of all samples.
+
+        The gradient is clipped and includes the weight decay. ValueError if the local training
+        has options that need local steps.
+        """
+        training = self.shard.work.training
+        training.check_gradient("create the method with work='epochs'")
+        loss, gradient = self._loss_gradient(theta)
+        regularize(gradient, theta, training)
+        return loss, gradient
+
+    def _loss_gradient(self, theta: Vector) -> tuple[float, Vector]:
         model = self._model()
         batched = self.shard.batched
         computed = None if batched is None else batched.gradient(self.shard, theta)
@@ -114,17 +129,22 @@ class ModuleOracle:
         return model.gradient(theta, first, self.key, self.shard.classes)
 
     def train(self, theta: Vector, alpha: float) -> tuple[float, Vector]:
-        """Run local epochs of SGD; return the mean loss and (theta - local model) / alpha."""
-        batches = (
-            batch for epoch in range(self.shard.work.epochs) for batch in self.batches(epoch)
-        )
+        """Train locally; return the mean loss and (theta - local model) / alpha."""
         model = self._model()
-        loss, local = model.run_sgd(theta, batches, alpha, self.key, self.shard.classes)
+        loss, local = model.train(theta, self._all_batches(), alpha, self.key, self.shard.classes)
         return loss, (theta - local) / alpha
+
+    def _all_batches(self) -> Iterable[Batch]:
+        """Yield the minibatches of the turn: those of whole epochs, or as many as local steps."""
+        work = self.shard.work
+        steps = work.training.local_steps
+        epochs = count() if steps else range(work.epochs)
+        batches = (batch for epoch in epochs for batch in self.batches(epoch))
+        return islice(batches, steps) if steps else batches
 
     def _model(self) -> FlatModule:
         model = self.shard.models.for_this_thread
-        self.shard.last_trained.update(model, self.key)
+        self.shard.last_trained.update(model, self.key, self)
         return model
 
     def batches(self, epoch: int) -> Iterable[Batch]:

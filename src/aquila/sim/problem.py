@@ -16,6 +16,7 @@ from aquila.sim.batched import BatchedGradients
 from aquila.sim.callbacks import OnRecord
 from aquila.sim.evaluator import Evaluator
 from aquila.sim.flat_module import FlatModule, Precision
+from aquila.sim.local_training import LocalTraining
 from aquila.sim.losses import Loss, check_loss
 from aquila.sim.model_copies import LastTrained, ModelCopies
 from aquila.sim.module_shard import Augment, LocalWork, ModuleShard
@@ -143,6 +144,7 @@ def problem(
     loss: Loss = nn.functional.cross_entropy,
     batch_size: int | None = None,
     epochs: int = 1,
+    training: LocalTraining = LocalTraining(),
     options: ProblemOptions = ProblemOptions(),
 ) -> Problem:
     """Make a federated problem from a module and the data of each device.
@@ -157,13 +159,16 @@ def problem(
         batch_size: Samples per minibatch, for gradients and local epochs. None: all samples. A
             `DataLoader` has its own batches.
         epochs: Local epochs per round, for methods that train locally.
+        training: Local optimizer, clipping, local steps and proximal term.
         options: Model widths, augmentation, device and precision.
     """
     _check_module(module)
-    _check_work(loss, batch_size, epochs)
+    _check_work(loss, batch_size, epochs, training)
     slices = [None, *(submodel_coordinates(module, part) for part in options.narrower)]
     models = [
-        ModelCopies(FlatModule(m, loss, options.device, options.precision, options.compile_model))
+        ModelCopies(
+            FlatModule(m, loss, options.device, options.precision, options.compile_model, training)
+        )
         for m in (module, *options.narrower)
     ]
     first, last_trained = models[0].original, LastTrained()
@@ -172,7 +177,7 @@ def problem(
     seen: list[torch.Tensor] = []
     if options.classes is not None:
         seen = seen_classes(trained, tested, options.classes, first.objective.class_layout)
-    work = LocalWork(batch_size, epochs, options.augment)
+    work = LocalWork(batch_size, epochs, options.augment, training)
     fleet = Fleet(first.theta.numel(), groups, slices, options.device)
     builder = ModuleBuilder([m.original for m in models], fleet, trained, options.batch_norm)
     devices = _make_shards(models, groups, last_trained, trained, seen, work)
@@ -209,8 +214,10 @@ def _batched_gradients(model: FlatModule) -> BatchedGradients | None:
     return BatchedGradients(model) if plain and fixed and model.captures_steps else None
 
 
-def _check_work(loss: Loss, batch_size: int | None, epochs: int) -> None:
+def _check_work(loss: Loss, batch_size: int | None, epochs: int, training: LocalTraining) -> None:
     check_loss(loss)
+    if not isinstance(training, LocalTraining):
+        raise TypeError(f"training must be aquila.LocalTraining(...), not {training!r}")
     if batch_size is not None:
         check_whole_number("batch_size (None: all samples)", batch_size, 1)
     check_whole_number("epochs", epochs, 1)

@@ -22,8 +22,8 @@ def training_copy(module: nn.Module, device: torch.device | str) -> nn.Module:
             part.eval() if keeps_statistics(part) else drop_statistics(part)
         elif getattr(part, "track_running_stats", False) and part.training:
             raise ValueError(
-                f"{name or 'the module'} is of type {type(part).__name__} with running statistics, which "
-                "differ between devices and are never sent; build it with "
+                f"{name or 'the module'} is of type {type(part).__name__} with running "
+                "statistics, which differ between devices and are never sent; build it with "
                 "track_running_stats=False"
             )
     return copied
