@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from aquila.cli.method_spec import MethodSpec, parse_method_spec
+from aquila.cli.named_path import NamedPath
 from aquila.cli.report import REPORT_FILE, write_report
 from aquila.cli.setting_options import load_experiment, setting_options
 from aquila.cli.tracker_options import make_trackers, tracker_options
@@ -33,7 +34,7 @@ DEFAULT_VARIANTS: dict[str, tuple[dict[str, object], ...]] = {
 )  # fmt: skip
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=NamedPath(path_type=Path),
     default=Path("runs/compare"),
     show_default=True,
     help="Folder for records, checkpoints, the figure and the report.",

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from aquila.cli.named_path import NamedPath
+
 if TYPE_CHECKING:
     from aquila.report.trackers import Tracker
 
@@ -19,7 +21,7 @@ def tracker_options(command: F) -> F:
     tensorboard = click.option(
         "--tensorboard",
         metavar="FOLDER",
-        type=click.Path(path_type=Path),
+        type=NamedPath(path_type=Path),
         help="Also log every round to this TensorBoard folder.",
     )
     mlflow = click.option(
