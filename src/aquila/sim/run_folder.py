@@ -7,6 +7,7 @@ from pathlib import Path
 
 from aquila.core.method import Method
 from aquila.runtime.file_lock import LOCK_FILE, file_lock
+from aquila.runtime.files import check_folder, make_folder
 from aquila.runtime.options import RunOptions
 from aquila.sim.checkpoint import load_checkpoint, save_checkpoint
 from aquila.sim.compressed import plain_and_compressed
@@ -45,14 +46,13 @@ class RunFolder:
         return has_records or self.checkpoint.exists()
 
     def check_unused(self, hint: str = RESUME_HINT) -> None:
-        """Raise ValueError, with a hint, if the folder already holds a run or is a file."""
-        self._check_not_a_file()
+        """Raise ValueError, with a hint, if the folder already holds a run."""
         if self.holds_run:
             raise ValueError(f"{self.path} already holds a run; {hint}")
 
     def check_free(self) -> None:
-        """Raise ValueError if another process is using the folder, or if it is a file."""
-        self._check_not_a_file()
+        """Raise ValueError if the folder is not writable or another process is using it."""
+        check_folder(self.path)
         if (self.path / LOCK_FILE).exists():
             with self.locked():
                 pass
@@ -67,8 +67,7 @@ class RunFolder:
         if path in _LOCKED.get():
             yield
             return
-        self._check_not_a_file()
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path)
         with ExitStack() as stack:
             try:
                 stack.enter_context(file_lock(path / LOCK_FILE, f"the run in {self.path}"))
@@ -121,10 +120,6 @@ class RunFolder:
         if len(records) == simulation.server.round:
             write_records(self.path, records)
             save_checkpoint(self.checkpoint, simulation)
-
-    def _check_not_a_file(self) -> None:
-        if self.path.exists() and not self.path.is_dir():
-            raise ValueError(f"{self.path} is a file, not a folder")
 
     def _load_run(self, simulation: Simulation) -> list[Record]:
         records = read_records(self.path)
