@@ -27,7 +27,7 @@ CHECKPOINT_FILE = "checkpoint.npz"
 RESUME_HINT = "set resume=True to continue it, or choose another folder for out"
 
 _LOCKED: ContextVar[frozenset[Path]] = ContextVar("locked folders", default=frozenset())
-"""The folders that this call or one of its callers has locked."""
+"""The folders that callers have locked for the runs they start."""
 
 
 class RunFolder:
@@ -61,23 +61,14 @@ class RunFolder:
     def locked(self) -> Iterator[None]:
         """Create the folder and keep other processes and threads out of it.
 
-        Raises ValueError if it is in use. Within the block, the lock can be taken again.
+        Raises ValueError if it is in use. Within the block, one run after another can `start`.
         """
         path = self.path.resolve()
-        if path in _LOCKED.get():
-            yield
-            return
         make_folder(self.path)
         with ExitStack() as stack:
-            try:
-                stack.enter_context(file_lock(path / LOCK_FILE, f"the run in {self.path}"))
-            except TimeoutError:
-                raise ValueError(
-                    f"another process is using {self.path}; wait until it ends, or choose another "
-                    "folder"
-                ) from None
-            token = _LOCKED.set(_LOCKED.get() | {path})
-            stack.callback(_LOCKED.reset, token)
+            if path not in _LOCKED.get():
+                stack.enter_context(self._lock())
+            stack.callback(_LOCKED.reset, _LOCKED.set(_LOCKED.get() | {path}))
             yield
 
     def clear(self) -> None:
@@ -92,6 +83,8 @@ class RunFolder:
         """Lock the folder until `close`; return the records of the rounds that are already done."""
         with ExitStack() as stack:
             stack.enter_context(self.locked())
+            others = _LOCKED.get() - {self.path.resolve()}
+            stack.callback(_LOCKED.reset, _LOCKED.set(others))  # a second run must not start
             if not options.resume:
                 self.check_unused()
             records = self._load_run(simulation) if options.resume else []
@@ -100,8 +93,8 @@ class RunFolder:
                     f"{self.path} already holds {len(records)} rounds, more than the requested "
                     f"{rounds}"
                 )
-            write_records(self.path, records)
             write_run_file(self.path, simulation, method, rounds, options)
+            write_records(self.path, records)
             self._open = stack.pop_all()
         return records
 
@@ -120,6 +113,18 @@ class RunFolder:
         if len(records) == simulation.server.round:
             write_records(self.path, records)
             save_checkpoint(self.checkpoint, simulation)
+
+    @contextmanager
+    def _lock(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(file_lock(self.path / LOCK_FILE, str(self.path)))
+            except TimeoutError:
+                raise ValueError(
+                    f"another run is using {self.path}; wait until it ends, or choose another "
+                    "folder"
+                ) from None
+            yield
 
     def _load_run(self, simulation: Simulation) -> list[Record]:
         records = read_records(self.path)

@@ -49,6 +49,8 @@ def simulate(
     rounds = check_whole_number("rounds", rounds, 0)
     if evaluate is not None and not callable(evaluate):
         raise TypeError(f"evaluate must be a function theta -> metrics, not {evaluate!r}")
+    if on_record is not None and not callable(on_record):
+        raise TypeError(f"on_record must be a function of a record, not {on_record!r}")
     simulation = Simulation(method, theta0, devices, seed, options)
     folder = None if options.out is None else RunFolder(Path(options.out))
     if folder is None and options.resume:
