@@ -32,6 +32,13 @@ class LocalWork:
     augment: Augment | None
     training: LocalTraining = LocalTraining()
 
+    @property
+    def fingerprint(self) -> str:
+        """The work as text, with a line per property; 0 stands for all samples."""
+        work = {"batch_size": self.batch_size or 0, "epochs": self.epochs}
+        lines = {**work, **self.training.changes()}.items()
+        return "".join(f"\n{name} {value}" for name, value in lines)
+
 
 @dataclass(frozen=True)
 class ModuleShard:
