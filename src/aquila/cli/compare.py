@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import click
 from aquila.cli.method_spec import MethodSpec, parse_method_spec
 from aquila.cli.report import REPORT_FILE, write_report
 from aquila.cli.setting_options import load_experiment, setting_options
-from aquila.cli.tracker_options import make_trackers, tracker_options
+from aquila.cli.tracker_options import tracker_options
 
 if TYPE_CHECKING:
     from aquila.cli.method_runner import MethodRunner
@@ -57,32 +58,37 @@ def compare(
     """
     chosen = load_experiment(experiment, smoke, options)
 
-    from aquila.cli.method_runner import MethodRunner, prepare_output
-    from aquila.cli.progress import ProgressDisplay, make_console
-    from aquila.report.loss_plot import plot_loss_against_uplink
+    from aquila.cli.method_runner import MethodRunner, locked_output, prepare_output
+    from aquila.report.progress import ProgressDisplay, make_console
     from aquila.report.results_table import results_table
+    from aquila.report.trackers import make_trackers
+    from aquila.sim.run_folder import RunFolder
 
     specs = [
         parse_method_spec(text) for text in methods or chosen.compare
     ] or default_method_specs()
     trackers = make_trackers(tensorboard, mlflow)
+    RunFolder(out).check_free()
+    folders = [out / spec.file_name for spec in specs]
     for number, spec in enumerate(specs):
         spec.create(chosen)  # report a misspelt method before training
         if spec in specs[:number]:
             raise ValueError(f"method {spec.label} is given twice")
-        prepare_output(spec, out / spec.file_name, trackers, resume, overwrite)
+        prepare_output(spec, folders[number], trackers, resume, overwrite)
     console, setting = make_console(), chosen.setting
     problem, parts = setting.problem()
     console.print(setting.describe(len(problem.theta0)))
     display = ProgressDisplay(console, setting.rounds, max(len(spec.label) for spec in specs))
     runner = MethodRunner(chosen, problem, parts, resume, display, trackers)
-    results = [run_method(spec, runner, out / spec.file_name) for spec in specs]
-    console.print(results_table(results, problem.fleet, console.width))
-    figure = plot_loss_against_uplink(results, out / FIGURE_FILE)
-    console.print(f"figure: {figure}")
-    if any(result.records for result in results):
-        page = write_report([out / spec.file_name for spec in specs], out / REPORT_FILE)
-        console.print(f"report: {page}")
+    with locked_output(out, folders, overwrite):
+        results = [
+            run_method(spec, runner, folder) for spec, folder in zip(specs, folders, strict=True)
+        ]
+        console.print(results_table(results, problem.fleet, console.width))
+        if draw_figure(results, out / FIGURE_FILE):
+            console.print(f"figure: {out / FIGURE_FILE}")
+        if any(result.records for result in results):
+            console.print(f"report: {write_report(folders, out / REPORT_FILE)}")
 
 
 def default_method_specs() -> list[MethodSpec]:
@@ -94,6 +100,19 @@ def default_method_specs() -> list[MethodSpec]:
         for name in METHODS
         for parameters in DEFAULT_VARIANTS.get(name, ({},))
     ]
+
+
+def draw_figure(results: Sequence[LabelledRun], path: Path) -> bool:
+    """Draw the figure, or say in one line why it is missing, and return whether it is there."""
+    from aquila.report.loss_plot import plot_loss_against_uplink
+    from aquila.report.new_figure import MissingMatplotlibError
+
+    try:
+        plot_loss_against_uplink(results, path)
+    except MissingMatplotlibError as error:
+        click.echo(f"Warning: no figure: {error}", err=True)
+        return False
+    return True
 
 
 def run_method(spec: MethodSpec, runner: MethodRunner, folder: Path) -> LabelledRun:

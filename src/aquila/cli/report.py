@@ -49,11 +49,14 @@ def class_counts_of(run: PageRun) -> ClassCounts | None:
     """Return the samples per class and device; None if the data set is not on this machine."""
     import torch
 
+    from aquila.sim.setting import PYTHON
     from aquila.tasks.datasets import read_dataset
     from aquila.tasks.partition import class_counts
 
     name, folder, seed = (run.facts.get(key) for key in ("data", "data_folder", "seed"))
     if not isinstance(name, str) or not isinstance(seed, int):
+        return None
+    if run.facts.get("started_from") == PYTHON:  # its samples count in the order of its shards
         return None
     try:
         data = read_dataset(name, folder if isinstance(folder, str) and folder else None, seed)

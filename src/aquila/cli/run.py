@@ -6,7 +6,7 @@ import click
 
 from aquila.cli.method_spec import parse_method_spec
 from aquila.cli.setting_options import load_experiment, setting_options
-from aquila.cli.tracker_options import make_trackers, tracker_options
+from aquila.cli.tracker_options import tracker_options
 
 
 @click.command()
@@ -40,10 +40,11 @@ def run(
     """
     chosen, spec = load_experiment(experiment, smoke, options), parse_method_spec(method)
 
-    from aquila.cli.method_runner import MethodRunner, prepare_output
-    from aquila.cli.progress import ProgressDisplay, make_console
+    from aquila.cli.method_runner import MethodRunner, locked_output, prepare_output
     from aquila.report.labelled_run import LabelledRun
+    from aquila.report.progress import ProgressDisplay, make_console
     from aquila.report.results_table import results_table
+    from aquila.report.trackers import make_trackers
 
     spec.create(chosen)  # report a misspelt method before anything else
     trackers = make_trackers(tensorboard, mlflow)
@@ -52,5 +53,7 @@ def run(
     problem, parts = setting.problem()
     console.print(setting.describe(len(problem.theta0)))
     display = ProgressDisplay(console, setting.rounds, len(spec.label))
-    records = MethodRunner(chosen, problem, parts, resume, display, trackers).run(spec, out)
+    runner = MethodRunner(chosen, problem, parts, resume, display, trackers)
+    with locked_output(out, [out] if out else [], overwrite):
+        records = runner.run(spec, out)
     console.print(results_table([LabelledRun(spec.label, records)], problem.fleet, console.width))

@@ -13,8 +13,8 @@ from flwr.serverapp import Grid
 
 from aquila.core.fleet import DeviceId
 from aquila.core.packet import WireError
-from aquila.flower.backoff import backoff
 from aquila.flower.transport import ERROR_KEY, Value, config_of, config_value, content_of, one_line
+from aquila.runtime.backoff import backoff
 
 HELLO_MESSAGE = "query.aquila"
 HELLO_SECONDS = 300.0

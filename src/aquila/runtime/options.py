@@ -6,6 +6,7 @@ The other fields are for Python only. Importing this module does not import torc
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -14,9 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from aquila.core.parameter import Bounds, Parameter, parameters
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from aquila.core.fleet import Fleet
 else:
-    Fleet = Any  # the module imports torch, and only type checkers need the class
+    Fleet = Tensor = Any  # these modules import torch, and only type checkers need the classes
 
 NanPolicy = Literal["stop", "skip"]
 ExecutorChoice = Literal["auto", "sequential", "batched", "threads"]
@@ -36,6 +39,9 @@ class RunOptions:
         resume: Continue the run that `out` holds.
         identity: Text that distinguishes this run from others with the same method, model and
             seed. A checkpoint resumes only under the same text.
+        facts: Entries of `run.json` that only the caller knows, such as {"data": "my photos"}. The
+            report shows them.
+        partition: The samples of each device, as indices into the data set, for `split.json`.
     """
 
     participation: Annotated[
@@ -62,16 +68,28 @@ class RunOptions:
     checkpoint_every: Annotated[
         int, Bounds("rounds between two checkpoints; 0: only on an interrupt", 0)
     ] = 10
+    stop_at: Annotated[
+        float,
+        Bounds("end the run when the main metric reaches this value; 0: never", 0),
+    ] = 0.0
+    patience: Annotated[
+        int,
+        Bounds("end the run after this many evaluations without improvement; 0: never", 0),
+    ] = 0
     fleet: Fleet | None = None
     out: Path | str | None = None
     resume: bool = False
     identity: str = ""
+    facts: Mapping[str, object] | None = None
+    partition: Sequence[Tensor] | None = None
 
     def __post_init__(self) -> None:
         for name, parameter in option_parameters().items():
             object.__setattr__(self, name, parameter.check(getattr(self, name)))
-        if not isinstance(self.out, Path | str | None):
+        if not isinstance(self.out, Path | str | None) or self.out == "":
             raise ValueError(f"out must be the path of a folder, not {self.out!r}")
+        if not isinstance(self.facts, Mapping | None):
+            raise ValueError(f"facts must be entries of run.json by name, not {self.facts!r}")
 
     def to_dict(self) -> dict[str, object]:
         """Return the plain values, by name."""

@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 from aquila.core.fleet import DeviceId
 from aquila.core.packet import Packet
 from aquila.core.vector import Vector
+from aquila.runtime.files import append
 from aquila.runtime.traffic import Traffic, total_cost
 from aquila.sim.compressed import find_file, read_file, write_file
 
@@ -171,11 +171,7 @@ def write_records(folder: Path, records: Iterable[Record]) -> None:
 
 def append_record(folder: Path, record: Record, sync: bool) -> None:
     """Append one record; `sync` waits until the file is on the disk."""
-    with (folder / RECORDS_FILE).open("a") as file:
-        file.write(to_line(record))
-        if sync:
-            file.flush()
-            os.fsync(file.fileno())
+    append(folder / RECORDS_FILE, to_line(record).encode(), sync=sync)
 
 
 def _mean_notes(notes: Iterable[Mapping[str, float]]) -> dict[str, float]:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 SYNTHETIC_PREFIX = "synthetic_"
 RUN_FILE = "run.json"
 """File in the folder of a run with its method and setting."""
+PYTHON = "Python"
+"""Entry `started_from` of the run file of a run that no command can repeat."""
 SPLIT_FILE = "split.json"
 """File in the folder of a run with the device of each sample."""
 
@@ -40,6 +42,9 @@ class Setting:
     model: Annotated[
         str, "model: mlp, cnn, resnet18, mobilenetv2, transformer or transformer_small"
     ] = "mlp"
+    init_from: Annotated[
+        str, "file with the initial weights, .safetensors or .pt; empty: random weights"
+    ] = ""
     widths: Annotated[str, "model widths, spread evenly over the devices, such as 1,0.5"] = "1"
     devices: Annotated[int, Bounds("number of devices, M", 1)] = 10
     split: Annotated[
@@ -100,7 +105,7 @@ class Setting:
         )
         return replace(
             self, data=data, samples=200, rounds=2, devices=10, batch_size=10, epochs=1,
-            widths=widths, device="cpu", precision="float32",
+            widths=widths, device="cpu", precision="float32", init_from="",
             training=replace(self.training, local_steps=min(self.training.local_steps, 1)),
         )  # fmt: skip
 
@@ -121,10 +126,10 @@ class Setting:
     def identity(self) -> str:
         """Return the fields that must stay the same for a run to be resumed, as text.
 
-        The length of the run and the place of its data may change. The simulation itself checks
-        the options that matter.
+        The length of the run and the places of its files may change. The simulation itself checks
+        the initial model and the options that matter.
         """
-        may_change = {"rounds", "data_folder"}
+        may_change = {"rounds", "data_folder", "init_from"}
         fields = {**self._own_fields(), **self.training.changes()}.items()
         return "\n".join(f"{name} {value}" for name, value in fields if name not in may_change)
 
@@ -179,6 +184,7 @@ class Setting:
         """Build one model per width, widest first; also return the model number of each device."""
         import torch
 
+        from aquila.sim.model_files import load_state, read_model
         from aquila.tasks.models import MODELS, build_model
 
         known = parameters(MODELS[self.model]) if self.model in MODELS else {}
@@ -188,6 +194,8 @@ class Setting:
         widths = sorted(set(given), reverse=True)
         torch.manual_seed(self.seed)
         modules = [build_model(self.model, width, **options) for width in widths]
+        if self.init_from:
+            load_state(modules[0], read_model(self.init_from), self.init_from)
         device_widths = [given[m * len(given) // self.devices] for m in range(self.devices)]
         return modules, [widths.index(width) for width in device_widths]
 
