@@ -84,11 +84,10 @@ class Problem:
         counts = [device.samples for device in self.devices]
         known = [count for count in counts if count is not None]
         tested = None if self.evaluate is None else self.evaluate.test.samples
+        devices = f"{len(counts):,} device{'s' if len(counts) > 1 else ''}"
         samples = f" with {sum(known):,} samples" if len(known) == len(counts) else ""
         test = "" if tested is None else f", {tested:,} test samples"
-        return (
-            f"Problem({self.theta0.numel():,} parameters, {len(counts):,} devices{samples}{test})"
-        )
+        return f"Problem({self.theta0.numel():,} parameters, {devices}{samples}{test})"
 
 
 @dataclass(frozen=True)
