@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from aquila.core.packet import WireError as WireError
     from aquila.methods import METHODS as METHODS
     from aquila.methods import create as create
+    from aquila.report.run_callbacks import progress as progress
+    from aquila.report.run_callbacks import trackers as trackers
     from aquila.runtime.nan_guard import NonFiniteError as NonFiniteError
     from aquila.runtime.options import RunOptions as RunOptions
     from aquila.sim.local_training import LocalTraining as LocalTraining
@@ -37,6 +39,8 @@ _MODULE_OF_NAME = {
     "Fleet": "aquila.core.fleet",
     "Method": "aquila.core.method",
     "WireError": "aquila.core.packet",
+    "progress": "aquila.report.run_callbacks",
+    "trackers": "aquila.report.run_callbacks",
     "NonFiniteError": "aquila.runtime.nan_guard",
     "RunOptions": "aquila.runtime.options",
     "LocalTraining": "aquila.sim.local_training",

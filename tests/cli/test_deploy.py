@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from aquila.runtime.install_hint import install_hint
 from helpers.command_line import error_line, invoke, output
 
 BLOCKED = """
@@ -25,7 +26,7 @@ def without_extra(*arguments) -> subprocess.CompletedProcess[str]:
 
 
 def require_extra() -> None:
-    pytest.importorskip("cryptography", reason="not installed: pip install 'aquila-fl[flower]'")
+    pytest.importorskip("cryptography", reason="not installed: pip install -e '.[flower]'")
 
 
 @pytest.mark.parametrize("command", ["init", "renew", "rekey", "proxy"])
@@ -37,8 +38,7 @@ def test_missing_extra_gives_one_sentence(tmp_path):
     done = without_extra("deploy", "init", tmp_path / "fed", "--devices", "2")
     assert done.returncode == 1
     assert done.stderr == (
-        "Error: aquila deploy needs packages that are not installed: "
-        "pip install 'aquila-fl[flower]'\n"
+        f"Error: aquila deploy needs packages that are not installed: {install_hint('flower')}\n"
     )
     assert not (tmp_path / "fed").exists()
 

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-pytest.importorskip("cryptography", reason="not installed: pip install 'aquila-fl[flower]'")
+pytest.importorskip("cryptography", reason="not installed: pip install -e '.[flower]'")
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec

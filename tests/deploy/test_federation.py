@@ -7,7 +7,7 @@ import tomllib
 
 import pytest
 
-pytest.importorskip("cryptography", reason="not installed: pip install 'aquila-fl[flower]'")
+pytest.importorskip("cryptography", reason="not installed: pip install -e '.[flower]'")
 from aquila.deploy.federation import create, rekey_device, renew
 from aquila.deploy.plan import Plan, load_plan
 from aquila.deploy.templates import INSECURE

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-pytest.importorskip("uvicorn", reason="not installed: pip install 'aquila-fl[flower]'")
+pytest.importorskip("uvicorn", reason="not installed: pip install -e '.[flower]'")
 import httpx
 
 from aquila.deploy import proxy

@@ -2,7 +2,7 @@
 
 import pytest
 
-pytest.importorskip("flwr", reason="not installed: pip install 'aquila-fl[flower]'")
+pytest.importorskip("flwr", reason="not installed: pip install -e '.[flower]'")
 import torch
 
 import aquila

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("flwr", reason="not installed: pip install 'aquila-fl[flower]'")
+pytest.importorskip("flwr", reason="not installed: pip install -e '.[flower]'")
 import torch
 from local_grid import local_grid
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-pytest.importorskip("flwr", reason="not installed: pip install 'aquila-fl[flower]'")
+pytest.importorskip("flwr", reason="not installed: pip install -e '.[flower]'")
 import torch
 from flwr.app import ConfigRecord, Error, Message, RecordDict
 from local_grid import Node, local_grid

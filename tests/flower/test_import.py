@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+from aquila.runtime.install_hint import install_hint
+
 BLOCKED = """
 import sys
 class Missing:
@@ -27,5 +29,5 @@ def test_missing_flower_gives_one_sentence():
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == (
         "ModuleNotFoundError: aquila.flower needs Flower, which is not installed: "
-        "pip install 'aquila-fl[flower]'"
+        + install_hint("flower")
     )

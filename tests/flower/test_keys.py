@@ -2,7 +2,7 @@
 
 import pytest
 
-pytest.importorskip("flwr", reason="not installed: pip install 'aquila-fl[flower]'")
+pytest.importorskip("flwr", reason="not installed: pip install -e '.[flower]'")
 import torch
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 from flwr.proto.node_pb2 import NodeInfo

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("flwr", reason="not installed: pip install 'aquila-fl[flower]'")
+pytest.importorskip("flwr", reason="not installed: pip install -e '.[flower]'")
 import aquila
 from aquila.flower.loopback import (
     FEDERATION_VARIABLE,

@@ -1,4 +1,5 @@
 import builtins
+import re
 
 import pytest
 import torch
@@ -6,6 +7,7 @@ import torch
 import aquila
 from aquila.report.labelled_run import LabelledRun
 from aquila.report.loss_plot import plot_loss_against_uplink
+from aquila.runtime.install_hint import install_hint
 
 
 def results() -> list[LabelledRun]:
@@ -35,5 +37,5 @@ def test_missing_matplotlib_names_the_extra(tmp_path, monkeypatch):
         return real(name, *arguments, **options)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(ValueError, match=r"pip install 'aquila-fl\[report\]'"):
+    with pytest.raises(ValueError, match=re.escape(install_hint("report"))):
         plot_loss_against_uplink([], tmp_path / "figure.png")

@@ -1,4 +1,5 @@
 import builtins
+import re
 from pathlib import Path
 from typing import Any
 
@@ -6,6 +7,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from aquila.report.split_figure import plot_split
+from aquila.runtime.install_hint import install_hint
 
 
 @pytest.fixture
@@ -69,5 +71,5 @@ def test_missing_matplotlib_names_the_extra(
         return real(name, *arguments, **options)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(ValueError, match=r"pip install 'aquila-fl\[report\]'"):
+    with pytest.raises(ValueError, match=re.escape(install_hint("report"))):
         plot_split([[1]], tmp_path / "split.png")

@@ -6,7 +6,7 @@ import pytest
 
 from aquila.runtime.options import RunOptions, option_parameters
 
-PYTHON_ONLY = {"fleet", "out", "resume", "identity"}
+PYTHON_ONLY = {"fleet", "out", "resume", "identity", "facts", "partition"}
 
 
 def test_plain_fields_can_be_set_from_text_and_python_fields_cannot():

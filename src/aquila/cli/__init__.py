@@ -10,6 +10,7 @@ from aquila.cli.compare import compare
 from aquila.cli.data import data
 from aquila.cli.deploy import deploy
 from aquila.cli.experiments import experiments
+from aquila.cli.export import export
 from aquila.cli.figures import figures
 from aquila.cli.frame import frame
 from aquila.cli.methods import methods
@@ -35,10 +36,17 @@ class PlainErrors(click.Group):
         try:
             return super().invoke(ctx)
         except (ValueError, ArithmeticError, OSError) as error:
-            raise click.ClickException(str(error)) from error
+            raise click.ClickException(_sentence(error)) from error
         except KeyboardInterrupt:
             click.echo("\nStopped. A run with --out can be continued with --resume.", err=True)
             ctx.exit(INTERRUPTED)
+
+
+def _sentence(error: Exception) -> str:
+    """Return the message of an error, without the number of a system error."""
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
 
 
 @click.group(cls=PlainErrors, context_settings=CONTEXT_SETTINGS)
@@ -48,7 +56,8 @@ def main() -> None:
 
 
 COMMANDS = (
-    compare, run, report, table, figures, archive, methods, experiments, data, frame, deploy,
+    compare, run, export, report, table, figures, archive, methods, experiments, data, frame,
+    deploy,
 )  # fmt: skip
 for command in COMMANDS:
     main.add_command(command)

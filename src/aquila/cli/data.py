@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from aquila.cli.named_path import NamedPath
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -22,7 +24,7 @@ def data(context: click.Context) -> None:
     Without a command, list all data sets and where they were found.
     """
     if context.invoked_subcommand is None:
-        from aquila.cli.progress import make_console
+        from aquila.report.progress import make_console
 
         make_console().print(datasets_table())
 
@@ -43,7 +45,7 @@ def verify(name: str) -> None:
 @click.argument("name")
 @click.option(
     "--to",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=NamedPath(file_okay=False, path_type=Path),
     help="Folder to download to.  [default: $AQUILA_DATA, or ~/.cache/aquila]",
 )
 def fetch(name: str, to: Path | None) -> None:
@@ -51,7 +53,7 @@ def fetch(name: str, to: Path | None) -> None:
 
     An interrupted download continues where it stopped.
     """
-    from aquila.cli.progress import make_console
+    from aquila.report.progress import make_console
     from aquila.tasks import data_store
 
     console = make_console()
@@ -69,7 +71,7 @@ def fetch(name: str, to: Path | None) -> None:
 @click.option("--seed", default=0, show_default=True, help="Seed of data and split.")
 @click.option(
     "--out",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=NamedPath(dir_okay=False, path_type=Path),
     default="split.png",
     show_default=True,
     help="File for the figure.",

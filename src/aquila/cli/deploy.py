@@ -8,11 +8,11 @@ from pathlib import Path
 
 import click
 
-FOLDER_PATH = click.Path(file_okay=False, path_type=Path)
-FILE_PATH = click.Path(exists=True, dir_okay=False, path_type=Path)
-MISSING_EXTRA_MESSAGE = (
-    "aquila deploy needs packages that are not installed: pip install 'aquila-fl[flower]'"
-)
+from aquila.cli.named_path import NamedPath
+from aquila.runtime.install_hint import install_hint
+
+FOLDER_PATH = NamedPath(file_okay=False, path_type=Path)
+FILE_PATH = NamedPath(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.group()
@@ -134,7 +134,9 @@ def _require_extra() -> Iterator[None]:
     except ModuleNotFoundError as missing:
         if missing.name not in ("cryptography", "httpx", "uvicorn"):
             raise
-        raise click.ClickException(MISSING_EXTRA_MESSAGE) from None
+        raise click.ClickException(
+            f"aquila deploy needs packages that are not installed: {install_hint('flower')}"
+        ) from None
 
 
 def _print_next_steps(folder: Path, insecure: bool) -> None:

@@ -4,16 +4,18 @@ from pathlib import Path
 
 import click
 
+from aquila.cli.named_path import NamedPath
+
 
 @click.command()
 @click.argument(
-    "folder", type=click.Path(path_type=Path, file_okay=False), default=Path("experiments")
+    "folder", type=NamedPath(path_type=Path, file_okay=False), default=Path("experiments")
 )
 def experiments(folder: Path) -> None:
     """List the experiment files in FOLDER, by default `experiments`."""
     from rich.table import Table
 
-    from aquila.cli.progress import make_console
+    from aquila.report.progress import make_console
     from aquila.sim.experiment import read_experiment
 
     paths = sorted(folder.rglob("*.toml"))

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aquila.cli.run_file import tracker_parameters, write_run_file
+from aquila.cli.run_file import run_facts, tracker_parameters
 
 if TYPE_CHECKING:
     from aquila.cli.method_spec import MethodSpec
-    from aquila.cli.progress import ProgressDisplay
-    from aquila.report.trackers import RunTracking, Tracker
+    from aquila.report.progress import ProgressDisplay
+    from aquila.report.trackers import Tracker
+    from aquila.sim.callbacks import Callback
     from aquila.sim.experiment import Experiment
     from aquila.sim.problem import Problem
     from aquila.sim.records import Record
@@ -31,16 +33,33 @@ def prepare_output(
 
     if resume and overwrite:
         raise ValueError("--resume continues a run and --overwrite deletes it: give only one")
-    if resume:
-        if out is None:
-            raise ValueError("--resume continues the run in a folder: name it with --out")
-        return
     if out is not None:
-        if overwrite:
-            RunFolder(out).clear()
-        RunFolder(out).check_unused(OCCUPIED_HINT)
+        RunFolder(out).check_free()
+        if not resume and not overwrite:
+            RunFolder(out).check_unused(OCCUPIED_HINT)
+    elif resume:
+        raise ValueError("--resume continues the run in a folder: name it with --out")
+    elif overwrite and not trackers:
+        raise ValueError("--overwrite deletes the run in a folder: name it with --out")
+    if resume:
+        return
     for tracker in trackers:
         tracker.reserve_name(spec.file_name, overwrite)
+
+
+@contextmanager
+def locked_output(out: Path | None, run_folders: Sequence[Path], overwrite: bool) -> Iterator[None]:
+    """Keep other processes out of the --out folder; --overwrite deletes its runs first."""
+    from aquila.sim.run_folder import RunFolder
+
+    if out is None:
+        yield
+        return
+    with RunFolder(out).locked():
+        for folder in (RunFolder(path) for path in run_folders if overwrite and path.is_dir()):
+            with folder.locked():
+                folder.clear()
+        yield
 
 
 @dataclass(frozen=True)
@@ -57,74 +76,44 @@ class MethodRunner:
     def run(self, spec: MethodSpec, out: Path | None) -> list[Record]:
         """Run one method to the end and return its records."""
         from aquila.sim.run_folder import RunFolder
+        from aquila.sim.simulate import simulate
 
         if self.resume and out is not None and not RunFolder(out).holds_run:
             self.display.print_message(spec.label, f"no run in {out}; starting at round 0")
-        tracking = self._tracking(spec, out)
-        finished = False
-        try:
-            records = self._run(spec, out, tracking)
-            finished = True
-        finally:
-            tracking.close(finished)
-        return records
-
-    def _run(self, spec: MethodSpec, out: Path | None, tracking: RunTracking) -> list[Record]:
-        from aquila.sim.records import read_records
-
-        started = False
-        with self.display.show_run(spec.label) as (progress, show_record):
-
-            def begin(before: Sequence[Record]) -> None:
-                nonlocal started
-                started = True
-                progress.add_resumed(before)
-                tracking.begin(before)
-
-            def on_record(record: Record) -> None:
-                if not started:  # only once the folder has been checked
-                    if out is not None:
-                        write_run_file(out, self.experiment, spec, self.parts)
-                    before = [] if out is None else read_records(out)
-                    begin(before[: record.round])
-                show_record(record)
-                tracking.log(record)
-
-            records = self._simulate(spec, out, on_record)
-            if not started:  # a run that was already complete
-                begin(records)
-        return records
-
-    def _tracking(self, spec: MethodSpec, out: Path | None) -> RunTracking:
-        from aquila.report.trackers import RunTracking, TrackedRun
-
-        run = TrackedRun(spec.file_name, tracker_parameters(self.experiment, spec), out)
-        return RunTracking(
-            self.trackers,
-            run,
-            self.resume,
-            lambda message: self.display.print_message(spec.label, message),
-        )
-
-    def _simulate(
-        self, spec: MethodSpec, out: Path | None, on_record: Callable[[Record], None]
-    ) -> list[Record]:
-        from aquila.sim.simulate import simulate
-
         setting, problem = self.experiment.setting, self.problem
-        return simulate(
+        run = simulate(
             spec.create(self.experiment),
             problem.theta0,
             problem.devices,
             setting.rounds,
             setting.seed,
             evaluate=problem.evaluate,
-            on_record=on_record,
+            on_record=self._callbacks(spec),
             options=replace(
                 setting.options,
                 fleet=problem.fleet,
                 out=out,
                 resume=self.resume,
                 identity=setting.identity(),
+                facts=run_facts(self.experiment, spec),
+                partition=self.parts,
             ),
-        ).records
+        )
+        if run.stopped is not None:
+            self.display.print_message(
+                spec.label, f"ended after {len(run.records)} rounds: {run.stopped}"
+            )
+        return run.records
+
+    def _callbacks(self, spec: MethodSpec) -> list[Callback]:
+        from aquila.report.run_callbacks import ProgressCallback, TrackerCallback
+
+        return [
+            ProgressCallback(spec.label, self.display),
+            TrackerCallback(
+                self.trackers,
+                spec.file_name,
+                lambda start: tracker_parameters(self.experiment, spec),
+                lambda message: self.display.print_message(spec.label, message),
+            ),
+        ]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from aquila.cli.broken_runs import warn_broken_run
+from aquila.cli.named_path import NamedPath
 
 if TYPE_CHECKING:
     from aquila.report.page import ClassCounts, PageRun
@@ -18,11 +19,11 @@ REPORT_FILE = "report.html"
 
 @click.command()
 @click.argument(
-    "folders", nargs=-1, required=True, metavar="DIR...", type=click.Path(path_type=Path)
+    "folders", nargs=-1, required=True, metavar="DIR...", type=NamedPath(path_type=Path)
 )
 @click.option(
     "--out",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=NamedPath(dir_okay=False, path_type=Path),
     help=f"File to write.  [default: {REPORT_FILE} in the first DIR]",
 )
 def report(folders: tuple[Path, ...], out: Path | None) -> None:
@@ -49,11 +50,14 @@ def class_counts_of(run: PageRun) -> ClassCounts | None:
     """Return the samples per class and device; None if the data set is not on this machine."""
     import torch
 
+    from aquila.sim.setting import PYTHON
     from aquila.tasks.datasets import read_dataset
     from aquila.tasks.partition import class_counts
 
     name, folder, seed = (run.facts.get(key) for key in ("data", "data_folder", "seed"))
     if not isinstance(name, str) or not isinstance(seed, int):
+        return None
+    if run.facts.get("started_from") == PYTHON:  # its samples count in the order of its shards
         return None
     try:
         data = read_dataset(name, folder if isinstance(folder, str) and folder else None, seed)

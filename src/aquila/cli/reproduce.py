@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from aquila.cli.method_spec import MethodSpec
 from aquila.sim.experiment import Experiment
-from aquila.sim.setting import Setting
+from aquila.sim.setting import PYTHON, Setting
 
 Facts = Mapping[str, object]
 """The content of a run's `run.json`."""
@@ -35,7 +35,7 @@ def _method_and_setting(facts: Facts) -> tuple[str, Setting] | None:
     """Return the method as an argument of `--method`, and the setting; None if unreadable."""
     fields = {name: facts[name] for name in Setting().to_dict() if name in facts}
     label = facts.get("method")
-    if not isinstance(label, str) or "data" not in fields:
+    if not isinstance(label, str) or "data" not in fields or facts.get("started_from") == PYTHON:
         return None
     try:
         setting = Setting.of(fields)

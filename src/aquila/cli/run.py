@@ -5,8 +5,9 @@ from pathlib import Path
 import click
 
 from aquila.cli.method_spec import parse_method_spec
+from aquila.cli.named_path import NamedPath
 from aquila.cli.setting_options import load_experiment, setting_options
-from aquila.cli.tracker_options import make_trackers, tracker_options
+from aquila.cli.tracker_options import tracker_options
 
 
 @click.command()
@@ -18,7 +19,7 @@ from aquila.cli.tracker_options import make_trackers, tracker_options
     show_default=True,
     help="Method that `aquila methods` lists, and its parameters: aquila:b_min=2,beta=0.1",
 )
-@click.option("--out", type=click.Path(path_type=Path), help="Folder for records and checkpoints.")
+@click.option("--out", type=NamedPath(path_type=Path), help="Folder for records and checkpoints.")
 @click.option("--resume", is_flag=True, help="Continue the run in the --out folder, if any.")
 @click.option("--overwrite", is_flag=True, help="Delete the run in the --out folder first.")
 @tracker_options
@@ -40,10 +41,11 @@ def run(
     """
     chosen, spec = load_experiment(experiment, smoke, options), parse_method_spec(method)
 
-    from aquila.cli.method_runner import MethodRunner, prepare_output
-    from aquila.cli.progress import ProgressDisplay, make_console
+    from aquila.cli.method_runner import MethodRunner, locked_output, prepare_output
     from aquila.report.labelled_run import LabelledRun
+    from aquila.report.progress import ProgressDisplay, make_console
     from aquila.report.results_table import results_table
+    from aquila.report.trackers import make_trackers
 
     spec.create(chosen)  # report a misspelt method before anything else
     trackers = make_trackers(tensorboard, mlflow)
@@ -52,5 +54,7 @@ def run(
     problem, parts = setting.problem()
     console.print(setting.describe(len(problem.theta0)))
     display = ProgressDisplay(console, setting.rounds, len(spec.label))
-    records = MethodRunner(chosen, problem, parts, resume, display, trackers).run(spec, out)
+    runner = MethodRunner(chosen, problem, parts, resume, display, trackers)
+    with locked_output(out, [out] if out else [], overwrite):
+        records = runner.run(spec, out)
     console.print(results_table([LabelledRun(spec.label, records)], problem.fleet, console.width))

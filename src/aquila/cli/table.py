@@ -5,13 +5,14 @@ from pathlib import Path
 import click
 
 from aquila.cli.broken_runs import warn_broken_run
+from aquila.cli.named_path import NamedPath
 
 
 @click.command()
 @click.argument("number", type=click.Choice(["2", "3"]), metavar="2|3")
 @click.option(
     "--results",
-    type=click.Path(path_type=Path),
+    type=NamedPath(path_type=Path),
     default=Path("results"),
     show_default=True,
     help="Folder that contains the runs, at any depth.",
@@ -24,8 +25,8 @@ def table(number: str, results: Path, form: str | None) -> None:
     A run belongs to a row if it has the same data, model, split, devices and widths, and for AQUILA
     the same beta. It must use all samples and devices, lose no replies and send whole models.
     """
-    from aquila.cli.progress import make_console
     from aquila.report.paper import paper_rows
+    from aquila.report.progress import make_console
     from aquila.report.reproduction import method_lines
     from aquila.report.reproduction_view import LEGEND, csv_text, markdown, screen_table
     from aquila.report.runs import find_runs

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
-if TYPE_CHECKING:
-    from aquila.report.trackers import Tracker
+from aquila.cli.named_path import NamedPath
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -19,7 +18,7 @@ def tracker_options(command: F) -> F:
     tensorboard = click.option(
         "--tensorboard",
         metavar="FOLDER",
-        type=click.Path(path_type=Path),
+        type=NamedPath(path_type=Path),
         help="Also log every round to this TensorBoard folder.",
     )
     mlflow = click.option(
@@ -28,17 +27,3 @@ def tracker_options(command: F) -> F:
         help="Also log every round to MLflow: sqlite:///mlflow.db, or the address of a server.",
     )
     return tensorboard(mlflow(command))
-
-
-def make_trackers(tensorboard: Path | None, mlflow: str | None) -> list[Tracker]:
-    """Return the chosen trackers; ValueError if one is not installed or not reachable."""
-    trackers: list[Tracker] = []
-    if tensorboard is not None:
-        from aquila.report.trackers.tensorboard import TensorBoard
-
-        trackers.append(TensorBoard(tensorboard))
-    if mlflow is not None:
-        from aquila.report.trackers.mlflow import Mlflow
-
-        trackers.append(Mlflow(mlflow))
-    return trackers

@@ -4,13 +4,15 @@ app = aquila.flower.client_app(method, make_device)                       # on e
 aquila.flower.strategy(method, theta0, devices=3, rounds=20).start(grid)  # on the server
 """
 
+from aquila.runtime.install_hint import install_hint
+
 try:
     import flwr as _flwr  # noqa: F401
 except ModuleNotFoundError as missing:
     if missing.name != "flwr":
         raise
     raise ModuleNotFoundError(
-        "aquila.flower needs Flower, which is not installed: pip install 'aquila-fl[flower]'",
+        f"aquila.flower needs Flower, which is not installed: {install_hint('flower')}",
         name="flwr",
     ) from None
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from aquila.core.fleet import DeviceId
 from aquila.core.packet import WireError
-from aquila.flower.file_lock import file_lock
 from aquila.runtime.device_session import DeviceSession
+from aquila.runtime.file_lock import file_lock
 from aquila.runtime.messages import Order
 from aquila.runtime.persist import SavedStateError, load_device, save_device
 
@@ -37,7 +37,7 @@ def answer_from_disk(session: DeviceSession, order: Order, folder: Path, run: st
     """Answer an order from the state on disk, and save the new state before returning."""
     path = _state_file(folder, run, session.device)
     resource = f"the state of device {session.device}"
-    with file_lock(path.with_suffix(".lock"), resource, LOCK_WAIT_SECONDS):
+    with file_lock(path.with_suffix(".lock"), resource, LOCK_WAIT_SECONDS, LOG.warning):
         try:
             load_device(path, session)
         except SavedStateError as error:

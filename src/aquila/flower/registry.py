@@ -14,7 +14,6 @@ from flwr.serverapp import Grid
 
 from aquila.core.fleet import DeviceId
 from aquila.core.packet import WireError
-from aquila.flower.backoff import backoff
 from aquila.flower.transport import (
     ERROR_KEY,
     SAMPLES_KEY,
@@ -24,6 +23,7 @@ from aquila.flower.transport import (
     content_of,
     one_line,
 )
+from aquila.runtime.backoff import backoff
 
 HELLO_MESSAGE = "query.aquila"
 HELLO_SECONDS = 300.0

@@ -10,7 +10,6 @@ from flwr.serverapp import Grid
 
 from aquila.core.fleet import DeviceId
 from aquila.core.packet import WireError
-from aquila.flower.backoff import backoff
 from aquila.flower.registry import NodeId
 from aquila.flower.transport import (
     CONTROL_KEY,
@@ -27,6 +26,7 @@ from aquila.flower.transport import (
     one_line,
     overhead_of,
 )
+from aquila.runtime.backoff import backoff
 from aquila.runtime.messages import Order
 from aquila.runtime.server_session import ServerSession
 from aquila.runtime.traffic import Traffic, cost_of

@@ -14,12 +14,12 @@ from aquila.core.fleet import DeviceId, Fleet
 from aquila.core.method import Method, check_method
 from aquila.core.parameter import check_whole_number
 from aquila.core.vector import Vector, check_theta0, digest
-from aquila.flower.file_lock import file_lock
 from aquila.flower.keys import read_keys
 from aquila.flower.registry import DeviceRegistry
 from aquila.flower.rounds import RoundState, run_round
 from aquila.flower.run_folder import ServerRunFolder
 from aquila.flower.transport import SAMPLES_KEY, Overhead, Value
+from aquila.runtime.file_lock import LOCK_FILE, file_lock
 from aquila.runtime.norm_limit import NormLimit
 from aquila.runtime.options import RunOptions, option_parameters
 from aquila.runtime.server_session import ServerSession
@@ -108,7 +108,9 @@ class Strategy:
                 folder = Path(self.options.out)
             folder.mkdir(parents=True, exist_ok=True)
             stack.enter_context(
-                file_lock(folder / "lock", f"the run in {folder}", LOCK_WAIT_SECONDS)
+                file_lock(
+                    folder / LOCK_FILE, f"the run in {folder}", LOCK_WAIT_SECONDS, LOG.warning
+                )
             )
             run_folder = ServerRunFolder(folder, self._fingerprint())
             registry = self._registry(run_folder)

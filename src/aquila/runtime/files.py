@@ -1,4 +1,7 @@
-"""Atomic file writes: a crash leaves the old file or the new one, never a part of either."""
+"""File writes that a crash or a full disk cannot spoil.
+
+Each OSError names the file that could not be written.
+"""
 
 import os
 from collections.abc import Iterator
@@ -13,26 +16,64 @@ _BINARY = getattr(os, "O_BINARY", 0)
 def atomic_file(path: Path, *, private: bool = False) -> Iterator[BinaryIO]:
     """Open a temporary file that replaces `path` once the block has ended without an error.
 
-    The content is on disk before the replacement. Only the owner can read a `private` file.
+    A crash leaves the old file or the new one, never a part of either. The content is on disk
+    before the replacement. Only the owner can read a `private` file.
     """
     temporary = path.with_name(path.name + ".tmp")
     flags, mode = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _BINARY, 0o600 if private else 0o666
-    descriptor = os.open(temporary, flags, mode)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    sync_folder(path.parent)
+    with _named_errors(path, temporary):
+        descriptor = os.open(temporary, flags, mode)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        sync_folder(path.parent)
 
 
 def atomic_write(path: Path, content: bytes, *, private: bool = False) -> None:
     """Write a file atomically."""
     with atomic_file(path, private=private) as file:
         file.write(content)
+
+
+def append(path: Path, content: bytes, *, sync: bool) -> None:
+    """Append to a file that exists; if the disk is full, the file stays as it was.
+
+    `sync` waits until the content is on the disk.
+    """
+    with _named_errors(path):
+        # without O_CREAT: after a deletion, the new file would lack what was written before
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | _BINARY)
+        with os.fdopen(descriptor, "ab", buffering=0) as file:
+            size = file.seek(0, os.SEEK_END)
+            try:
+                rest = memoryview(content)
+                while rest:
+                    rest = rest[file.write(rest) :]
+            except OSError:
+                file.truncate(size)
+                raise
+            if sync:
+                os.fsync(file.fileno())
+
+
+def check_folder(path: Path) -> None:
+    """Raise ValueError unless files can be written to this folder, or it can be created."""
+    existing = next(place for place in (path, *path.absolute().parents) if place.exists())
+    if not existing.is_dir():
+        raise ValueError(f"{existing} is a file, not a folder")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise ValueError(f"{existing} is not writable")
+
+
+def make_folder(path: Path) -> None:
+    """Create a folder and its parents; ValueError if that cannot work."""
+    check_folder(path)
+    path.mkdir(parents=True, exist_ok=True)
 
 
 def sync_folder(folder: Path) -> None:
@@ -44,3 +85,14 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def _named_errors(path: Path, temporary: Path | None = None) -> Iterator[None]:
+    """Put the path into errors of writes and flushes, which do not name a file."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename not in (None, str(temporary)):
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error

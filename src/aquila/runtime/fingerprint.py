@@ -2,6 +2,8 @@
 
 import re
 
+SHARDS = "shards"
+"""First word of the line with one digest of its data per device."""
 METHOD_NAME = re.compile(r"method Method\(name='(\w+)'")
 
 
@@ -12,7 +14,20 @@ def fingerprint_differences(saved: str, requested: str) -> list[str]:
     if new_method and old_method and new_method[1] != old_method[1]:
         # the parameters of two different methods say nothing more
         new["method"], old["method"] = f"method {new_method[1]}", f"method {old_method[1]}"
-    return [f"{new.get(name, f'no {name}')} (saved: {old.get(name, 'none')})" for name in new | old]
+    shards = [lines.pop(SHARDS, "") for lines in (new, old)]
+    differences = [
+        f"{new.get(name, f'no {name}')} (saved: {old.get(name, 'none')})" for name in new | old
+    ]
+    return [*differences, *_data_differences(*shards)]
+
+
+def _data_differences(new: str, old: str) -> list[str]:
+    """Say which devices have other data; nothing if the number of devices differs."""
+    pairs = list(zip(new.split(" ")[1:], old.split(" ")[1:], strict=False))
+    changed = [device for device, (digest, saved) in enumerate(pairs) if digest != saved]
+    if len(changed) > 1:
+        return [f"{len(changed)} devices have other data, the first is device {changed[0]}"]
+    return [f"device {device} has other data" for device in changed]
 
 
 def _lines_only_in(fingerprint: str, other: str) -> dict[str, str]:

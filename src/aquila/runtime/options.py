@@ -6,6 +6,7 @@ The other fields are for Python only. Importing this module does not import torc
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -20,9 +21,11 @@ from aquila.runtime.lr_schedule import (
 )
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from aquila.core.fleet import Fleet
 else:
-    Fleet = Any  # the module imports torch, and only type checkers need the class
+    Fleet = Tensor = Any  # these modules import torch, and only type checkers need the classes
 
 NanPolicy = Literal["stop", "skip"]
 ExecutorChoice = Literal["auto", "sequential", "batched", "threads"]
@@ -55,6 +58,9 @@ class RunOptions:
         resume: Continue the run that `out` holds.
         identity: Text that distinguishes this run from others with the same method, model and
             seed. A checkpoint resumes only under the same text.
+        facts: Entries of `run.json` that only the caller knows, such as {"data": "my photos"}. The
+            report shows them.
+        partition: The samples of each device, as indices into the data set, for `split.json`.
     """
 
     participation: Annotated[
@@ -103,10 +109,20 @@ class RunOptions:
     weights: Annotated[Weights, "weight of a device in averages: 1, or its number of samples"] = (
         "uniform"
     )
+    stop_at: Annotated[
+        float,
+        Bounds("end the run when the main metric reaches this value; 0: never", 0),
+    ] = 0.0
+    patience: Annotated[
+        int,
+        Bounds("end the run after this many evaluations without improvement; 0: never", 0),
+    ] = 0
     fleet: Fleet | None = None
     out: Path | str | None = None
     resume: bool = False
     identity: str = ""
+    facts: Mapping[str, object] | None = None
+    partition: Sequence[Tensor] | None = None
 
     def __post_init__(self) -> None:
         for name, parameter in option_parameters().items():
@@ -115,8 +131,12 @@ class RunOptions:
                 _check_schedule(name, value)
             else:
                 object.__setattr__(self, name, parameter.check(value))
-        if not isinstance(self.out, Path | str | None):
+        if not isinstance(self.out, Path | str | None) or self.out == "":
             raise ValueError(f"out must be the path of a folder, not {self.out!r}")
+        if not isinstance(self.resume, bool):
+            raise ValueError(f"resume must be True or False, not {self.resume!r}")
+        if not isinstance(self.facts, Mapping | None):
+            raise ValueError(f"facts must be entries of run.json by name, not {self.facts!r}")
 
     def to_dict(self) -> dict[str, object]:
         """Return the plain values, by name. A function is represented by its name."""

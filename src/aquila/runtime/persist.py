@@ -18,6 +18,7 @@ import torch
 from aquila.core.method import Turn
 from aquila.core.packet import NEVER
 from aquila.core.state import Arrays, from_arrays, to_arrays
+from aquila.core.vector import Vector
 from aquila.core.wire import unpack
 from aquila.runtime.device_session import DeviceSession, DeviceSnapshot
 from aquila.runtime.files import atomic_write
@@ -142,6 +143,15 @@ def load_server(path: Path, session: ServerSession) -> bool:
         return False
     restore_server(session, path.read_bytes())
     return True
+
+
+def read_server_model(path: Path) -> tuple[int, Vector]:
+    """Return the number of rounds and the model in a server's file, whichever run it is of."""
+    arrays = _from_file(path.read_bytes())
+    try:
+        return int(arrays["round"]), torch.from_numpy(arrays["theta."].copy())
+    except _READ_ERRORS as error:
+        raise _unusable(error) from error
 
 
 def _turn_to_arrays(pending: PendingTurn | None, prefix: str) -> Arrays:

@@ -14,11 +14,13 @@ from typing import IO, TYPE_CHECKING, Any
 from zipfile import BadZipFile, ZipFile
 
 import numpy as np
+import torch
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from aquila.core.packet import NEVER
 from aquila.core.state import Arrays, from_arrays, to_arrays
+from aquila.core.vector import Vector
 from aquila.runtime.device_session import DeviceSession, DeviceSnapshot
 from aquila.runtime.files import atomic_file
 from aquila.runtime.fingerprint import fingerprint_differences
@@ -77,6 +79,16 @@ def load_checkpoint(path: Path, simulation: "Simulation") -> None:
             _restore(archive, simulation)
     except (KeyError, IndexError, ValueError, TypeError, EOFError, BadZipFile) as error:
         raise ValueError(f"{path} is not a complete checkpoint: {error}") from error
+
+
+def read_model(path: Path) -> tuple[int, Vector]:
+    """Return the number of rounds and the model of a checkpoint, without the run it is of."""
+    try:
+        with ZipFile(path) as archive:
+            theta = torch.from_numpy(_read_array(archive, "theta."))
+            return int(_read_array(archive, "round")), theta
+    except (OSError, KeyError, ValueError, EOFError, BadZipFile) as error:
+        raise ValueError(f"{path} is not a checkpoint: {error}") from error
 
 
 def _restore(archive: ZipFile, simulation: "Simulation") -> None:

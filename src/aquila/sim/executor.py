@@ -81,7 +81,8 @@ def executor_for(
     if workers > 1 and thread_safe is False:
         raise ValueError(
             "the model draws random numbers (dropout, for example) from torch's global generator, "
-            "so its devices cannot run on several threads; set workers to 0 or 1"
+            "or a shard is a Dataset or DataLoader, so the devices cannot run on several threads; "
+            "set workers to 0 or 1"
         )
     if torch_device.type == "cuda":
         return GpuExecutor(thread_safe, workers)

@@ -18,6 +18,7 @@ from aquila.runtime.options import RunOptions, check_options
 from aquila.runtime.server_session import ServerSession
 from aquila.runtime.services import Services, keep_in_memory
 from aquila.runtime.traffic import Traffic, cost_of
+from aquila.sim.data_digest import describe_shards
 from aquila.sim.executor import executor_for
 from aquila.sim.link import Link
 from aquila.sim.oracle import Device, as_shard, samples_of
@@ -61,6 +62,8 @@ class Simulation:
         if options.executor == "batched":
             _check_batchable(devices)
         self.fingerprint = self._fingerprint(method, theta0, options)
+        if options.out is not None:
+            self.fingerprint += f"\n{describe_shards(devices)}"
         self._order_reader = OrderReader(theta0.device)
         self._last_reached: Sequence[DeviceId] = ()
         self.devices = self._make_sessions(method, devices, options)

@@ -10,12 +10,14 @@ import torch
 from aquila.core.random import Key
 from aquila.core.vector import Vector
 from aquila.sim.batched import BatchedGradients
+from aquila.sim.data_digest import data_digest
 from aquila.sim.flat_module import FlatModule
 from aquila.sim.inputs import Batch, TensorBatch
 from aquila.sim.local_optimizer import regularize
 from aquila.sim.local_training import LocalTraining
 from aquila.sim.model_copies import LastTrained, ModelCopies
 from aquila.sim.shard_data import ShardData, TensorData
+from aquila.sim.trained_module import ModuleBuilder
 
 Augment = Callable[[Any, Key], Any]
 """(inputs, key) -> inputs changed at random"""
@@ -43,7 +45,8 @@ class ModuleShard:
     """The samples of one device and the model it trains.
 
     `batched` may have computed the device's gradient together with those of others. `classes`
-    marks the classes that the device has samples of, if the others are masked.
+    marks the classes that the device has samples of, if the others are masked. `builder` makes the
+    module of a trained vector.
     """
 
     models: ModelCopies
@@ -52,6 +55,7 @@ class ModuleShard:
     data: ShardData
     work: LocalWork
     classes: torch.Tensor | None
+    builder: ModuleBuilder | None = None
 
     @property
     def dimension(self) -> int:
@@ -80,6 +84,11 @@ class ModuleShard:
         model = self.models.original
         in_memory = isinstance(self.data, TensorData)
         return in_memory and (model.theta.is_cuda or not model.uses_rng)
+
+    @property
+    def digest(self) -> str:
+        """Text that identifies the samples of the device."""
+        return data_digest(self.data.batch if isinstance(self.data, TensorData) else self.data)
 
     def oracle(self, key: Key) -> "ModuleOracle":
         """Return the oracle of one round; the key seeds its minibatches."""

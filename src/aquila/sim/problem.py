@@ -1,16 +1,19 @@
 """A federated problem made from an `nn.Module` and the data of each device."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import get_args
 
 import torch
 from torch import nn
 
 from aquila.core.fleet import Fleet
+from aquila.core.method import Method
 from aquila.core.parameter import check_whole_number
 from aquila.core.vector import Vector
+from aquila.runtime.options import RunOptions
 from aquila.sim.batched import BatchedGradients
+from aquila.sim.callbacks import OnRecord
 from aquila.sim.evaluator import Evaluator
 from aquila.sim.flat_module import FlatModule, Precision
 from aquila.sim.local_training import LocalTraining
@@ -19,6 +22,7 @@ from aquila.sim.model_copies import LastTrained, ModelCopies
 from aquila.sim.module_shard import Augment, LocalWork, ModuleShard
 from aquila.sim.read_shards import Shard, read_shards
 from aquila.sim.shard_data import ShardData, TensorData
+from aquila.sim.simulate import Run, simulate
 from aquila.sim.target_checks import seen_classes
 from aquila.sim.trained_module import BatchNormStatistics, ModuleBuilder
 from aquila.tasks.widths import submodel_coordinates
@@ -37,15 +41,53 @@ class Problem:
     evaluate: Evaluator | None
     builder: ModuleBuilder
 
+    def train(
+        self,
+        method: Method,
+        rounds: int = 50,
+        seed: int = 0,
+        *,
+        on_record: OnRecord | None = None,
+        options: RunOptions = RunOptions(),
+    ) -> Run:
+        """Train with a method: `simulate` with the model, devices and evaluator of the problem."""
+        return simulate(
+            method,
+            self.theta0,
+            self.devices,
+            rounds,
+            seed,
+            evaluate=self.evaluate,
+            on_record=on_record,
+            options=replace(options, fleet=options.fleet or self.fleet),
+        )
+
+    def load(self, theta: Vector, device: int | None = None) -> nn.Module:
+        """Return a copy of the module in eval mode with trained parameters, such as `run.theta`.
+
+        Frozen parameters and buffers are those of the module given to `problem`, and batch norms
+        have statistics. If devices train narrower modules, the copy is of the widest one, or of
+        the one that `device` trains.
+        """
+        expected = tuple(self.theta0.shape)
+        if not isinstance(theta, torch.Tensor) or theta.shape != expected:
+            given = f"shape {tuple(theta.shape)}" if isinstance(theta, torch.Tensor) else theta
+            raise ValueError(
+                f"theta must be a vector of the {self.theta0.numel()} trained parameters, such as "
+                f"run.theta, not {given}"
+            )
+        if device is not None and device not in self.fleet.devices:
+            raise ValueError(f"device must be from 0 to {len(self.devices) - 1}, not {device}")
+        return self.builder.module_for(theta.to(self.theta0.device), device)
+
     def __repr__(self) -> str:
         counts = [device.samples for device in self.devices]
         known = [count for count in counts if count is not None]
         tested = None if self.evaluate is None else self.evaluate.test.samples
+        devices = f"{len(counts):,} device{'s' if len(counts) > 1 else ''}"
         samples = f" with {sum(known):,} samples" if len(known) == len(counts) else ""
         test = "" if tested is None else f", {tested:,} test samples"
-        return (
-            f"Problem({self.theta0.numel():,} parameters, {len(counts):,} devices{samples}{test})"
-        )
+        return f"Problem({self.theta0.numel():,} parameters, {devices}{samples}{test})"
 
 
 @dataclass(frozen=True)
@@ -135,9 +177,10 @@ def problem(
     if options.classes is not None:
         seen = seen_classes(trained, tested, options.classes, first.objective.class_layout)
     work = LocalWork(batch_size, epochs, options.augment, training)
-    devices = _make_shards(models, groups, last_trained, trained, seen, work)
     fleet = Fleet(first.theta.numel(), groups, slices, options.device)
     builder = ModuleBuilder([m.original for m in models], fleet, trained, options.batch_norm)
+    devices = _make_shards(models, groups, last_trained, trained, seen, work)
+    devices = tuple(replace(shard, builder=builder) for shard in devices)
     evaluator = None
     if tested is not None:
         evaluator = Evaluator(first, last_trained, tested, builder, seen, batch_size)

@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 from aquila.core.fleet import DeviceId, Fleet
 from aquila.core.packet import Packet
 from aquila.core.vector import Vector
+from aquila.runtime.files import append
 from aquila.runtime.traffic import Traffic, total_cost
 from aquila.sim.compressed import find_file, read_file, write_file
 
@@ -96,7 +96,6 @@ def make_record(
     """Return the record of a round; `notes` holds what each device noted."""
     up, down = total_cost(outcome.traffic.uplink), total_cost(outcome.traffic.downlink)
     means = _mean_notes(notes, fleet)
-    _check_metrics(metrics)
     return Record(
         round=round_number,
         loss=means.pop("loss", None),
@@ -113,18 +112,23 @@ def make_record(
         uplink={d: outcome.traffic.uplink[d].bytes for d in sorted(outcome.traffic.uplink)},
         error_ratio=means.pop("error_ratio", None),
         notes=means,
-        metrics={name: float(v) for name, v in metrics.items() if math.isfinite(v)},
+        metrics=_finite_metrics(metrics),
     )
 
 
-def _check_metrics(metrics: object) -> None:
-    """Raise TypeError unless the result of the user's `evaluate` maps names to numbers."""
-    if not isinstance(metrics, Mapping) or not all(
-        hasattr(value, "__float__") for value in metrics.values()
-    ):
+def _finite_metrics(metrics: object) -> dict[str, float]:
+    """Return the finite results of the user's `evaluate`; TypeError unless they are numbers."""
+    values: dict[Any, Any] = dict(metrics) if isinstance(metrics, Mapping) else {"": None}
+    try:
+        valid = not any(isinstance(v, str) for v in values.values())
+        numbers = {name: float(v) for name, v in values.items()} if valid else {}
+    except (TypeError, ValueError, RuntimeError):  # torch raises each of them
+        valid = False
+    if not valid or not all(isinstance(name, str) for name in values):
         raise TypeError(
             f"evaluate must return numbers by name, such as {{'accuracy': 0.9}}, not {metrics!r}"
         )
+    return {name: number for name, number in numbers.items() if math.isfinite(number)}
 
 
 def to_line(record: Record) -> str:
@@ -172,11 +176,7 @@ def write_records(folder: Path, records: Iterable[Record]) -> None:
 
 def append_record(folder: Path, record: Record, sync: bool) -> None:
     """Append one record; `sync` waits until the file is on the disk."""
-    with (folder / RECORDS_FILE).open("a") as file:
-        file.write(to_line(record))
-        if sync:
-            file.flush()
-            os.fsync(file.fileno())
+    append(folder / RECORDS_FILE, to_line(record).encode(), sync=sync)
 
 
 def _mean_notes(notes: Mapping[DeviceId, Mapping[str, float]], fleet: Fleet) -> dict[str, float]:

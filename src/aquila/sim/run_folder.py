@@ -1,10 +1,18 @@
-"""The folder of a run: its records, one line per round, and its checkpoint."""
+"""The folder of a run: its records, one line per round, its checkpoint and its description."""
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
+from aquila.core.method import Method
+from aquila.runtime.file_lock import LOCK_FILE, file_lock
+from aquila.runtime.files import check_folder, make_folder
+from aquila.runtime.options import RunOptions
 from aquila.sim.checkpoint import load_checkpoint, save_checkpoint
 from aquila.sim.compressed import plain_and_compressed
 from aquila.sim.loop import Simulation
+from aquila.sim.model_store import BEST_FILE, MODEL_FILE
 from aquila.sim.records import (
     RECORDS_FILE,
     Record,
@@ -13,10 +21,14 @@ from aquila.sim.records import (
     records_file,
     write_records,
 )
+from aquila.sim.run_file import write_run_file
 from aquila.sim.setting import RUN_FILE, SPLIT_FILE
 
 CHECKPOINT_FILE = "checkpoint.npz"
 RESUME_HINT = "set resume=True to continue it, or choose another folder for out"
+
+_LOCKED: ContextVar[frozenset[Path]] = ContextVar("locked folders", default=frozenset())
+"""The folders that callers have locked for the runs they start."""
 
 
 class RunFolder:
@@ -25,34 +37,72 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.checkpoint = path / CHECKPOINT_FILE
+        self._open = ExitStack()
 
     @property
     def holds_run(self) -> bool:
-        """Whether the folder has the records of a run, archived or not."""
+        """Whether the folder has the records of a run, archived or not, or its checkpoint."""
         records = records_file(self.path)
-        return records is not None and records.stat().st_size > 0
+        has_records = records is not None and records.stat().st_size > 0
+        return has_records or self.checkpoint.exists()
 
     def check_unused(self, hint: str = RESUME_HINT) -> None:
-        """Raise ValueError, with a hint, if the folder already holds a run or is a file."""
-        if self.path.exists() and not self.path.is_dir():
-            raise ValueError(f"{self.path} is a file, not a folder")
+        """Raise ValueError, with a hint, if the folder already holds a run."""
         if self.holds_run:
             raise ValueError(f"{self.path} already holds a run; {hint}")
 
+    def check_free(self) -> None:
+        """Raise ValueError if the folder is not writable or another process is using it."""
+        check_folder(self.path)
+        if (self.path / LOCK_FILE).exists():
+            with self.locked():
+                pass
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Create the folder and keep other processes and threads out of it.
+
+        Raises ValueError if it is in use. Within the block, one run after another can `start`.
+        """
+        path = self.path.resolve()
+        make_folder(self.path)
+        with ExitStack() as stack:
+            if path not in _LOCKED.get():
+                stack.enter_context(self._lock())
+            stack.callback(_LOCKED.reset, _LOCKED.set(_LOCKED.get() | {path}))
+            yield
+
     def clear(self) -> None:
         """Delete the run in the folder, archived or not."""
-        for name in (RECORDS_FILE, CHECKPOINT_FILE, RUN_FILE, SPLIT_FILE):
+        names = (RECORDS_FILE, CHECKPOINT_FILE, RUN_FILE, SPLIT_FILE, MODEL_FILE, BEST_FILE)
+        for name in names:
             for path in plain_and_compressed(self.path / name):
                 path.unlink(missing_ok=True)
 
-    def start(self, simulation: Simulation, resume: bool) -> list[Record]:
-        """Prepare the folder; return the records of the rounds that are already done."""
-        if not resume:
-            self.check_unused()
-        self.path.mkdir(parents=True, exist_ok=True)
-        records = self._load_run(simulation) if resume else []
-        write_records(self.path, records)
+    def start(
+        self, simulation: Simulation, method: Method, rounds: int, options: RunOptions
+    ) -> list[Record]:
+        """Lock the folder until `close`; return the records of the rounds that are already done."""
+        with ExitStack() as stack:
+            stack.enter_context(self.locked())
+            others = _LOCKED.get() - {self.path.resolve()}
+            stack.callback(_LOCKED.reset, _LOCKED.set(others))  # a second run must not start
+            if not options.resume:
+                self.check_unused()
+            records = self._load_run(simulation) if options.resume else []
+            if len(records) > rounds:
+                raise ValueError(
+                    f"{self.path} already holds {len(records)} rounds, more than the requested "
+                    f"{rounds}"
+                )
+            write_run_file(self.path, simulation, method, rounds, options)
+            write_records(self.path, records)
+            self._open = stack.pop_all()
         return records
+
+    def close(self) -> None:
+        """Release the folder for other processes."""
+        self._open.close()
 
     def append(self, record: Record, simulation: Simulation, due: bool) -> None:
         """Append the record of a round, and save a checkpoint if one is due."""
@@ -66,11 +116,26 @@ class RunFolder:
             write_records(self.path, records)
             save_checkpoint(self.checkpoint, simulation)
 
+    @contextmanager
+    def _lock(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(file_lock(self.path / LOCK_FILE, str(self.path)))
+            except TimeoutError:
+                raise ValueError(
+                    f"another run is using {self.path}; wait until it ends, or choose another "
+                    "folder"
+                ) from None
+            yield
+
     def _load_run(self, simulation: Simulation) -> list[Record]:
         records = read_records(self.path)
         if not self.checkpoint.exists():
             if records:
-                raise ValueError(f"{self.path} holds records but no checkpoint to resume from")
+                raise ValueError(
+                    f"{self.path} holds records but no checkpoint to resume from; choose another "
+                    "folder to start again"
+                )
             return []
         load_checkpoint(self.checkpoint, simulation)
         if len(records) < simulation.server.round:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 SYNTHETIC_PREFIX = "synthetic_"
 RUN_FILE = "run.json"
 """File in the folder of a run with its method and setting."""
+PYTHON = "Python"
+"""Entry `started_from` of the run file of a run that no command can repeat."""
 SPLIT_FILE = "split.json"
 """File in the folder of a run with the device of each sample."""
 
@@ -40,6 +42,9 @@ class Setting:
     model: Annotated[
         str, "model: mlp, cnn, resnet18, mobilenetv2, transformer or transformer_small"
     ] = "mlp"
+    init_from: Annotated[
+        str, "file with the initial weights, .safetensors or .pt; empty: random weights"
+    ] = ""
     widths: Annotated[str, "model widths, spread evenly over the devices, such as 1,0.5"] = "1"
     devices: Annotated[int, Bounds("number of devices, M", 1)] = 10
     split: Annotated[
@@ -93,14 +98,10 @@ class Setting:
     def smoke(self) -> Setting:
         """Return a version that runs in seconds: two rounds on few synthetic samples."""
         widths = ",".join(str(width / 8) for width in self._widths())
-        data = (
-            self.data
-            if self.data.startswith((SYNTHETIC_PREFIX, "digits"))
-            else SYNTHETIC_PREFIX + self.data
-        )
+        data = self.data if self._needs_no_folder else SYNTHETIC_PREFIX + self.data
         return replace(
-            self, data=data, samples=200, rounds=2, devices=10, batch_size=10, epochs=1,
-            widths=widths, device="cpu", precision="float32",
+            self, data=data, data_folder="", samples=200, rounds=2, devices=10, batch_size=10,
+            epochs=1, widths=widths, device="cpu", precision="float32", init_from="",
             training=replace(self.training, local_steps=min(self.training.local_steps, 1)),
         )  # fmt: skip
 
@@ -121,10 +122,10 @@ class Setting:
     def identity(self) -> str:
         """Return the fields that must stay the same for a run to be resumed, as text.
 
-        The length of the run and the place of its data may change. The simulation itself checks
-        the options that matter.
+        The length of the run and the places of its files may change. The simulation itself checks
+        the initial model and the options that matter.
         """
-        may_change = {"rounds", "data_folder"}
+        may_change = {"rounds", "data_folder", "init_from"}
         fields = {**self._own_fields(), **self.training.changes()}.items()
         return "\n".join(f"{name} {value}" for name, value in fields if name not in may_change)
 
@@ -135,6 +136,11 @@ class Setting:
     def _own_fields(self) -> dict[str, object]:
         """Return the fields of the setting without those of its training and options."""
         return {name: getattr(self, name) for name in parameters(Setting)}
+
+    @property
+    def _needs_no_folder(self) -> bool:
+        """Whether the data set is part of the package or generated."""
+        return self.data.startswith((SYNTHETIC_PREFIX, "digits"))
 
     def problem(self) -> tuple[Problem, Partition]:
         """Load and split the data, and build the model; also return the samples of each device."""
@@ -148,6 +154,8 @@ class Setting:
         from aquila.tasks.partition import split
         from aquila.tasks.transformer import token_loss
 
+        if self.data_folder and self._needs_no_folder:
+            raise ValueError(f"{self.data} is not read from a folder; leave out data_folder")
         configure_torch(self.device, self.precision, self.deterministic)
         data = read_dataset(self.data, self.data_folder or None, self.seed)
         x, y = (part[: self.samples or None] for part in data.train)
@@ -179,6 +187,7 @@ class Setting:
         """Build one model per width, widest first; also return the model number of each device."""
         import torch
 
+        from aquila.sim.model_files import load_state, read_model
         from aquila.tasks.models import MODELS, build_model
 
         known = parameters(MODELS[self.model]) if self.model in MODELS else {}
@@ -188,6 +197,8 @@ class Setting:
         widths = sorted(set(given), reverse=True)
         torch.manual_seed(self.seed)
         modules = [build_model(self.model, width, **options) for width in widths]
+        if self.init_from:
+            load_state(modules[0], read_model(self.init_from), self.init_from)
         device_widths = [given[m * len(given) // self.devices] for m in range(self.devices)]
         return modules, [widths.index(width) for width in device_widths]
 

@@ -65,13 +65,13 @@ class ModuleBuilder:
     def _with_averaged_statistics(self, module: nn.Module) -> nn.Module:
         if not trained_batch_norms(module):
             return _with_statistics(module, ())
-        sums: list[tuple[torch.Tensor, torch.Tensor]] = []
+        moments = []
         for data in self.data:
             averaged = _with_statistics(module, [data])
-            own = [_moments(norm) for norm in _norms_like(module, averaged)]
-            sums = [(a + c, b + d) for (a, b), (c, d) in zip(sums, own, strict=True)] or own
-        for norm, (first, second) in zip(_norms_like(module, averaged), sums, strict=True):
-            mean, square = first / len(self.data), second / len(self.data)
+            moments.append([_moments(norm) for norm in _norms_like(module, averaged)])
+        norms = _norms_like(module, averaged)
+        for norm, own in zip(norms, zip(*moments, strict=True), strict=True):
+            mean, square = torch.stack(own).mean(0)
             norm.get_buffer("running_mean").copy_(mean)
             norm.get_buffer("running_var").copy_((square - mean**2).clamp_min(0))
         return averaged
@@ -93,7 +93,7 @@ def _norms_like(module: nn.Module, copied: nn.Module) -> list[BatchNorm]:
     return [own for norm, own in pairs if id(norm) in trained]  # type: ignore[misc]
 
 
-def _moments(norm: BatchNorm) -> tuple[torch.Tensor, torch.Tensor]:
+def _moments(norm: BatchNorm) -> torch.Tensor:
     """Return the mean and the mean square of each channel, in float64."""
     mean = norm.get_buffer("running_mean").double()
-    return mean, norm.get_buffer("running_var").double() + mean**2
+    return torch.stack([mean, norm.get_buffer("running_var").double() + mean**2])

@@ -161,8 +161,8 @@ def split_labels(spec: str, labels: torch.Tensor, devices: int, key: Key) -> Par
     return rule(labels, devices, number, key)
 
 
-def save_partition(path: Path, parts: Partition) -> None:
-    """Write a partition as JSON: a list with the device of every sample."""
+def partition_content(parts: Partition) -> bytes:
+    """Return a partition as the content of a JSON file: a list with the device of every sample."""
     order = torch.cat(parts)
     if not torch.equal(order.sort().values, torch.arange(len(order))):
         raise ValueError("the partition must contain every sample exactly once")
@@ -170,11 +170,11 @@ def save_partition(path: Path, parts: Partition) -> None:
     for device, part in enumerate(parts):
         device_of_sample[part] = device
     content = {"device_of_sample": device_of_sample.tolist()}
-    path.write_text(json.dumps(content, separators=(",", ":")))
+    return json.dumps(content, separators=(",", ":")).encode()
 
 
 def load_partition(path: Path) -> Partition:
-    """Read a partition that `save_partition` wrote. ValueError for any other file."""
+    """Read a file with the content of a partition. ValueError for any other file."""
     try:
         device_of_sample = json.loads(path.read_text())["device_of_sample"]
         devices = sorted(set(device_of_sample))

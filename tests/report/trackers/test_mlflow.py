@@ -9,8 +9,8 @@ from aquila.report.trackers import round_metrics
 from aquila.sim.records import read_records
 from helpers.command_line import error_line, output
 
-pytest.importorskip("mlflow", reason="needs the extra: pip install 'aquila-fl[mlflow]'")
-pytest.importorskip("sqlalchemy", reason="needs the extra: pip install 'aquila-fl[mlflow]'")
+pytest.importorskip("mlflow", reason="needs the extra: pip install -e '.[mlflow]'")
+pytest.importorskip("sqlalchemy", reason="needs the extra: pip install -e '.[mlflow]'")
 
 from mlflow.tracking import MlflowClient
 

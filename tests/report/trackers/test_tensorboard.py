@@ -2,6 +2,7 @@
 
 import builtins
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,11 +11,12 @@ from typing import Any
 import pytest
 
 from aquila.report.trackers import RunTracking, TrackedRun, round_metrics
+from aquila.runtime.install_hint import install_hint
 from aquila.sim.records import Record, read_records
 from helpers.command_line import error_line, output
 from helpers.fake_records import fake_record
 
-pytest.importorskip("tensorboard", reason="needs the extra: pip install 'aquila-fl[tensorboard]'")
+pytest.importorskip("tensorboard", reason="needs the extra: pip install -e '.[tensorboard]'")
 
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams import metadata
@@ -109,7 +111,7 @@ def test_finished_run_can_be_logged_later(tmp_path):
 def test_existing_run_is_kept_without_overwrite(tmp_path):
     arguments = ("run", "-m", "laq", "--rounds", "2", "--tensorboard", str(tmp_path / "board"))
     output(*arguments)
-    assert "holds a run; --overwrite deletes it, or choose another folder" in error_line(*arguments)
+    assert "deletes it, or choose another folder" in error_line(*arguments)
     output(*arguments, "--overwrite")
     assert [step for step, _ in curves(tmp_path / "board" / "laq")["loss"]] == [0, 1]
     (tmp_path / "file").write_text("")
@@ -143,5 +145,5 @@ def test_missing_extra_is_named(monkeypatch, tmp_path):
         return real(name, *arguments, **options)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(ValueError, match=r"pip install 'aquila-fl\[tensorboard\]'"):
+    with pytest.raises(ValueError, match=re.escape(install_hint("tensorboard"))):
         TensorBoard(tmp_path)

@@ -24,8 +24,12 @@ PROBLEM_SETTINGS = (
     "devices",
     "split",
     "mask_classes",
+    "dimension",
+    "data_digest",
 )
 """Settings that must be equal for the bytes of two runs to be comparable."""
+WITHOUT_NAMES = ("dimension", "data_digest")
+"""Settings that identify the model and the data of runs that do not name them."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,11 @@ class PageRun:
     @property
     def problem(self) -> tuple[str, ...]:
         """The settings that define the problem, as text."""
-        return tuple(json.dumps(self.facts.get(name)) for name in PROBLEM_SETTINGS)
+        implied = WITHOUT_NAMES if "data" in self.facts else ()
+        return tuple(
+            json.dumps(None if name in implied else self.facts.get(name))
+            for name in PROBLEM_SETTINGS
+        )
 
     @property
     def planned_rounds(self) -> int:

@@ -106,7 +106,11 @@ def environment_section(runs: Sequence[PageRun]) -> Html:
 def reproduce_section(commands: Sequence[str]) -> Html:
     """Return the command lines that repeat these runs."""
     if not commands:
-        text = tag("p", "The run folders do not record enough to reconstruct the commands.")
+        text = tag(
+            "p",
+            "No command repeats these runs: they were started from Python, or their "
+            "folders do not record the settings.",
+        )
     else:
         text = tag("pre", tag("code", "\n".join(commands)), tabindex=0, aria_label="Command lines")
     return tag("section", tag("h2", "How to reproduce"), text, id="reproduce")

@@ -62,7 +62,8 @@ def description(runs: Sequence[PageRun]) -> str:
     """Return one line with the main settings that all runs share."""
     facts = common_facts(runs)
     templates = {
-        "data": "{}", "model": "{}", "devices": "{} devices", "split": "split {}",
+        "data": "{}", "model": "{}", "dimension": "{} parameters", "devices": "{} devices",
+        "split": "split {}",
         "rounds": "{} rounds", "seed": "seed {}",
     }  # fmt: skip
     parts = [

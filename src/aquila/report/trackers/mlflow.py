@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from aquila.report.trackers import TrackedRun
+from aquila.runtime.install_hint import install_hint
 
 EXPERIMENT = "aquila"
 RUN_ID_FILE = "mlflow.json"
@@ -37,7 +38,7 @@ class Mlflow:
         try:
             from mlflow.tracking import MlflowClient
         except ImportError as error:
-            raise ValueError("--mlflow needs MLflow: pip install 'aquila-fl[mlflow]'") from error
+            raise ValueError(f"--mlflow needs MLflow: {install_hint('mlflow')}") from error
         logging.getLogger("mlflow").setLevel(logging.WARNING)  # it reports every table it creates
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", EXPERIMENT)
         self._uri = uri

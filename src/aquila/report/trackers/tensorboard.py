@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aquila.report.trackers import TrackedRun
+from aquila.runtime.install_hint import install_hint
 
 if TYPE_CHECKING:
     from tensorboard.compat.proto.event_pb2 import Event
@@ -25,7 +26,7 @@ class TensorBoard:
             import tensorboard  # noqa: F401
         except ImportError as error:
             raise ValueError(
-                "--tensorboard needs TensorBoard: pip install 'aquila-fl[tensorboard]'"
+                f"--tensorboard needs TensorBoard: {install_hint('tensorboard')}"
             ) from error
         if folder.exists() and not folder.is_dir():
             raise ValueError(f"{folder} is a file, not a folder")
@@ -36,8 +37,8 @@ class TensorBoard:
         for file in self._files(name):
             if not overwrite:
                 raise ValueError(
-                    f"{file.parent} already holds a run; --overwrite deletes it, or choose "
-                    "another folder with --tensorboard"
+                    f"{file.parent} already holds a run; --overwrite (in Python overwrite=True) "
+                    "deletes it, or choose another folder"
                 )
             file.unlink()
 
