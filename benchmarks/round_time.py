@@ -105,7 +105,7 @@ def measure_seconds(args, problem):
 
     def bare_loop():
         batches = [b for shard in problem.devices for b in shard.oracle(Key((1, 0, 0))).batches(0)]
-        problem.devices[0].models.original.run_sgd(problem.theta0, batches, 0.01, Key((1,)))
+        problem.devices[0].models.original.train(problem.theta0, batches, 0.01, Key((1,)))
 
     return [
         median_seconds(work, args.rounds, args.device)
@@ -119,7 +119,7 @@ def main():
     torch.manual_seed(0)
     problem = build_problem(args)
     whole, epochs, bare = measure_seconds(args, problem)
-    samples = sum(len(shard.data[0]) for shard in problem.devices)
+    samples = sum(shard.samples or 0 for shard in problem.devices)
     on_gpu = args.device == "cuda"
     row = {
         "gpu": torch.cuda.get_device_name() if on_gpu else "none",

@@ -23,7 +23,7 @@ ALLOWED = {
     "deploy": set(),
     "flower": {"core", "runtime", "sim"},
     "cli": {"core", "deploy", "methods", "runtime", "sim", "tasks", "report", "theory", "version"},
-    "__init__": {"core", "methods", "runtime", "sim", "version"},
+    "__init__": {"core", "methods", "report", "runtime", "sim", "version"},
 }
 
 RANDOM_CALL = re.compile(r"torch\.(rand\w*|bernoulli|multinomial|normal)|(np\.|numpy\.)?random\..*")

@@ -6,7 +6,8 @@ from torch import nn
 
 import aquila
 from aquila.sim.batched import BatchedGradients
-from aquila.sim.flat_module import FlatModule, channels_last
+from aquila.sim.flat_module import FlatModule
+from aquila.sim.inputs import channels_last
 from aquila.sim.problem import Problem
 
 SHAPES = {"one size": [20] * 9, "two sizes": [12, 7] * 5, "one of its size": [12] * 4 + [5]}
@@ -90,7 +91,7 @@ def test_each_device_gets_its_own_loss():
     batched = BatchedGradients(problem.devices[0].models.original)
     gradients, _ = batched._one_pass(problem.devices, problem.theta0)
     for device, gradient in zip(problem.devices, gradients, strict=True):
-        x, y = device.data
+        x, y = device.tensors
         expected = torch.autograd.grad(loss(module(x), y), list(module.parameters()))
         torch.testing.assert_close(gradient, torch.cat([part.flatten() for part in expected]))
 

@@ -159,4 +159,4 @@ def test_widths_are_assigned_in_order():
 def test_samples_limits_the_training_set():
     problem, parts = Setting(samples=100, split="iid").problem()
     assert sum(map(len, parts)) == 100
-    assert sum(len(shard.data[0]) for shard in problem.devices) == 100
+    assert sum(shard.samples for shard in problem.devices) == 100

@@ -10,6 +10,7 @@ from aquila.cli.compare import compare
 from aquila.cli.data import data
 from aquila.cli.deploy import deploy
 from aquila.cli.experiments import experiments
+from aquila.cli.export import export
 from aquila.cli.figures import figures
 from aquila.cli.frame import frame
 from aquila.cli.methods import methods
@@ -55,7 +56,8 @@ def main() -> None:
 
 
 COMMANDS = (
-    compare, run, report, table, figures, archive, methods, experiments, data, frame, deploy,
+    compare, run, export, report, table, figures, archive, methods, experiments, data, frame,
+    deploy,
 )  # fmt: skip
 for command in COMMANDS:
     main.add_command(command)

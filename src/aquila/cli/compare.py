@@ -12,7 +12,7 @@ from aquila.cli.method_spec import MethodSpec, parse_method_spec
 from aquila.cli.named_path import NamedPath
 from aquila.cli.report import REPORT_FILE, write_report
 from aquila.cli.setting_options import load_experiment, setting_options
-from aquila.cli.tracker_options import make_trackers, tracker_options
+from aquila.cli.tracker_options import tracker_options
 
 if TYPE_CHECKING:
     from aquila.cli.method_runner import MethodRunner
@@ -61,8 +61,9 @@ def compare(
     chosen = load_experiment(experiment, smoke, options)
 
     from aquila.cli.method_runner import MethodRunner, locked_output, prepare_output
-    from aquila.cli.progress import ProgressDisplay, make_console
+    from aquila.report.progress import ProgressDisplay, make_console
     from aquila.report.results_table import results_table
+    from aquila.report.trackers import make_trackers
     from aquila.sim.run_folder import RunFolder
 
     specs = checked_specs(methods or chosen.compare, chosen)

@@ -24,7 +24,7 @@ def data(context: click.Context) -> None:
     Without a command, list all data sets and where they were found.
     """
     if context.invoked_subcommand is None:
-        from aquila.cli.progress import make_console
+        from aquila.report.progress import make_console
 
         make_console().print(datasets_table())
 
@@ -53,7 +53,7 @@ def fetch(name: str, to: Path | None) -> None:
 
     An interrupted download continues where it stopped.
     """
-    from aquila.cli.progress import make_console
+    from aquila.report.progress import make_console
     from aquila.tasks import data_store
 
     console = make_console()

@@ -15,7 +15,7 @@ def experiments(folder: Path) -> None:
     """List the experiment files in FOLDER, by default `experiments`."""
     from rich.table import Table
 
-    from aquila.cli.progress import make_console
+    from aquila.report.progress import make_console
     from aquila.sim.experiment import read_experiment
 
     paths = sorted(folder.rglob("*.toml"))

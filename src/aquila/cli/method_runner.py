@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,8 +12,9 @@ from aquila.cli.run_file import run_facts, tracker_parameters
 
 if TYPE_CHECKING:
     from aquila.cli.method_spec import MethodSpec
-    from aquila.cli.progress import ProgressDisplay
-    from aquila.report.trackers import RunTracking, Tracker
+    from aquila.report.progress import ProgressDisplay
+    from aquila.report.trackers import Tracker
+    from aquila.sim.callbacks import Callback
     from aquila.sim.experiment import Experiment
     from aquila.sim.problem import Problem
     from aquila.sim.records import Record
@@ -75,67 +76,19 @@ class MethodRunner:
     def run(self, spec: MethodSpec, out: Path | None) -> list[Record]:
         """Run one method to the end and return its records."""
         from aquila.sim.run_folder import RunFolder
+        from aquila.sim.simulate import simulate
 
         if self.resume and out is not None and not RunFolder(out).holds_run:
             self.display.print_message(spec.label, f"no run in {out}; starting at round 0")
-        tracking = self._tracking(spec, out)
-        finished = False
-        try:
-            records = self._run(spec, out, tracking)
-            finished = True
-        finally:
-            tracking.close(finished)
-        return records
-
-    def _run(self, spec: MethodSpec, out: Path | None, tracking: RunTracking) -> list[Record]:
-        from aquila.sim.records import read_records
-
-        started = False
-        with self.display.show_run(spec.label) as (progress, show_record):
-
-            def begin(before: Sequence[Record]) -> None:
-                nonlocal started
-                started = True
-                progress.add_resumed(before)
-                tracking.begin(before)
-
-            def on_record(record: Record) -> None:
-                if not started:  # only once the folder has been checked
-                    before = [] if out is None else read_records(out)
-                    begin(before[: record.round])
-                show_record(record)
-                tracking.log(record)
-
-            records = self._simulate(spec, out, on_record)
-            if not started:  # a run that was already complete
-                begin(records)
-        return records
-
-    def _tracking(self, spec: MethodSpec, out: Path | None) -> RunTracking:
-        from aquila.report.trackers import RunTracking, TrackedRun
-
-        run = TrackedRun(spec.file_name, tracker_parameters(self.experiment, spec), out)
-        return RunTracking(
-            self.trackers,
-            run,
-            self.resume,
-            lambda message: self.display.print_message(spec.label, message),
-        )
-
-    def _simulate(
-        self, spec: MethodSpec, out: Path | None, on_record: Callable[[Record], None]
-    ) -> list[Record]:
-        from aquila.sim.simulate import simulate
-
         setting, problem = self.experiment.setting, self.problem
-        return simulate(
+        run = simulate(
             spec.create(self.experiment),
             problem.theta0,
             problem.devices,
             setting.rounds,
             setting.seed,
             evaluate=problem.evaluate,
-            on_record=on_record,
+            on_record=self._callbacks(spec),
             options=replace(
                 setting.options,
                 fleet=problem.fleet,
@@ -145,4 +98,22 @@ class MethodRunner:
                 facts=run_facts(self.experiment, spec),
                 partition=self.parts,
             ),
-        ).records
+        )
+        if run.stopped is not None:
+            self.display.print_message(
+                spec.label, f"ended after {len(run.records)} rounds: {run.stopped}"
+            )
+        return run.records
+
+    def _callbacks(self, spec: MethodSpec) -> list[Callback]:
+        from aquila.report.run_callbacks import ProgressCallback, TrackerCallback
+
+        return [
+            ProgressCallback(spec.label, self.display),
+            TrackerCallback(
+                self.trackers,
+                spec.file_name,
+                lambda start: tracker_parameters(self.experiment, spec),
+                lambda message: self.display.print_message(spec.label, message),
+            ),
+        ]

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 def methods(name: str | None, markdown: bool) -> None:
     """List all methods, or describe method NAME."""
     from aquila.cli.method_reference import overview, page
-    from aquila.cli.progress import make_console
     from aquila.core.parameter import spelling_hint
     from aquila.methods import METHODS
+    from aquila.report.progress import make_console
 
     console = make_console()
     if name is not None and name not in METHODS:

@@ -7,7 +7,7 @@ import click
 from aquila.cli.method_spec import parse_method_spec
 from aquila.cli.named_path import NamedPath
 from aquila.cli.setting_options import load_experiment, setting_options
-from aquila.cli.tracker_options import make_trackers, tracker_options
+from aquila.cli.tracker_options import tracker_options
 
 
 @click.command()
@@ -42,9 +42,10 @@ def run(
     chosen, spec = load_experiment(experiment, smoke, options), parse_method_spec(method)
 
     from aquila.cli.method_runner import MethodRunner, locked_output, prepare_output
-    from aquila.cli.progress import ProgressDisplay, make_console
     from aquila.report.labelled_run import LabelledRun
+    from aquila.report.progress import ProgressDisplay, make_console
     from aquila.report.results_table import results_table
+    from aquila.report.trackers import make_trackers
 
     spec.create(chosen)  # report a misspelt method before anything else
     trackers = make_trackers(tensorboard, mlflow)

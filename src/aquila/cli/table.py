@@ -25,8 +25,8 @@ def table(number: str, results: Path, form: str | None) -> None:
     A run belongs to a row if it has the same data, model, split, devices and widths, and for AQUILA
     the same beta. It must use all samples and devices, lose no replies and send whole models.
     """
-    from aquila.cli.progress import make_console
     from aquila.report.paper import paper_rows
+    from aquila.report.progress import make_console
     from aquila.report.reproduction import method_lines
     from aquila.report.reproduction_view import LEGEND, csv_text, markdown, screen_table
     from aquila.report.runs import find_runs

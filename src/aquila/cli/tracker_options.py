@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from aquila.cli.named_path import NamedPath
-
-if TYPE_CHECKING:
-    from aquila.report.trackers import Tracker
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -30,17 +27,3 @@ def tracker_options(command: F) -> F:
         help="Also log every round to MLflow: sqlite:///mlflow.db, or the address of a server.",
     )
     return tensorboard(mlflow(command))
-
-
-def make_trackers(tensorboard: Path | None, mlflow: str | None) -> list[Tracker]:
-    """Return the chosen trackers; ValueError if one is not installed or not reachable."""
-    trackers: list[Tracker] = []
-    if tensorboard is not None:
-        from aquila.report.trackers.tensorboard import TensorBoard
-
-        trackers.append(TensorBoard(tensorboard))
-    if mlflow is not None:
-        from aquila.report.trackers.mlflow import Mlflow
-
-        trackers.append(Mlflow(mlflow))
-    return trackers

@@ -18,6 +18,7 @@ import torch
 from aquila.core.method import Turn
 from aquila.core.packet import NEVER
 from aquila.core.state import Arrays, from_arrays, to_arrays
+from aquila.core.vector import Vector
 from aquila.core.wire import unpack
 from aquila.runtime.device_session import DeviceSession, DeviceSnapshot
 from aquila.runtime.files import atomic_write
@@ -85,7 +86,9 @@ def server_to_bytes(session: ServerSession) -> bytes:
             "owner": np.asarray(_owner_of_server(session)),
             "round": np.asarray(saved.round),
             "acks": np.asarray(saved.acks).reshape(-1, 2),
+            **to_arrays(saved.theta, "theta."),
             **to_arrays(saved.state, "state."),
+            **to_arrays(saved.moments, "moments."),
             **references_to_arrays(saved.references),
         }
     )
@@ -100,7 +103,9 @@ def restore_server(session: ServerSession, content: bytes) -> None:
     try:
         _check_owner(arrays, _owner_of_server(session))
         saved = ServerSnapshot(
+            theta=from_arrays(session.theta, arrays, "theta."),
             state=from_arrays(session.state, arrays, "state."),
+            moments=from_arrays(session.moments, arrays, "moments."),
             round=int(arrays["round"]),
             acks=tuple(_ack_from_row(row) for row in arrays["acks"]),
             references=references_from_arrays(arrays, session.fleet, session.theta),
@@ -138,6 +143,15 @@ def load_server(path: Path, session: ServerSession) -> bool:
         return False
     restore_server(session, path.read_bytes())
     return True
+
+
+def read_server_model(path: Path) -> tuple[int, Vector]:
+    """Return the number of rounds and the model in a server's file, whichever run it is of."""
+    arrays = _from_file(path.read_bytes())
+    try:
+        return int(arrays["round"]), torch.from_numpy(arrays["theta."].copy())
+    except _READ_ERRORS as error:
+        raise _unusable(error) from error
 
 
 def _turn_to_arrays(pending: PendingTurn | None, prefix: str) -> Arrays:

@@ -15,7 +15,8 @@ from torch.func import functional_call, grad, vmap
 
 from aquila.core.random import Key
 from aquila.core.vector import Vector
-from aquila.sim.flat_module import MAX_PASS_TARGETS, Batch, FlatModule
+from aquila.sim.flat_module import MAX_PASS_TARGETS, FlatModule
+from aquila.sim.inputs import TensorBatch
 
 MAX_PASS_NUMBERS = 2**22
 """Limit per pass for the coordinates of all gradients, and for the numbers in all inputs."""
@@ -37,7 +38,7 @@ class HasData(Protocol):
     """An object with samples."""
 
     @property
-    def data(self) -> Batch:
+    def tensors(self) -> TensorBatch:
         """Inputs and targets."""
 
 
@@ -65,7 +66,7 @@ class DeviceGroup:
     @property
     def shape(self) -> Shape:
         """The shape of the pass."""
-        x, y = self.devices[0].data
+        x, y = self.devices[0].tensors
         return len(self.devices), x.shape, y.shape
 
 
@@ -102,7 +103,7 @@ class BatchedGradients:
             return
         by_shape: dict[tuple[torch.Size, torch.Size], list[HasData]] = {}
         for device in devices:
-            x, y = device.data
+            x, y = device.tensors
             by_shape.setdefault((x.shape, y.shape), []).append(device)
         self._theta = theta
         self._groups = [
@@ -167,7 +168,7 @@ class BatchedGradients:
             except (RuntimeError, ValueError):  # not every module and loss can be batched
                 return False
             middle = time.perf_counter()
-            single = [self._model.gradient(theta, device.data, Key(())) for device in devices]
+            single = [self._model.gradient(theta, device.tensors, Key(())) for device in devices]
             batched, separate = batched + middle - start, separate + time.perf_counter() - middle
             gradients = [
                 self._device_gradient(device, *joint, m) for m, device in enumerate(devices)
@@ -178,13 +179,13 @@ class BatchedGradients:
 
     def _one_pass(self, devices: Sequence[HasData], theta: Vector) -> PassResult:
         """Compute the gradients and outputs of all devices at once."""
-        model, (xs, ys) = self._model, zip(*(device.data for device in devices), strict=True)
+        model, (xs, ys) = self._model, zip(*(device.tensors for device in devices), strict=True)
 
         def loss(
             parameters: dict[str, torch.Tensor], x: torch.Tensor, y: torch.Tensor
         ) -> tuple[torch.Tensor, torch.Tensor]:
             outputs: torch.Tensor = functional_call(self._module, parameters, (x,))
-            return model.loss(outputs, y), outputs
+            return model.objective.loss(outputs, y), outputs
 
         gradient_of = vmap(grad(loss, has_aux=True), in_dims=(None, 0, 0))
         parts, outputs = gradient_of(model.parameter_views(theta), torch.stack(xs), torch.stack(ys))
@@ -194,7 +195,7 @@ class BatchedGradients:
         self, device: HasData, gradients: torch.Tensor, outputs: torch.Tensor, position: int
     ) -> DeviceGradient:
         """Return the part of one device; its loss is summed separately, to round the same way."""
-        loss = float(self._model.loss(outputs[position], device.data[1]))
+        loss = float(self._model.objective.loss(outputs[position], device.tensors[1]))
         return DeviceGradient(loss, gradients[position].clone(), outputs[position])
 
 

@@ -1,9 +1,8 @@
 """A module as one flat vector: gradients and local steps without per-parameter copies."""
 
-import copy
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -11,11 +10,23 @@ from torch import nn
 from aquila.core.random import Key
 from aquila.core.vector import Vector
 from aquila.sim.cuda_graph import RNG_LOCK, StepGraphs
-from aquila.sim.losses import ClassLayout, Loss, is_mean_over_samples
-from aquila.tasks.models import has_batch_norm
-
-Batch = tuple[torch.Tensor, torch.Tensor]
-"""Inputs and targets."""
+from aquila.sim.inputs import (
+    Batch,
+    Inputs,
+    TensorBatch,
+    channels_last,
+    count_samples,
+    map_inputs,
+    run_module,
+    split_batch,
+)
+from aquila.sim.local_optimizer import LocalStep
+from aquila.sim.local_training import LocalTraining
+from aquila.sim.losses import Loss
+from aquila.sim.objective import Objective, OutputForm
+from aquila.sim.torch_threads import torch_threads
+from aquila.sim.training_copy import ChangingBuffers, training_copy
+from aquila.tasks.models import trained_batch_norms
 
 Precision = Literal["float32", "tf32", "bf16"]
 """Arithmetic of the layers: float32, TensorFloat-32 products on a GPU, or bfloat16."""
@@ -29,13 +40,16 @@ CACHE_BYTES = 2**23
 MIN_PASS_SAMPLES = 16
 """Smallest number of samples per pass, however many bytes they save."""
 
+MIN_THREADED_PARAMETERS = 2**24
+"""Smallest model for which torch may use several threads per operation on a CPU."""
+
 
 class FlatModule:
     """A copy of a module whose parameters and gradients are views of two flat vectors.
 
-    `probe` finds out whether training draws random numbers (`uses_rng`), and how many bytes per
-    sample the forward pass saves for the backward pass. `class_layout` describes how the loss
-    reads classes. The caller sets it once the targets are known, with the ignored target.
+    Only parameters that require gradients are in the vectors. `probe` finds out whether training
+    draws random numbers (`uses_rng`) or changes buffers, and how many bytes per sample the forward
+    pass saves for the backward pass.
     """
 
     def __init__(
@@ -45,25 +59,29 @@ class FlatModule:
         device: torch.device | str = "cpu",
         precision: Precision = "float32",
         compile_model: bool = False,
+        training: LocalTraining = LocalTraining(),
     ) -> None:
-        _check_no_running_statistics(module)
-        self.module = copy.deepcopy(module).to(device).train()
-        self.loss = loss
-        self.class_layout = ClassLayout.of(loss)
+        self.module = training_copy(module, device)
+        self.objective = Objective(loss)
+        self.changing_buffers = ChangingBuffers(self.module)
         self.precision = precision
         self.compile_model = compile_model
-        self.uses_rng = True
+        self.training = training
+        self.uses_rng = self.captures_steps = True
         self._saved_bytes = 0
         self._flatten_parameters()
         self._accuracy = torch.zeros((), device=device)
-        self._last_outputs: Batch | None = None
+        self._last_predictions: TensorBatch | None = None
+        self._targets_are_classes = False
         # batch norms compute statistics of the whole batch, so the batch must not be split
-        self._has_batch_norms = has_batch_norm(module)
-        self._is_mean_over_samples = is_mean_over_samples(loss)
-        self._alpha = self.theta.new_zeros(())
+        self._has_batch_norms = bool(trained_batch_norms(self.module))
         self._loss_sum = self.theta.new_zeros(())
-        mutated = (self.theta, self.grad, self._accuracy, self._loss_sum)
-        self._graphs = StepGraphs(self._step, mutated) if self.theta.is_cuda else None
+        trained = [p for p in self.module.parameters() if p.requires_grad]
+        self._local_step = LocalStep(self.theta, self.grad, trained, training)
+        own = (self.theta, self.grad, self._accuracy, self._loss_sum)
+        mutated = (*own, *self._local_step.state, *self.module.buffers())
+        uses_graphs = self.theta.is_cuda and self._local_step.fits_graph
+        self._graphs = StepGraphs(self._step, mutated) if uses_graphs else None
         self._loss_function = (
             torch.compile(self._compute_loss) if compile_model else self._compute_loss
         )
@@ -82,11 +100,14 @@ class FlatModule:
 
     def copy(self) -> "FlatModule":
         """Return a copy that shares no memory with this one."""
+        loss = self.objective.loss
         copied = FlatModule(
-            self.module, self.loss, self.theta.device, self.precision, self.compile_model
-        )
+            self.module, loss, self.theta.device, self.precision, self.compile_model,
+            self.training,
+        )  # fmt: skip
         copied.uses_rng, copied._saved_bytes = self.uses_rng, self._saved_bytes
-        copied.class_layout = self.class_layout
+        copied.objective, copied.captures_steps = self.objective, self.captures_steps
+        copied.changing_buffers = self.changing_buffers.copy_for(copied.module)
         return copied
 
     def parameter_views(self, vector: Vector) -> dict[str, torch.Tensor]:
@@ -95,8 +116,8 @@ class FlatModule:
         shapes = zip(self._shapes.items(), parts, strict=True)
         return {name: part.view(shape) for (name, shape), part in shapes}
 
-    def probe(self, x: torch.Tensor) -> torch.Size:
-        """Learn from a pass over inputs what training does; return the shape of the outputs."""
+    def probe(self, x: Inputs) -> OutputForm:
+        """Learn from a pass over inputs what training does; return the form of the outputs."""
         parameters, saved = self.theta.untyped_storage().data_ptr(), {}
 
         def record_saved(tensor: torch.Tensor) -> torch.Tensor:
@@ -108,18 +129,22 @@ class FlatModule:
             self._seeded(Key((0,))),
             torch.autograd.graph.saved_tensors_hooks(record_saved, lambda tensor: tensor),
         ):
-            before = _generator_state(x.device)
-            outputs = self.outputs(channels_last(x), self.module)  # not compiled: an unusual shape
-            self.uses_rng = not before.equal(_generator_state(x.device))
-            shape = outputs.shape
+            before = _generator_state(self.theta.device)
+            outputs = self.outputs(_in_fast_format(x), self.module)  # not compiled: unusual shape
+            self.uses_rng = not before.equal(_generator_state(self.theta.device))
+            form = OutputForm.of(outputs, x)
             del outputs
-        self._saved_bytes = sum(saved.values()) // len(x)
-        return shape
+        self.changing_buffers.forget_unchanged()
+        self._saved_bytes = sum(saved.values()) // count_samples(x)
+        return form
 
-    def outputs_shape(self, x: torch.Tensor) -> torch.Size:
-        """Return the shape of the outputs for inputs of another shape than the probe's."""
+    @torch.no_grad()
+    def output_form(self, x: Inputs) -> OutputForm:
+        """Return the form of the outputs for inputs of another shape than the probe's."""
         with self._seeded(Key((0,))):
-            return self.outputs(channels_last(x), self.module).shape
+            form = OutputForm.of(self.outputs(_in_fast_format(x), self.module), x)
+        self.changing_buffers.reset()
+        return form
 
     def gradient(
         self, theta: Vector, batch: Batch, key: Key, mask: torch.Tensor | None = None
@@ -128,14 +153,16 @@ class FlatModule:
         self._load_and_reset(theta)
         self.grad.zero_()
         x, y = batch
-        can_split = self.is_mean_over(y) and not self._has_batch_norms
-        passes = -(-len(x) // self._pass_size(y[0].numel())) if can_split else 1
+        count, passes = count_samples(x), 1
+        if y is not None and self.objective.is_mean_over(y) and not self._has_batch_norms:
+            passes = -(-count // self._pass_size(y[0].numel()))
         with self._seeded(key):
-            for inputs, targets in zip(x.tensor_split(passes), y.tensor_split(passes), strict=True):
-                self._loss_sum += self._backward(inputs, targets, mask, len(inputs) / len(x))
+            for inputs, targets in split_batch(batch, passes):
+                weight = count_samples(inputs) / count
+                self._loss_sum += self._backward(inputs, targets, mask, weight)
         return float(self._loss_sum), self.grad.clone()
 
-    def run_sgd(
+    def train(
         self,
         theta: Vector,
         batches: Iterable[Batch],
@@ -143,10 +170,11 @@ class FlatModule:
         key: Key,
         mask: torch.Tensor | None = None,
     ) -> tuple[float, Vector]:
-        """Take one SGD step per batch; return the mean loss and the resulting model."""
+        """Take one local step per batch; return the mean loss and the resulting model."""
         self._load_and_reset(theta)
-        self._alpha.fill_(alpha)
-        if self._graphs is None:
+        self._local_step.start(theta, alpha)
+        take_step: Any  # graphs take tensors only
+        if self._graphs is None or not self.captures_steps:
             take_step, randomness = self._step, self._seeded(key)
         else:
             take_step, randomness = self._graphs.run, self._graphs.seeded(key)
@@ -157,13 +185,11 @@ class FlatModule:
                 steps += 1
         return float(self._loss_sum) / steps, self.theta.clone()
 
-    def outputs(self, x: torch.Tensor, module: nn.Module | None = None) -> torch.Tensor:
+    def outputs(self, x: Inputs, module: nn.Module | None = None) -> Any:
         """Return the outputs of the module, or of a given copy, in the chosen precision."""
         with self.autocast():
-            out: torch.Tensor = (module or self.module)(x)
-        if not isinstance(out, torch.Tensor):
-            raise TypeError(f"the module must return one tensor, not a {type(out).__name__}")
-        return out.to(self.theta.dtype)
+            outputs = run_module(module or self.module, x)
+        return outputs.to(self.theta.dtype) if isinstance(outputs, torch.Tensor) else outputs
 
     def autocast(self) -> torch.autocast:
         """Return a context in which layers compute in the chosen precision."""
@@ -172,21 +198,19 @@ class FlatModule:
             self.theta.device.type, torch.bfloat16, enabled=enabled, cache_enabled=False
         )
 
-    def is_mean_over(self, y: torch.Tensor) -> bool:
-        """Whether the loss over these targets is a mean over samples."""
-        ignored = self.class_layout.ignore_index
-        return self._is_mean_over_samples and (ignored is None or not bool((y == ignored).any()))
-
     def load(self, theta: Vector) -> None:
-        """Set the parameters."""
+        """Set the parameters, and reset the buffers that training changes."""
         with torch.no_grad():
             self.theta.copy_(theta)
+        self.changing_buffers.reset()
 
-    def last_accuracy(self) -> float:
-        """Return the accuracy on the latest minibatch."""
-        if self._last_outputs is not None:
-            self._accuracy.copy_(self.class_layout.accuracy(*self._last_outputs))
-            self._last_outputs = None
+    def last_accuracy(self) -> float | None:
+        """Return the accuracy on the latest minibatch; None if its targets are not classes."""
+        if not self._targets_are_classes:
+            return None
+        if self._last_predictions is not None:
+            self._accuracy.copy_(self.objective.class_layout.accuracy(*self._last_predictions))
+            self._last_predictions = None
         return float(self._accuracy)
 
     def _pass_size(self, targets: int) -> int:
@@ -200,45 +224,53 @@ class FlatModule:
         self.load(theta)
         self._loss_sum.zero_()
 
-    def _step(self, x: torch.Tensor, y: torch.Tensor, mask: torch.Tensor | None) -> None:
+    def _step(self, x: Inputs, y: torch.Tensor | None, mask: torch.Tensor | None) -> None:
         self.grad.zero_()
         self._loss_sum += self._backward(x, y, mask)
-        with torch.no_grad():
-            self.theta -= self._alpha * self.grad
+        self._local_step.take()
 
     def _backward(
-        self, x: torch.Tensor, y: torch.Tensor, mask: torch.Tensor | None, weight: float = 1.0
+        self, x: Inputs, y: torch.Tensor | None, mask: torch.Tensor | None, weight: float = 1.0
     ) -> torch.Tensor:
-        loss = self._loss_function(channels_last(x), y, mask) * weight
+        loss = self._loss_function(_in_fast_format(x), y, mask) * weight
         loss.backward()  # type: ignore[no-untyped-call]
         return loss.detach()
 
     def _compute_loss(
-        self, x: torch.Tensor, y: torch.Tensor, mask: torch.Tensor | None
+        self, x: Inputs, y: torch.Tensor | None, mask: torch.Tensor | None
     ) -> torch.Tensor:
-        outputs = self.outputs(x)
+        outputs = self.objective.read(self.outputs(x), y)
         if mask is not None:  # HeteroFL: unseen classes have logit zero
-            outputs = self.class_layout.mask_unseen(mask, outputs)
-        self.record_outputs(outputs.detach(), y)
-        return self.loss(outputs, y)
+            outputs = self.objective.class_layout.mask_unseen(mask, outputs)
+        self.record_outputs(outputs, x, y)
+        return self.objective.value(outputs, y).to(self.theta.dtype)
 
-    def record_outputs(self, outputs: torch.Tensor, y: torch.Tensor) -> None:
+    def record_outputs(self, outputs: Any, x: Inputs, y: torch.Tensor | None) -> None:
         """Keep the outputs for the accuracy, or compute it now on a GPU: graphs reuse memory."""
-        if not self.class_layout.are_classes_of(y, outputs):
+        predicted = self.objective.predictions(outputs, x, y)
+        self._targets_are_classes = predicted is not None
+        if predicted is None:
             return
-        if outputs.is_cuda:
-            self._accuracy.copy_(self.class_layout.accuracy(outputs, y))
+        scores, classes = predicted[0].detach(), predicted[1]
+        if scores.is_cuda:
+            self._accuracy.copy_(self.objective.class_layout.accuracy(scores, classes))
         else:
-            self._last_outputs = outputs, y
+            self._last_predictions = scores, classes
 
     @contextmanager
     def _seeded(self, key: Key) -> Iterator[None]:
-        """Seed dropout from the key, and restore torch's generators at the end."""
-        if not self.uses_rng:
-            yield
-            return
-        with RNG_LOCK.seeded(key.torch().initial_seed(), self.theta.device):
-            yield
+        """Seed dropout from the key, and restore torch's generators at the end.
+
+        Small models compute on one torch thread: on a busy machine, the threads of each short
+        operation would mostly wait for one another.
+        """
+        one_thread = self.theta.is_cpu and self.theta.numel() < MIN_THREADED_PARAMETERS
+        with torch_threads(1 if one_thread else None):
+            if not self.uses_rng:
+                yield
+                return
+            with RNG_LOCK.seeded(key.torch().initial_seed(), self.theta.device):
+                yield
 
 
 def _generator_state(device: torch.device) -> torch.Tensor:
@@ -247,18 +279,5 @@ def _generator_state(device: torch.device) -> torch.Tensor:
     return torch.default_generator.get_state()
 
 
-def channels_last(x: torch.Tensor) -> torch.Tensor:
-    """Return images in channels-last memory format, which makes convolutions faster."""
-    if x.ndim != 4 or x.stride(1) == 1:
-        return x
-    # `contiguous` would not change images of one channel
-    return torch.empty_like(x, memory_format=torch.channels_last).copy_(x)
-
-
-def _check_no_running_statistics(module: nn.Module) -> None:
-    for name, part in module.named_modules():
-        if getattr(part, "track_running_stats", False):
-            raise ValueError(
-                f"{name or 'the module'} keeps running statistics, which differ between devices "
-                "and are never sent; build it with track_running_stats=False"
-            )
+def _in_fast_format(x: Inputs) -> Inputs:
+    return map_inputs(channels_last, x)

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from aquila.tasks.transformer import token_loss
 
-Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+Loss = Callable[[Any, torch.Tensor], torch.Tensor]
 """(outputs, targets) -> loss of the batch"""
 
 PROBABILITY_TARGET_LOSSES = (functional.cross_entropy, nn.CrossEntropyLoss)
@@ -73,13 +73,18 @@ class ClassLayout:
     ignore_index: int | None
 
     @classmethod
-    def of(cls, loss: Loss, targets: Iterable[torch.Tensor] = ()) -> "ClassLayout":
-        """Return the layout of a loss; `ignore_index` is None if no target is ignored."""
+    def of(
+        cls, loss: Loss, targets: Iterable[torch.Tensor] = (), more_targets: bool = False
+    ) -> "ClassLayout":
+        """Return the layout of a loss; `ignore_index` is None if no target is ignored.
+
+        With `more_targets`, targets that are not known yet may be ignored.
+        """
         axis = 1 if underlying_loss(loss) in CLASS_AXIS_ONE_LOSSES else -1
         ignored = _option(loss, "ignore_index", DEFAULT_IGNORE_INDEX)
         integer_targets = (y for y in targets if not y.is_floating_point())
-        found = underlying_loss(loss) in CLASS_TARGET_LOSSES and any(
-            bool((y == ignored).any()) for y in integer_targets
+        found = underlying_loss(loss) in CLASS_TARGET_LOSSES and (
+            more_targets or any(bool((y == ignored).any()) for y in integer_targets)
         )
         return cls(axis, ignored if found else None)
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import count, islice
+from typing import Any
 
 import torch
 
@@ -9,10 +11,15 @@ from aquila.core.random import Key
 from aquila.core.vector import Vector
 from aquila.sim.batched import BatchedGradients
 from aquila.sim.data_digest import data_digest
-from aquila.sim.flat_module import Batch, FlatModule
+from aquila.sim.flat_module import FlatModule
+from aquila.sim.inputs import Batch, TensorBatch
+from aquila.sim.local_optimizer import regularize
+from aquila.sim.local_training import LocalTraining
 from aquila.sim.model_copies import LastTrained, ModelCopies
+from aquila.sim.shard_data import ShardData, TensorData
+from aquila.sim.trained_module import ModuleBuilder
 
-Augment = Callable[[torch.Tensor, Key], torch.Tensor]
+Augment = Callable[[Any, Key], Any]
 """(inputs, key) -> inputs changed at random"""
 
 
@@ -23,6 +30,14 @@ class LocalWork:
     batch_size: int | None
     epochs: int
     augment: Augment | None
+    training: LocalTraining = LocalTraining()
+
+    @property
+    def fingerprint(self) -> str:
+        """The work as text, with a line per property; 0 stands for all samples."""
+        work = {"batch_size": self.batch_size or 0, "epochs": self.epochs}
+        lines = {**work, **self.training.changes()}.items()
+        return "".join(f"\n{name} {value}" for name, value in lines)
 
 
 @dataclass(frozen=True)
@@ -30,15 +45,17 @@ class ModuleShard:
     """The samples of one device and the model it trains.
 
     `batched` may have computed the device's gradient together with those of others. `classes`
-    marks the classes that the device has samples of, if the others are masked.
+    marks the classes that the device has samples of, if the others are masked. `builder` makes the
+    module of a trained vector.
     """
 
     models: ModelCopies
     last_trained: LastTrained
     batched: BatchedGradients | None
-    data: Batch
+    data: ShardData
     work: LocalWork
     classes: torch.Tensor | None
+    builder: ModuleBuilder | None = None
 
     @property
     def dimension(self) -> int:
@@ -46,20 +63,32 @@ class ModuleShard:
         return self.models.original.theta.numel()
 
     @property
-    def thread_safe(self) -> bool:
-        """Whether devices can train at the same time; on a CPU they share one random generator."""
-        model = self.models.original
-        return model.theta.is_cuda or not model.uses_rng
+    def samples(self) -> int | None:
+        """Number of samples of the device, None for a stream without a length."""
+        return self.data.samples
 
     @property
-    def samples(self) -> int:
-        """Number of samples of the device."""
-        return len(self.data[0])
+    def tensors(self) -> TensorBatch:
+        """Inputs and targets of a device whose samples are one pair of tensors."""
+        x, y = self.data.batch if isinstance(self.data, TensorData) else (None, None)
+        if not isinstance(x, torch.Tensor) or y is None:
+            raise TypeError(f"{self.data.name} is not a pair of tensors")
+        return x, y
+
+    @property
+    def thread_safe(self) -> bool:
+        """Whether devices can train at the same time.
+
+        On a CPU they share one random generator. A Dataset or a DataLoader may not be thread-safe.
+        """
+        model = self.models.original
+        in_memory = isinstance(self.data, TensorData)
+        return in_memory and (model.theta.is_cuda or not model.uses_rng)
 
     @property
     def digest(self) -> str:
         """Text that identifies the samples of the device."""
-        return data_digest(self.data)
+        return data_digest(self.data.batch if isinstance(self.data, TensorData) else self.data)
 
     def oracle(self, key: Key) -> "ModuleOracle":
         """Return the oracle of one round; the key seeds its minibatches."""
@@ -76,46 +105,57 @@ class ModuleOracle:
 
     @property
     def samples(self) -> int:
-        """Number of samples of the device."""
+        """Number of samples of the device; ValueError for a stream without a length."""
+        if self.shard.samples is None:
+            raise ValueError(
+                f"{self.shard.data.name} is a stream without a length, so devices cannot be "
+                "weighted by samples; use uniform weights"
+            )
         return self.shard.samples
 
     def gradient(self, theta: Vector) -> tuple[float, Vector]:
-        """Return the loss and gradient of the round's minibatch, or of all samples."""
+        """Return the loss and gradient of the round's minibatch, or of all samples.
+
+        The gradient is clipped and includes the weight decay. ValueError if the local training
+        has options that need local steps.
+        """
+        training = self.shard.work.training
+        training.check_gradient("create the method with work='epochs'")
+        loss, gradient = self._loss_gradient(theta)
+        regularize(gradient, theta, training)
+        return loss, gradient
+
+    def _loss_gradient(self, theta: Vector) -> tuple[float, Vector]:
         model = self._model()
         batched = self.shard.batched
         computed = None if batched is None else batched.gradient(self.shard, theta)
         if computed is not None:
-            model.record_outputs(computed.outputs, self.shard.data[1])
+            model.record_outputs(computed.outputs, *self.shard.tensors)
             return computed.loss, computed.gradient
         first = next(iter(self.batches(epoch=0)))
         return model.gradient(theta, first, self.key, self.shard.classes)
 
     def train(self, theta: Vector, alpha: float) -> tuple[float, Vector]:
-        """Run local epochs of SGD; return the mean loss and (theta - local model) / alpha."""
-        batches = (
-            batch for epoch in range(self.shard.work.epochs) for batch in self.batches(epoch)
-        )
+        """Train locally; return the mean loss and (theta - local model) / alpha."""
         model = self._model()
-        loss, local = model.run_sgd(theta, batches, alpha, self.key, self.shard.classes)
+        loss, local = model.train(theta, self._all_batches(), alpha, self.key, self.shard.classes)
         return loss, (theta - local) / alpha
+
+    def _all_batches(self) -> Iterable[Batch]:
+        """Yield the minibatches of the turn: those of whole epochs, or as many as local steps."""
+        work = self.shard.work
+        steps = work.training.local_steps
+        epochs = count() if steps else range(work.epochs)
+        batches = (batch for epoch in epochs for batch in self.batches(epoch))
+        return islice(batches, steps) if steps else batches
 
     def _model(self) -> FlatModule:
         model = self.shard.models.for_this_thread
-        self.shard.last_trained.update(model, self.key)
+        self.shard.last_trained.update(model, self.key, self)
         return model
 
     def batches(self, epoch: int) -> Iterable[Batch]:
         """Yield the minibatches of one epoch."""
-        x, y = self.shard.data
-        size, key = self.shard.work.batch_size, self.key.child(epoch)
-        if size is None or size >= len(x):
-            yield self._augmented(x, key), y
-            return
-        order = torch.randperm(len(x), generator=key.torch(), pin_memory=x.is_cuda)
-        order = order.to(x.device, non_blocking=True)
-        for number, part in enumerate(torch.split(order, size)):
-            yield self._augmented(x[part], key.child(number)), y[part]
-
-    def _augmented(self, x: torch.Tensor, key: Key) -> torch.Tensor:
-        augment = self.shard.work.augment
-        return x if augment is None else augment(x, key)
+        size, augment = self.shard.work.batch_size, self.shard.work.augment
+        for key, (x, y) in self.shard.data.minibatches(size, self.key.child(epoch)):
+            yield (x if augment is None else augment(x, key)), y

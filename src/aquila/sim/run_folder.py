@@ -12,6 +12,7 @@ from aquila.runtime.options import RunOptions
 from aquila.sim.checkpoint import load_checkpoint, save_checkpoint
 from aquila.sim.compressed import plain_and_compressed
 from aquila.sim.loop import Simulation
+from aquila.sim.model_store import BEST_FILE, MODEL_FILE
 from aquila.sim.records import (
     RECORDS_FILE,
     Record,
@@ -73,7 +74,8 @@ class RunFolder:
 
     def clear(self) -> None:
         """Delete the run in the folder, archived or not."""
-        for name in (RECORDS_FILE, CHECKPOINT_FILE, RUN_FILE, SPLIT_FILE):
+        names = (RECORDS_FILE, CHECKPOINT_FILE, RUN_FILE, SPLIT_FILE, MODEL_FILE, BEST_FILE)
+        for name in names:
             for path in plain_and_compressed(self.path / name):
                 path.unlink(missing_ok=True)
 

@@ -1,184 +1,144 @@
 """Check the samples of a problem against its module and loss, and move them to the device."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch.nn import functional
 
-from aquila.sim.flat_module import Batch, FlatModule, channels_last
-from aquila.sim.losses import (
-    CLASS_TARGET_LOSSES,
-    ELEMENTWISE_LOSSES,
-    PROBABILITY_TARGET_LOSSES,
-    ClassLayout,
-    underlying_loss,
-)
+from aquila.sim.batch_form import describe
+from aquila.sim.flat_module import FlatModule
+from aquila.sim.inputs import Batch, Inputs, channels_last, map_inputs, parts_of, take_samples
+from aquila.sim.objective import LABELS, OutputForm
+from aquila.sim.target_checks import check_classes, checked_targets, dtype_name
 
 
-def check_samples(shards: Sequence[Batch], test: Batch | None) -> None:
-    """Raise ValueError unless shards and test are pairs of tensors that fit each other."""
-    if not isinstance(shards, Sequence):
-        raise TypeError(
-            "shards must be a list of pairs of tensors, inputs and targets, one per device, not "
-            f"{type(shards).__name__}"
-        )
-    if not shards:
-        raise ValueError("a problem needs at least one shard of data")
-    for number, shard in enumerate(shards):
-        if not _is_pair_of_tensors(shard):
-            raise ValueError(
-                f"shard {number} must be a pair of tensors, inputs and targets; shards are a list "
-                "of such pairs, one per device"
-            )
-    if test is not None and not _is_pair_of_tensors(test):
-        raise ValueError("test must be a pair of tensors, inputs and targets")
-    first = shards[0][0].dtype
-    for name, (x, y) in _with_names(shards, test):
-        if x.ndim == 0 or y.ndim == 0:
-            raise ValueError(
-                f"{name} has inputs of shape {tuple(x.shape)} and targets of shape "
-                f"{tuple(y.shape)}; the first axis of both must be the samples"
-            )
-        if len(x) == 0 or len(x) != len(y):
-            raise ValueError(f"{name} has {len(x)} inputs and {len(y)} targets")
-        if x.dtype != first:
-            raise ValueError(
-                f"{name} has {_dtype_name(x.dtype)} inputs, but shard 0 has {_dtype_name(first)}; "
-                "all inputs must have the same type"
-            )
+class SampleChecker:
+    """Checks batches, and returns them on the device of the models, in types that the loss takes.
 
-
-def prepare_samples(
-    shards: Sequence[Batch], test: Batch | None, models: Sequence[FlatModule]
-) -> list[Batch]:
-    """Probe the models with the inputs; return all shards, and then the test samples.
-
-    The samples are on the device of the first model, in types that its loss takes.
+    The first batch determines the form, the types and the torch device of all others.
     """
-    first, x = models[0], shards[0][0]
-    outputs = [_output_shape("shard 0", x, model, model.probe) for model in models]
-    shapes = {x.shape[1:]: outputs[0]}
-    moved = []
-    for name, (x, y) in _with_names(shards, test):
-        if x.shape[1:] not in shapes:
-            shapes[x.shape[1:]] = _output_shape(name, x, first, first.outputs_shape)
-        y = _checked_targets(name, y.to(first.theta.device), first, shapes[x.shape[1:]])
-        moved.append((channels_last(x.to(first.theta.device)), y))
-    for model in models:
-        model.class_layout = ClassLayout.of(model.loss, [y for _, y in moved])
-    return moved
+
+    def __init__(self, models: Sequence[FlatModule]) -> None:
+        self._models = models
+        self._first: tuple[str, Batch] | None = None
+        self._forms: dict[tuple[torch.Size, ...], OutputForm] = {}
+
+    def __call__(self, name: str, batch: Batch) -> Batch:
+        """Return a batch, checked and moved; ValueError names what is wrong with it."""
+        model, (x, y) = self._models[0], batch
+        _check_lengths(name, x, y)
+        form = self._form(name, batch)
+        if y is not None:
+            _check_outputs(form, model)
+            y = y.to(model.theta.device)
+            if form.shape is not None:
+                y = checked_targets(name, y, model.objective, model.theta.dtype, form.shape)
+        elif form.label_shift is not None and form.shape is not None and isinstance(x, dict):
+            check_classes(name, x[LABELS], model.objective.class_layout, form.shape[-1])
+        return map_inputs(lambda part: channels_last(part.to(model.theta.device)), x), y
+
+    def _form(self, name: str, batch: Batch) -> OutputForm:
+        """Return the form of the outputs. The first batch probes all models."""
+        x, y = batch
+        shape = tuple(part.shape[1:] for part in parts_of(x).values())
+        if self._first is None:
+            self._first = name, take_samples(batch, slice(1))
+            for model in self._models:
+                form = _run_probe(name, x, model, model.probe)
+                _adopt_form(model, form, x, y)
+                self._forms.setdefault(shape, form)
+        _check_alike(name, batch, *self._first)
+        if shape not in self._forms:
+            if y is None:  # the module computes the loss, so the shape of its outputs is not needed
+                return next(iter(self._forms.values()))
+            self._forms[shape] = _run_probe(name, x, self._models[0], self._models[0].output_form)
+        return self._forms[shape]
 
 
-def seen_classes(
-    trained: Sequence[Batch], test: Batch | None, classes: int, layout: ClassLayout
-) -> list[torch.Tensor]:
-    """Return a mask of the classes in each shard; ValueError if a target is not a class."""
-    seen = []
-    for name, (_, y) in _with_names(trained, test):
-        counted = y if layout.ignore_index is None else y[y != layout.ignore_index]
-        wrong = counted[(counted < 0) | (counted >= classes)]
-        if y.is_floating_point() or len(wrong):
-            found = (
-                _dtype_name(y.dtype) + " targets" if y.is_floating_point() else f"target {wrong[0]}"
-            )
+def _adopt_form(model: FlatModule, form: OutputForm, x: Inputs, y: torch.Tensor | None) -> None:
+    """Tell a model what its outputs look like; ValueError if there is no loss."""
+    model.captures_steps = form.is_tensor and isinstance(x, torch.Tensor)
+    if y is not None:
+        return
+    if not form.has_loss:
+        raise ValueError(
+            "the shards are dicts without targets, and the outputs of the module have no loss; "
+            "add labels to the dicts, or pass pairs of inputs and targets"
+        )
+    if model.objective.loss is not functional.cross_entropy:
+        raise ValueError(
+            "the shards are dicts without targets, so the loss is that of the module's outputs; "
+            "leave out loss, or pass pairs of inputs and targets"
+        )
+    model.objective.read_labels(form.label_shift)
+
+
+def _check_outputs(form: OutputForm, model: FlatModule) -> None:
+    if form.shape is None and model.objective.reads_scores:
+        raise ValueError(
+            "the module must return a tensor, a tuple that begins with a tensor, or a dict with "
+            f"logits, not a {form.kind}; a loss function of your own gets any outputs"
+        )
+
+
+def _check_lengths(name: str, x: Inputs, y: torch.Tensor | None) -> None:
+    parts = parts_of(x) if y is None else {**parts_of(x), "targets": y}
+    if any(part.ndim == 0 for part in parts.values()):
+        shapes = [f"{what} of shape {tuple(part.shape)}" for what, part in parts.items()]
+        raise ValueError(
+            f"{name} has {' and '.join(shapes)}; the first axis of each must be the samples"
+        )
+    lengths = {what: len(part) for what, part in parts.items()}
+    if len(set(lengths.values())) > 1 or 0 in lengths.values():
+        found = " and ".join(f"{length} {what}" for what, length in lengths.items())
+        needed = "equally many" if any(lengths.values()) else "at least one sample"
+        raise ValueError(f"{name} has {found}; each device needs {needed}")
+
+
+def _check_alike(name: str, batch: Batch, first_name: str, first: Batch) -> None:
+    """Raise ValueError if a batch has another form, type or torch device than the first one."""
+    (x, y), (first_x, first_y) = batch, first
+    if (y is None) != (first_y is None):
+        has, had = ("no targets" if part is None else "targets" for part in (y, first_y))
+        raise ValueError(f"{name} has {has}, but {first_name} has {had}")
+    parts, firsts = parts_of(x), parts_of(first_x)
+    if list(parts) != list(firsts):
+        raise ValueError(
+            f"{name} has {_form_of(x)} as inputs, but {first_name} has {_form_of(first_x)}"
+        )
+    for what, part in parts.items():
+        if part.dtype != firsts[what].dtype:
             raise ValueError(
-                f"{name} has {found}; with classes={classes}, targets must be from 0 to "
-                f"{classes - 1}"
+                f"{name} has {dtype_name(part.dtype)} {what}, but {first_name} has "
+                f"{dtype_name(firsts[what].dtype)}; all inputs must have the same type"
             )
-        seen.append(counted.new_zeros(classes, dtype=torch.bool))
-        seen[-1][counted.flatten().long()] = True
-    return seen[: len(trained)]
+    device = next(iter(firsts.values())).device
+    for what, part in (parts if y is None else {**parts, "targets": y}).items():
+        if part.device != device:
+            raise ValueError(
+                f"{name} has {what} on {part.device}, but {first_name} has inputs on {device}; put "
+                "all samples on one torch device"
+            )
 
 
-def _output_shape(
-    name: str, x: torch.Tensor, model: FlatModule, run_probe: Callable[[torch.Tensor], torch.Size]
-) -> torch.Size:
-    """Return the shape of the outputs for inputs; ValueError if the module fails on them."""
+def _form_of(x: Inputs) -> str:
+    return f"a dict of {', '.join(x)}" if isinstance(x, dict) else describe(x)
+
+
+def _run_probe(
+    name: str, x: Inputs, model: FlatModule, run_probe: Callable[[Inputs], OutputForm]
+) -> OutputForm:
+    """Return the form of the outputs for inputs; ValueError if the module fails on them."""
+    few: Any = take_samples((x, None), slice(2))[0]
     try:
-        return run_probe(x[:2].to(model.theta.device))
-    except (RuntimeError, IndexError, ValueError) as error:
+        return run_probe(map_inputs(lambda part: part.to(model.theta.device), few))
+    except (RuntimeError, IndexError, ValueError, TypeError) as error:
+        parts = [
+            f"{dtype_name(part.dtype)} {what} of shape {tuple(part.shape)}"
+            for what, part in parts_of(x).items()
+        ]
         raise ValueError(
-            f"{name} has {_dtype_name(x.dtype)} inputs of shape {tuple(x.shape)}, which the module "
-            f"of {_dtype_name(model.theta.dtype)} does not take: {str(error).splitlines()[0]}"
+            f"{name} has {' and '.join(parts)}, which the module of "
+            f"{dtype_name(model.theta.dtype)} does not take: {str(error).splitlines()[0]}"
         ) from error
-
-
-def _checked_targets(
-    name: str, y: torch.Tensor, model: FlatModule, outputs: torch.Size
-) -> torch.Tensor:
-    """Return targets in the type that the loss takes; ValueError if they do not fit.
-
-    Targets of an unknown loss are returned as they are.
-    """
-    loss = underlying_loss(model.loss)
-    by_class = loss in CLASS_TARGET_LOSSES
-    if not by_class and loss not in ELEMENTWISE_LOSSES:
-        return y
-    if y.is_complex():
-        raise ValueError(f"{name} has {_dtype_name(y.dtype)} targets; the loss takes real numbers")
-    if len(outputs) < 1 + by_class:
-        raise ValueError(
-            f"the module returns outputs of shape {tuple(outputs)} for the first samples of "
-            f"{name}; the loss needs an axis of samples{' and one of classes' if by_class else ''}"
-        )
-    if not by_class:
-        return _with_checked_shape(name, y.to(model.theta.dtype), outputs, outputs)
-    classes = model.class_layout.target_shape(outputs)
-    if not y.is_floating_point():
-        y = _with_checked_shape(name, y.long(), outputs, classes)
-        _check_classes(name, y, model, outputs[model.class_layout.class_axis])
-        return y
-    if model.loss is functional.cross_entropy or loss not in PROBABILITY_TARGET_LOSSES:
-        raise ValueError(
-            f"{name} has {_dtype_name(y.dtype)} targets, which are numbers, not classes; pass "
-            "loss=F.mse_loss for numbers, loss=nn.CrossEntropyLoss() for probabilities, or convert "
-            "classes with .long()"
-        )
-    return _with_checked_shape(name, y.to(model.theta.dtype), outputs, outputs, classes)
-
-
-def _with_checked_shape(
-    name: str,
-    y: torch.Tensor,
-    outputs: torch.Size,
-    expected: torch.Size,
-    expected_integers: torch.Size | None = None,
-) -> torch.Tensor:
-    """Return targets of the expected shape; the error can also name that of integer targets."""
-    if y.shape[1:] == expected[1:]:
-        return y
-    integers = expected_integers
-    also = "" if integers is None else f", or integers of shape {(len(y), *integers[1:])}"
-    raise ValueError(
-        f"{name} has targets of shape {tuple(y.shape)}; for outputs of shape "
-        f"{(len(y), *outputs[1:])} the loss takes {(len(y), *expected[1:])}{also}"
-    )
-
-
-def _check_classes(name: str, y: torch.Tensor, model: FlatModule, classes: int) -> None:
-    """Raise ValueError for a target that the module has no output for and the loss counts."""
-    wrong = y[(y < 0) | (y >= classes)]
-    ignored = ClassLayout.of(model.loss, [wrong]).ignore_index
-    wrong = wrong if ignored is None else wrong[wrong != ignored]
-    if len(wrong):
-        raise ValueError(
-            f"{name} has target {int(wrong[0])}, but the module has outputs for the classes 0 to "
-            f"{classes - 1}"
-        )
-
-
-def _with_names(shards: Sequence[Batch], test: Batch | None) -> list[tuple[str, Batch]]:
-    every = [(f"shard {number}", shard) for number, shard in enumerate(shards)]
-    return every if test is None else [*every, ("test", test)]
-
-
-def _is_pair_of_tensors(batch: object) -> bool:
-    return (
-        isinstance(batch, tuple | list)
-        and len(batch) == 2
-        and all(isinstance(part, torch.Tensor) for part in batch)
-    )
-
-
-def _dtype_name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from aquila.core.parameter import Bounds, Parameter, check_values, parameters
 from aquila.runtime.options import RunOptions, option_parameters
+from aquila.sim.local_training import LocalTraining, training_parameters
 
 if TYPE_CHECKING:
     import torch
@@ -41,6 +42,9 @@ class Setting:
     model: Annotated[
         str, "model: mlp, cnn, resnet18, mobilenetv2, transformer or transformer_small"
     ] = "mlp"
+    init_from: Annotated[
+        str, "file with the initial weights, .safetensors or .pt; empty: random weights"
+    ] = ""
     widths: Annotated[str, "model widths, spread evenly over the devices, such as 1,0.5"] = "1"
     devices: Annotated[int, Bounds("number of devices, M", 1)] = 10
     split: Annotated[
@@ -68,17 +72,23 @@ class Setting:
     deterministic: Annotated[bool, "use slower algorithms that give the same bits in every run"] = (
         False
     )
+    training: LocalTraining = LocalTraining()
     options: RunOptions = RunOptions()
+
+    def __post_init__(self) -> None:
+        if self.work == "gradient":
+            self.training.check_gradient("set work to epochs")
 
     @classmethod
     def of(cls, values: Mapping[str, object]) -> Setting:
-        """Make a setting from a flat mapping of its fields and those of `RunOptions`.
+        """Make a setting from a flat mapping of its fields, its training's and its options'.
 
         ValueError names the wrong field and what is allowed.
         """
         checked: dict[str, Any] = check_values("the setting", setting_parameters(), values)
+        training = {name: checked.pop(name) for name in training_parameters() if name in checked}
         options = {name: checked.pop(name) for name in option_parameters() if name in checked}
-        return cls(**checked, options=RunOptions(**options))
+        return cls(**checked, training=LocalTraining(**training), options=RunOptions(**options))
 
     @property
     def method_defaults(self) -> dict[str, object]:
@@ -91,13 +101,17 @@ class Setting:
         data = self.data if self._needs_no_folder else SYNTHETIC_PREFIX + self.data
         return replace(
             self, data=data, data_folder="", samples=200, rounds=2, devices=10, batch_size=10,
-            epochs=1, widths=widths, device="cpu", precision="float32",
+            epochs=1, widths=widths, device="cpu", precision="float32", init_from="",
+            training=replace(self.training, local_steps=min(self.training.local_steps, 1)),
         )  # fmt: skip
 
     def describe(self, parameters: int) -> str:
         """Return one line that describes the run."""
-        epochs = "one local epoch" if self.epochs == 1 else f"{self.epochs} local epochs"
-        work = epochs if self.work == "epochs" else "one gradient per round"
+        steps, recipe = self.training.local_steps, self.training.describe()
+        count, unit = (steps, "step") if steps else (self.epochs, "epoch")
+        work = f"one local {unit}" if count == 1 else f"{count} local {unit}s"
+        work = work if self.work == "epochs" else "one gradient per round"
+        work += f" ({recipe})" if recipe else ""
         batch = f"batches of {self.batch_size}" if self.batch_size else "full batches"
         return (
             f"{self.data}, {self.model} with {parameters:,} parameters, {self.devices} devices, "
@@ -108,19 +122,19 @@ class Setting:
     def identity(self) -> str:
         """Return the fields that must stay the same for a run to be resumed, as text.
 
-        The length of the run and the place of its data may change. The simulation itself checks
-        the options that matter.
+        The length of the run and the places of its files may change. The simulation itself checks
+        the initial model and the options that matter.
         """
-        may_change = {"rounds", "data_folder"}
-        fields = self._own_fields().items()
+        may_change = {"rounds", "data_folder", "init_from"}
+        fields = {**self._own_fields(), **self.training.changes()}.items()
         return "\n".join(f"{name} {value}" for name, value in fields if name not in may_change)
 
     def to_dict(self) -> dict[str, object]:
-        """Return the fields of the setting and of its options as one flat mapping."""
-        return {**self._own_fields(), **self.options.to_dict()}
+        """Return the fields of the setting, its training and its options as one flat mapping."""
+        return {**self._own_fields(), **self.training.to_dict(), **self.options.to_dict()}
 
     def _own_fields(self) -> dict[str, object]:
-        """Return the fields of the setting without those of its options."""
+        """Return the fields of the setting without those of its training and options."""
         return {name: getattr(self, name) for name in parameters(Setting)}
 
     @property
@@ -156,6 +170,7 @@ class Setting:
             loss=torch.nn.functional.cross_entropy if y.ndim == 1 else token_loss,
             batch_size=self.batch_size or None,
             epochs=self.epochs,
+            training=self.training,
             options=ProblemOptions(
                 narrower=tuple(modules[1:]),
                 groups=tuple(groups),
@@ -172,6 +187,7 @@ class Setting:
         """Build one model per width, widest first; also return the model number of each device."""
         import torch
 
+        from aquila.sim.model_files import load_state, read_model
         from aquila.tasks.models import MODELS, build_model
 
         known = parameters(MODELS[self.model]) if self.model in MODELS else {}
@@ -181,6 +197,8 @@ class Setting:
         widths = sorted(set(given), reverse=True)
         torch.manual_seed(self.seed)
         modules = [build_model(self.model, width, **options) for width in widths]
+        if self.init_from:
+            load_state(modules[0], read_model(self.init_from), self.init_from)
         device_widths = [given[m * len(given) // self.devices] for m in range(self.devices)]
         return modules, [widths.index(width) for width in device_widths]
 
@@ -204,7 +222,7 @@ class Setting:
 
 def setting_parameters() -> dict[str, Parameter]:
     """Return the fields that a settings file and the command line can set, by name."""
-    return {**parameters(Setting), **option_parameters()}
+    return {**parameters(Setting), **training_parameters(), **option_parameters()}
 
 
 def _model_options(data: Dataset) -> dict[str, object]:

@@ -135,6 +135,11 @@ RULES: dict[str, tuple[str, Rule]] = {
 
 def split(spec: str, dataset: Dataset, devices: int, key: Key) -> Partition:
     """Split the training samples by a rule such as iid, classes:2 or dirichlet:0.5."""
+    return split_labels(spec, dataset.train[1], devices, key)
+
+
+def split_labels(spec: str, labels: torch.Tensor, devices: int, key: Key) -> Partition:
+    """Split samples with these labels by a rule such as iid, classes:2 or dirichlet:0.5."""
     name, _, text = spec.partition(":")
     forms = [form for form, _ in RULES.values()]
     if name not in RULES:
@@ -146,9 +151,13 @@ def split(spec: str, dataset: Dataset, devices: int, key: Key) -> Partition:
         number = None
     if number is None or (":" in spec) != (":" in form):
         raise ValueError(f"split {spec!r} is not of the form {form}. Known: {', '.join(forms)}")
-    labels = dataset.train[1]
-    if labels.ndim > 1 and name in ("classes", "dirichlet"):
-        raise ValueError(f"split {spec!r} needs one class per sample, but texts have no classes")
+    if name in ("classes", "dirichlet"):
+        if labels.ndim > 1:
+            raise ValueError(
+                f"split {spec!r} needs one class per sample, but texts have no classes"
+            )
+        if labels.is_floating_point():
+            raise ValueError(f"split {spec!r} needs classes, but the targets are {labels.dtype}")
     return rule(labels, devices, number, key)
 
 

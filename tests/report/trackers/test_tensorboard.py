@@ -111,7 +111,7 @@ def test_finished_run_can_be_logged_later(tmp_path):
 def test_existing_run_is_kept_without_overwrite(tmp_path):
     arguments = ("run", "-m", "laq", "--rounds", "2", "--tensorboard", str(tmp_path / "board"))
     output(*arguments)
-    assert "holds a run; --overwrite deletes it, or choose another folder" in error_line(*arguments)
+    assert "deletes it, or choose another folder" in error_line(*arguments)
     output(*arguments, "--overwrite")
     assert [step for step, _ in curves(tmp_path / "board" / "laq")["loss"]] == [0, 1]
     (tmp_path / "file").write_text("")

@@ -64,7 +64,9 @@ def test_resumed_run_logs_the_rounds_a_tracker_misses(known):
 def test_failing_tracker_does_not_stop_others(breaks_at):
     broken, sound = ListTracker("broken", breaks_at=breaks_at), ListTracker("sound")
     (warning,) = track(broken, sound, before=1)
-    assert warning == "logging to broken stopped; --resume logs the missing rounds: no space left"
+    assert (
+        warning == "logging to broken stopped; a resumed run logs the missing rounds: no space left"
+    )
     assert broken.steps == list(range(breaks_at))
     assert broken.finished is None
     assert sound.steps == [0, 1, 2, 3, 4]

@@ -101,7 +101,9 @@ class RunTracking:
             yield
         except OSError as error:
             self._logs.pop(title, None)
-            self._warn(f"logging to {title} stopped; --resume logs the missing rounds: {error}")
+            self._warn(
+                f"logging to {title} stopped; a resumed run logs the missing rounds: {error}"
+            )
 
 
 def round_metrics(record: Record, sent: int) -> dict[str, float]:
@@ -124,3 +126,17 @@ def round_metrics(record: Record, sent: int) -> dict[str, float]:
         **record.notes,
         **record.metrics,
     }
+
+
+def make_trackers(tensorboard: Path | None, mlflow: str | None) -> list[Tracker]:
+    """Return the chosen trackers; ValueError if one is not installed or not reachable."""
+    trackers: list[Tracker] = []
+    if tensorboard is not None:
+        from aquila.report.trackers.tensorboard import TensorBoard
+
+        trackers.append(TensorBoard(tensorboard))
+    if mlflow is not None:
+        from aquila.report.trackers.mlflow import Mlflow
+
+        trackers.append(Mlflow(mlflow))
+    return trackers

@@ -37,8 +37,8 @@ class TensorBoard:
         for file in self._files(name):
             if not overwrite:
                 raise ValueError(
-                    f"{file.parent} already holds a run; --overwrite deletes it, or choose "
-                    "another folder with --tensorboard"
+                    f"{file.parent} already holds a run; --overwrite (in Python overwrite=True) "
+                    "deletes it, or choose another folder"
                 )
             file.unlink()
 

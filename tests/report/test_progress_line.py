@@ -1,6 +1,6 @@
 import pytest
 
-from aquila.cli.progress_line import BARS, MIN_BARS, RunProgress, format_line, sparkline
+from aquila.report.progress_line import BARS, MIN_BARS, RunProgress, format_line, sparkline
 from helpers.fake_records import fake_record
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.live import Live
 
-from aquila.cli.progress_line import GAP, ProgressLine, RunProgress
+from aquila.report.progress_line import GAP, ProgressLine, RunProgress
 
 if TYPE_CHECKING:
     from aquila.sim.records import Record

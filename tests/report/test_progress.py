@@ -16,7 +16,7 @@ import time
 import pytest
 from rich.console import Console
 
-from aquila.cli.progress import ProgressDisplay
+from aquila.report.progress import ProgressDisplay
 from helpers.fake_records import fake_record
 
 COLUMNS = 80
