@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 
+import aquila
 from aquila.sim.data_digest import MAX_BYTES, data_digest
 
 
@@ -40,15 +41,18 @@ def test_containers_arrays_and_other_types():
     assert data_digest(np.zeros(3, bool)) != data_digest(np.ones(3, bool))
 
 
-def test_data_that_is_loaded_on_demand_counts_by_type_and_length():
-    class Stream:
-        def __init__(self, length):
-            self.length = length
+def test_data_that_is_loaded_on_demand_counts_by_its_length():
+    class Stream(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            return iter([(torch.zeros(2), torch.tensor(0))] * 3)
 
-        def __len__(self):
-            return self.length
+    def digest(data, batch_size=None):
+        module = torch.nn.Linear(2, 2)
+        return aquila.problem(module, [data], batch_size=batch_size).devices[0].digest
 
-        def __getitem__(self, index):
-            pytest.fail("the digest must not load samples")
+    def loader(length):
+        pairs = torch.utils.data.TensorDataset(torch.zeros(length, 2), torch.zeros(length).long())
+        return torch.utils.data.DataLoader(pairs, batch_size=2)
 
-    assert data_digest(Stream(3)) == data_digest(Stream(3)) != data_digest(Stream(4))
+    assert digest(loader(4)) == digest(loader(4)) != digest(loader(6))
+    assert digest(Stream(), 2) == digest(Stream(), 2) != digest(loader(4))

@@ -280,7 +280,9 @@ def test_evaluate_must_return_numbers_by_name(metrics):
 
 
 def test_on_record_must_be_a_function():
-    with pytest.raises(TypeError, match="on_record must be a function of a record, not 3"):
+    with pytest.raises(
+        TypeError, match="on_record must be a function of a record or a list of them, not 3"
+    ):
         simulate(TINY_PROBLEM, on_record=3)
 
 

@@ -16,10 +16,7 @@ UNKNOWN = "-"
 
 
 def data_digest(data: object) -> str:
-    """Return eight hexadecimal digits that identify tensors, or containers of them.
-
-    Of an object that loads its samples on demand, only type and length count.
-    """
+    """Return eight hexadecimal digits that identify tensors, numbers, or containers of them."""
     hasher = hashlib.sha256()
     for part in _parts(data):
         hasher.update(part)
@@ -52,8 +49,7 @@ def _parts(data: object) -> Iterator[Any]:
         for value in data:
             yield from _parts(value)
     else:
-        length = len(data) if hasattr(data, "__len__") else "?"
-        yield f"{type(data).__name__} {length}".encode()
+        yield repr(data).encode()
 
 
 def _sample_rows(tensor: torch.Tensor) -> torch.Tensor:

@@ -88,7 +88,9 @@ class ModuleShard:
     @property
     def digest(self) -> str:
         """Text that identifies the samples of the device."""
-        return data_digest(self.data.batch if isinstance(self.data, TensorData) else self.data)
+        if isinstance(self.data, TensorData):
+            return data_digest(self.data.batch)
+        return data_digest((type(self.data).__name__, self.data.samples))
 
     def oracle(self, key: Key) -> "ModuleOracle":
         """Return the oracle of one round; the key seeds its minibatches."""
