@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from aquila.runtime.files import atomic_file, atomic_write
+from aquila.runtime.files import append, atomic_file, atomic_write, make_folder
 
 
 def names(folder):
@@ -52,3 +52,52 @@ def test_only_private_files_ignore_the_umask(tmp_path, private, mode):
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == mode
+
+
+@pytest.fixture
+def small_files():
+    """Let no file grow beyond 100 bytes, as if the disk were full."""
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_failed_append_keeps_the_file_and_names_it(tmp_path, small_files):
+    path = tmp_path / "file"
+    path.write_bytes(b"old\n")
+    append(path, b"new\n", sync=True)
+    with pytest.raises(OSError, match=f"File too large: '{path}'"):
+        append(path, b"x" * 200, sync=False)
+    assert path.read_bytes() == b"old\nnew\n"
+
+
+def test_failed_atomic_write_names_the_file(tmp_path, small_files):
+    path = tmp_path / "file"
+    atomic_write(path, b"old")
+    with pytest.raises(OSError, match=f"File too large: '{path}'"):
+        atomic_write(path, b"x" * 200)
+    assert path.read_bytes() == b"old"
+    assert names(tmp_path) == ["file"]
+
+
+def test_append_needs_a_file(tmp_path):
+    with pytest.raises(FileNotFoundError, match="file"):
+        append(tmp_path / "file", b"new", sync=False)
+
+
+def test_unwritable_place_is_named_without_the_temporary(tmp_path):
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(IsADirectoryError, match="folder'"):
+        atomic_write(tmp_path / "folder", b"")
+    with pytest.raises(FileNotFoundError, match=r"none/file'$"):
+        atomic_write(tmp_path / "none" / "file", b"")
+
+
+def test_folder_is_made_with_its_parents(tmp_path):
+    make_folder(tmp_path / "a" / "b")
+    make_folder(tmp_path / "a" / "b")
+    (tmp_path / "a" / "file").write_text("")
+    with pytest.raises(ValueError, match="file is a file, not a folder"):
+        make_folder(tmp_path / "a" / "file" / "c")

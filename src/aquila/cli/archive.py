@@ -21,10 +21,11 @@ def archive(runs: Path, target: Path) -> None:
     """
     from aquila.report.runs import find_runs
     from aquila.sim.archive import archive_contents, write_archive
+    from aquila.sim.setting import RUN_FILE
 
     found = find_runs(runs)
     if not found:
-        raise ValueError(f"there is no run in {runs}")
+        raise ValueError(f"there is no run in {runs} that has a {RUN_FILE} and rounds")
     if target.resolve().is_relative_to(runs.resolve()):
         raise ValueError(f"{target} is inside {runs}; choose a folder outside it")
     if target.exists() and not target.is_dir():

@@ -15,6 +15,7 @@ from aquila.report.levels import levels_over_time
 from aquila.report.runs import StoredRun
 from aquila.report.style import line_styles, save_figure
 from aquila.report.units import GIB, MIB
+from aquila.sim.setting import RUN_FILE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,7 +29,7 @@ def draw_all(runs: Sequence[StoredRun], root: Path, out: Path) -> list[Path]:
     Runs in the same folder form one comparison.
     """
     if not runs:
-        raise ValueError(f"there is no run in {root}")
+        raise ValueError(f"there is no run in {root} that has a {RUN_FILE} and rounds")
     comparisons: dict[Path, list[LabelledRun]] = {}
     for run in sorted(runs, key=lambda run: run.method != "aquila"):  # first in the legend
         comparisons.setdefault(run.folder.parent, []).append(run.result)

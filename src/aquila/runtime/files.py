@@ -63,7 +63,8 @@ def append(path: Path, content: bytes, *, sync: bool) -> None:
 
 def check_folder(path: Path) -> None:
     """Raise ValueError unless files can be written to this folder, or it can be created."""
-    existing = next(place for place in (path, *path.absolute().parents) if place.exists())
+    places = (path, *path.absolute().parents)
+    existing = next(place for place in places if os.path.lexists(place))
     if not existing.is_dir():
         raise ValueError(f"{existing} is a file, not a folder")
     if not os.access(existing, os.W_OK | os.X_OK):

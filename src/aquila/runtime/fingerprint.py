@@ -4,6 +4,7 @@ import re
 
 SHARDS = "shards"
 """First word of the line with one digest of its data per device."""
+PARAMETER = re.compile(r"\w+=[^,()]+(?=[,)])")
 METHOD_NAME = re.compile(r"method Method\(name='(\w+)'")
 
 
@@ -14,11 +15,20 @@ def fingerprint_differences(saved: str, requested: str) -> list[str]:
     if new_method and old_method and new_method[1] != old_method[1]:
         # the parameters of two different methods say nothing more
         new["method"], old["method"] = f"method {new_method[1]}", f"method {old_method[1]}"
+    elif new_method and old_method:
+        new["method"], old["method"] = _parameters_only_in(new, old), _parameters_only_in(old, new)
     shards = [lines.pop(SHARDS, "") for lines in (new, old)]
     differences = [
         f"{new.get(name, f'no {name}')} (saved: {old.get(name, 'none')})" for name in new | old
     ]
     return [*differences, *_data_differences(*shards)]
+
+
+def _parameters_only_in(lines: dict[str, str], other: dict[str, str]) -> str:
+    """Return the parameters of a method that the other fingerprint does not have."""
+    found, others = (PARAMETER.findall(each["method"]) for each in (lines, other))
+    different = dict.fromkeys(text for text in found if text not in others)
+    return f"method {', '.join(different)}" if different else lines["method"]
 
 
 def _data_differences(new: str, old: str) -> list[str]:

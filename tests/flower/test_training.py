@@ -1,0 +1,101 @@
+"""Optimizers, schedules and weights give the same bits on Flower as in the simulator."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("flwr", reason="flwr is not installed")
+import torch
+from local_grid import LocalGrid, Node, local_grid
+
+import aquila
+import aquila.flower
+
+ROUNDS, SEED = 6, 5
+SIZES = [40, 15, 25]
+LOCAL = {
+    "momentum": aquila.LocalTraining(momentum=0.9, nesterov=True, weight_decay=1e-3, clip=1.0),
+    "adam": aquila.LocalTraining(local_optimizer="adam"),
+    "adamw": aquila.LocalTraining(local_optimizer="adamw", weight_decay=0.01, prox=0.1),
+}
+SERVER = {
+    "cosine": {"schedule": "warmup:2+cosine"},
+    "momentum": {"server_optimizer": "momentum", "schedule": "cosine"},
+    "adam": {"server_optimizer": "adam", "server_lr": 0.02, "server_schedule": "cosine"},
+    "weights": {"server_optimizer": "nesterov", "server_lr": 0.5, "weights": "samples"},
+}
+METHODS = ("fedavg", "aquila", "aquila_dither", "marina")
+
+
+def make_problem(training):
+    generator = torch.Generator().manual_seed(1)
+    shards = [
+        (torch.randn(n, 6, generator=generator), torch.randint(3, (n,), generator=generator))
+        for n in SIZES
+    ]
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
+    return aquila.problem(module, shards, batch_size=5, training=training)
+
+
+def create(name):
+    parameters = {} if name == "fedavg" else {"work": "epochs"}
+    return aquila.create(name, alpha=0.05, **parameters)
+
+
+def strategy(problem, method, options, rounds=ROUNDS):
+    return aquila.flower.strategy(method, problem.theta0, 3, rounds, SEED, options=options)
+
+
+def client_app(problem, method):
+    return aquila.flower.client_app(method, lambda device, _: problem.devices[device])
+
+
+@pytest.mark.parametrize("server", SERVER.values(), ids=SERVER)
+@pytest.mark.parametrize("local", LOCAL.values(), ids=LOCAL)
+@pytest.mark.parametrize("name", METHODS)
+def test_same_bits_as_the_simulator(name, local, server):
+    problem, method, options = make_problem(local), create(name), aquila.RunOptions(**server)
+    wanted = aquila.simulate(method, problem.theta0, problem.devices, ROUNDS, SEED, options=options)
+    grid = local_grid(client_app(problem, method), 3)
+    got = strategy(problem, method, options).start(grid)
+    assert torch.equal(got.theta, wanted.theta)
+    assert got.records == wanted.records
+
+
+@pytest.mark.parametrize("server", SERVER.values(), ids=SERVER)
+def test_server_resumes_with_the_same_bits(tmp_path, server):
+    problem, method = make_problem(LOCAL["momentum"]), create("aquila")
+    options = aquila.RunOptions(**server).for_rounds(ROUNDS)
+    app = client_app(problem, method)
+    whole = strategy(problem, method, options).start(local_grid(app, 3))
+    saved = replace(options, out=tmp_path)
+    grid = local_grid(app, 3)
+    strategy(problem, method, saved, rounds=3).start(grid)
+    resumed = strategy(problem, method, saved).start(grid)
+    assert torch.equal(resumed.theta, whole.theta)
+
+
+def test_samples_are_asked_once_and_saved(tmp_path):
+    problem, method = make_problem(LOCAL["momentum"]), create("aquila")
+    options = aquila.RunOptions(weights="samples", out=tmp_path)
+    grid = local_grid(client_app(problem, method), 3)
+    strategy(problem, method, options, rounds=1).start(grid)
+    assert json.loads((tmp_path / "samples.json").read_text()) == SIZES
+    (tmp_path / "samples.json").write_text("[1, 2")
+    with pytest.raises(ValueError, match=r"samples\.json does not hold numbers of samples"):
+        strategy(problem, method, options, rounds=2).start(grid)
+
+
+def test_devices_without_samples_are_refused(caplog):
+    method = aquila.create("fedsgd")
+    app = aquila.flower.client_app(method, lambda *_: lambda theta: (0.0, theta))
+    run = aquila.flower.strategy(
+        method, torch.zeros(4), 1, 1,
+        options=aquila.RunOptions(weights="samples"),
+        deployment=aquila.flower.Deployment(wait_seconds=0.5),
+    )  # fmt: skip
+    with pytest.raises(TimeoutError):
+        run.start(LocalGrid({5: Node(app, {"partition-id": 0})}))
+    assert "weights=samples needs the number of samples of every device" in caplog.text
