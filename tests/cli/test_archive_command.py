@@ -137,5 +137,8 @@ def test_an_archived_run_is_neither_resumed_nor_overwritten_by_accident(tmp_path
     assert "already holds a run" in error_line(*again)
     assert files(archived) == before
     output(*again, "--overwrite")
-    assert sorted(files(archived)) == ["checkpoint.npz", "records.jsonl", "run.json", "split.json"]
+    assert sorted(files(archived)) == [
+        "best.safetensors", "checkpoint.npz", "model.safetensors", "records.jsonl", "run.json",
+        "split.json",
+    ]  # fmt: skip
     assert json.loads((archived / "run.json").read_text())["rounds"] == 2
