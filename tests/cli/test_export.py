@@ -77,8 +77,11 @@ def test_export_fills_the_statistics_of_batch_norms(tmp_path):
     assert same(state, load_file(tmp_path / "run" / "model.safetensors"))
     module = build_model("resnet18", 0.1, norm="running").eval()
     module.load_state_dict(state)
-    x, y = Setting(data="synthetic_cifar10", model="resnet18", widths="0.1", samples=40,
-                   test_samples=20, devices=2, split="iid").problem()[0].evaluate.test.batch  # fmt: skip
+    setting = Setting(
+        data="synthetic_cifar10", model="resnet18", widths="0.1", samples=40, test_samples=20,
+        devices=2, split="iid",
+    )  # fmt: skip
+    x, y = setting.problem()[0].evaluate.test.batch
     accuracy = float((module(x).argmax(1) == y).float().mean())
     (record,) = read_records(tmp_path / "run")
     assert accuracy == pytest.approx(record.metrics["test_accuracy"])

@@ -7,6 +7,7 @@ import torch
 from aquila.core.fleet import Fleet
 
 DIMENSION = 7
+WEIGHTS = [0.5, 2.0, 3.0, 0.25, 7.0, 1.5]
 # only the last group holds coordinates 5 and 6; a fleet may have no device of it
 SLICES = (
     torch.tensor([0, 1, 2, 3, 4]),
@@ -73,32 +74,67 @@ def test_mean_over_holders_divides_by_all_holders(fleet, present, dtype):
 @pytest.mark.parametrize("present", [[0, 1, 2, 3, 4, 5], [1, 3, 4], [2], []])
 def test_mean_divides_by_the_weight_of_the_holders(fleet, present):
     vectors = random_vectors(fleet, present, torch.float64)
-    weights = {0: 0.5, 1: 2.0, 2: 3.0, 3: 0.25, 4: 7.0} | dict.fromkeys(present, 1.5)
-    expected = slow_mean(fleet, vectors, weights)
-    mean = fleet.mean(vectors.items(), weights)
+    devices = sorted({0, 2, *present})
+    expected = slow_mean(fleet, vectors, {m: WEIGHTS[m] for m in devices})
+    mean = fleet.with_weights(WEIGHTS).mean(vectors.items(), devices)
+    np.testing.assert_allclose(mean.numpy(), expected, rtol=1e-12, atol=1e-15)
+    expected = slow_mean(fleet, vectors, dict(enumerate(WEIGHTS)))
+    mean = fleet.with_weights(WEIGHTS).mean_over_holders(vectors.items())
     np.testing.assert_allclose(mean.numpy(), expected, rtol=1e-12, atol=1e-15)
 
 
-def test_device_with_weight_but_without_vector_counts_as_zero():
-    fleet = Fleet.uniform(2, 3)
-    mean = fleet.mean([(0, torch.tensor([4.0, 8.0]))], {0: 1.0, 2: 3.0})
+def test_device_without_vector_counts_as_zero():
+    fleet = Fleet.uniform(2, 3).with_weights([1.0, 5.0, 3.0])
+    mean = fleet.mean([(0, torch.tensor([4.0, 8.0]))], [0, 2])
     assert mean.tolist() == [1.0, 2.0]
+
+
+def test_weights_multiply_in_float64():
+    """A float32 product would round 3 * 0.1 differently."""
+    vectors = {0: torch.tensor([0.1]), 1: torch.tensor([0.7])}
+    mean = Fleet.uniform(1, 2).with_weights([3.0, 5.0]).mean(vectors.items(), vectors)
+    exact = (3 * vectors[0].double() + 5 * vectors[1].double()) / 8
+    assert torch.equal(mean, exact)
+
+
+@pytest.mark.parametrize(
+    ("weights", "error"),
+    [
+        ([1.0], "there are 1 weights for 2 devices"),
+        ([1.0, 0.0], "the weight of device 1 must be above 0, not 0.0"),
+        ([-1.0, 1.0], "the weight of device 0 must be above 0, not -1.0"),
+        ([1.0, float("nan")], "the weight of device 1 must be above 0, not nan"),
+    ],
+)
+def test_invalid_weights_are_refused(weights, error):
+    with pytest.raises(ValueError, match=error):
+        Fleet.uniform(3, 2).with_weights(weights)
+
+
+def test_numbers_and_counts_follow_the_weights():
+    fleet = Fleet.uniform(3, 3).with_weights([1.0, 1.0, 2.0])
+    assert fleet.mean_number({0: 4.0, 2: 1.0}) == 2.0
+    assert fleet.effective_count([0, 1]) == 2
+    assert fleet.effective_count([0, 1, 2]) == pytest.approx(16 / 6)
+    assert fleet.effective_count([]) == 0
+    assert fleet.min_effective_holders == pytest.approx(16 / 6)
+    assert fleet.with_participation(0.5).weights == fleet.weights
 
 
 def test_mean_of_a_coordinate_without_holders_is_zero():
     fleet = FLEETS["coordinates without holders"]
     vectors = random_vectors(fleet, fleet.devices)
     assert fleet.mean_over_holders(vectors.items())[5:].tolist() == [0.0, 0.0]
-    assert fleet.mean(vectors.items(), dict.fromkeys(fleet.devices, 2.0))[5:].tolist() == [0, 0]
+    assert fleet.mean(vectors.items(), fleet.devices)[5:].tolist() == [0, 0]
 
 
 def test_mean_without_devices_is_zero():
-    assert Fleet.uniform(3, 2).mean([], {}).tolist() == [0.0, 0.0, 0.0]
+    assert Fleet.uniform(3, 2).mean([], []).tolist() == [0.0, 0.0, 0.0]
 
 
-def test_vector_without_weight_is_refused():
-    with pytest.raises(KeyError):
-        Fleet.uniform(1, 2).mean([(1, torch.ones(1))], {0: 1.0})
+def test_vector_of_another_device_is_refused():
+    with pytest.raises(KeyError, match="device 1 is not one of the averaged devices"):
+        Fleet.uniform(1, 2).mean([(1, torch.ones(1))], [0])
 
 
 def test_mean_keeps_small_terms_next_to_large_ones():
@@ -112,7 +148,7 @@ def test_mean_does_not_change_the_vectors():
     vectors = random_vectors(fleet, fleet.devices)
     before = {device: vector.clone() for device, vector in vectors.items()}
     fleet.mean_over_holders(vectors.items())
-    fleet.mean(vectors.items(), dict.fromkeys(fleet.devices, 2.0))
+    fleet.with_weights(WEIGHTS).mean(vectors.items(), fleet.devices)
     assert all(torch.equal(vectors[device], before[device]) for device in fleet.devices)
 
 
@@ -155,24 +191,28 @@ def test_coordinate_mask_marks_what_the_devices_hold():
         ]
 
 
-def test_min_holders_ignores_coordinates_without_holders():
-    assert Fleet.uniform(3, 7).min_holders == 7
+def test_min_effective_holders_ignores_coordinates_without_holders():
+    assert Fleet.uniform(3, 7).min_effective_holders == 7
     some = Fleet(4, [0, 0, 1], [torch.tensor([0, 1]), torch.tensor([0, 1, 2])])
-    assert some.min_holders == 1
+    assert some.min_effective_holders == 1
     assert some.with_participation(0.5).participation == 0.5
     assert some.participation == 1
 
 
 @pytest.mark.parametrize("present", [[0, 1, 2, 3, 4, 5], [1, 3, 4], [2]])
 def test_variance_factor_is_the_mean_of_squared_weights(fleet, present):
-    """The factor of a device is the mean of 1 / holders² over its coordinates."""
-    left = fleet.variance_factors(present)
-    for device in present:
-        indices = coordinates_of(fleet, device)
-        holders = [sum(i in coordinates_of(fleet, m) for m in present) for i in indices]
-        expected = np.mean([1 / n**2 for n in holders])
-        assert left[fleet.groups[device]] == pytest.approx(expected, rel=1e-12)
+    """The factor of a device is the mean of its squared relative weight over its coordinates."""
+    for weights in ([1.0] * 6, WEIGHTS):
+        factors = fleet.with_weights(weights).variance_factors(present)
+        assert list(factors) == present
+        for device in present:
+            indices = coordinates_of(fleet, device)
+            holders = [[m for m in present if i in coordinates_of(fleet, m)] for i in indices]
+            expected = np.mean(
+                [(weights[device] / sum(weights[m] for m in h)) ** 2 for h in holders]
+            )
+            assert factors[device] == pytest.approx(expected, rel=1e-12)
 
 
 def test_group_without_devices_does_not_affect_the_others():
-    assert small_fleet().variance_factors([2, 3]) == pytest.approx((1, 1, 1, 1))
+    assert small_fleet().variance_factors([2, 3]) == pytest.approx({2: 1, 3: 1})

@@ -177,8 +177,8 @@ def test_density_is_higher_if_few_devices_hold_a_coordinate(fleet, minimum, init
     _, orders = server.orders(server.init(torch.zeros(fleet.dimension), fleet), fleet, 0, Key((0,)))
     assert list(orders) == list(fleet.devices)
     for order in orders.values():
-        assert order.scalar("share") == pytest.approx(initial)
-        assert order.scalar("rate") == pytest.approx(1 / (1 + 1 / minimum))
+        assert order["share"] == pytest.approx(initial)
+        assert order["rate"] == pytest.approx(1 / (1 + 1 / minimum))
 
 
 def test_density_depends_on_the_devices_per_round():
@@ -206,11 +206,11 @@ def test_memories_keep_their_initial_rate(monkeypatch):
     replies = [Packet(k, shared_dither(torch.ones(40), 0.7, Key((k,)))) for k in range(3)]
     after, densities = state, []
     for reply in replies:
-        after = server.update(after, fleet, {0: reply, 1: Packet(reply.round)})
+        after, _ = server.update(after, fleet, {0: reply, 1: Packet(reply.round)})
         densities.append(after.estimate.density)
         _, orders = server.orders(after, fleet, reply.round + 1, Key((0,)))
-        assert orders[0].scalar("rate") == state.rate
-        assert orders[0].scalar("share") == after.estimate.density
+        assert orders[0]["rate"] == state.rate
+        assert orders[0]["share"] == after.estimate.density
     assert densities != [state.estimate.density] * 3
     assert after.inner.q_bar.any()
     forgotten = server.forget(after, fleet, 0, replies)

@@ -25,7 +25,7 @@ def estimates(gradient, bits, count):
     for number in range(count):
         order = Packet(0, Dense(theta))
         turn = method.device.step(method.device.init(theta), order, oracle, Key((number,)))
-        yield -method.server.update(state, fleet, {0: turn.reply}).theta
+        yield method.server.update(state, fleet, {0: turn.reply})[1]
 
 
 @pytest.mark.parametrize("dimension", [64, 100])

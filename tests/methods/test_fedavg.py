@@ -20,15 +20,14 @@ def step_size(problem):
     return 0.3 / problem.smoothness()
 
 
-def start(problem, local_steps=5, seed=0, **parameters):
+def start(problem, local_steps=5, seed=0, weights="samples", **parameters):
     method = aquila.create("fedavg", alpha=step_size(problem), **parameters)
     devices = [
         FunctionOracle(local, samples, local_steps)
         for local, samples in zip(problem.devices, SAMPLES, strict=True)
     ]
-    return aquila.Simulation(
-        method, torch.zeros(DIMENSION, dtype=torch.float64), devices, seed=seed
-    )
+    theta0 = torch.zeros(DIMENSION, dtype=torch.float64)
+    return aquila.Simulation(method, theta0, devices, seed, aquila.RunOptions(weights=weights))
 
 
 def trained(problem, m, theta, steps):
@@ -42,14 +41,16 @@ def trained(problem, m, theta, steps):
 
 @pytest.mark.parametrize("fraction", [1.0, 0.3])
 @pytest.mark.parametrize("steps", [1, 5])
-def test_fedavg_averages_trained_models_by_samples(problem, steps, fraction):
-    simulation = start(problem, steps, fraction=fraction)
+@pytest.mark.parametrize("weights", ["samples", "uniform"])
+def test_fedavg_averages_trained_models(problem, weights, steps, fraction):
+    simulation = start(problem, steps, weights=weights, fraction=fraction)
     theta = np.zeros(DIMENSION)
     for _ in range(20):
         record = simulation.advance()
         chosen = sorted(record.levels)
         models = [trained(problem, m, theta, steps) for m in chosen]
-        theta = np.average(models, axis=0, weights=[SAMPLES[m] for m in chosen])
+        weight_of = SAMPLES if weights == "samples" else [1] * len(SAMPLES)
+        theta = np.average(models, axis=0, weights=[weight_of[m] for m in chosen])
         np.testing.assert_allclose(simulation.theta, theta, rtol=1e-9, atol=1e-11)
         assert record.paper_bits == 64 * DIMENSION * len(chosen)
 

@@ -4,12 +4,13 @@ import pytest
 import torch
 
 import aquila
-from aquila.core.method import model_orders
+from aquila.core.method import order_scalars
 from aquila.core.packet import Dense, Packet
 from aquila.core.random import Key
 from aquila.core.wire import pack, unpack
 from aquila.runtime.model_downlink import (
     DownlinkCoder,
+    add_models,
     pack_models,
     references_from_arrays,
     references_to_arrays,
@@ -28,8 +29,12 @@ def model_path(theta=THETA, steps=30, size=0.1):
         theta = theta - size * 0.8**k * (Key((2, k)).uniform(theta) - 0.5)
 
 
+def model_packets(fleet, theta, round_number):
+    return add_models(order_scalars(fleet), theta, fleet, round_number)
+
+
 def test_whole_models_are_packed_once_per_group():
-    frames = pack_models(model_orders(FLEET, THETA, 3))
+    frames = pack_models(model_packets(FLEET, THETA, 3))
     assert frames[0] == pack(Packet(3, Dense(THETA)))
     assert len({id(frame) for frame in frames.values()}) == 2
     assert unpack(frames[4]).refers_to == 0
@@ -41,7 +46,7 @@ def test_every_device_gets_the_bits_of_the_reference(dtype):
     models = dict.fromkeys(FLEET.devices)
     for k, theta in enumerate(model_path(THETA.to(dtype))):
         in_step = {d for d in FLEET.devices if k and (d + k) % 3}
-        packets = model_orders(FLEET, theta, k)
+        packets = model_packets(FLEET, theta, k)
         frames, references = coder.encode(packets, FLEET, references, in_step.__contains__)
         for device, frame in frames.items():
             packet = unpack(frame)
@@ -60,7 +65,7 @@ def test_coding_error_vanishes_with_the_steps():
     """Each difference contains the error of the one before."""
     coder, references, errors = DownlinkCoder(0.5), {}, []
     for k, theta in enumerate(model_path(steps=60)):
-        packets = model_orders(FLEET, theta, k)
+        packets = model_packets(FLEET, theta, k)
         frames, references = coder.encode(packets, FLEET, references, lambda _: True)
         errors.append(float((theta - references[0].theta).norm()))
         assert k == 0 or len(frames[0]) < D
@@ -71,7 +76,7 @@ def test_coding_error_vanishes_with_the_steps():
 def test_group_without_devices_in_step_gets_the_exact_model():
     coder = DownlinkCoder(0.5)
     old = {0: with_checksum(THETA + 1), 1: with_checksum(THETA[: D // 2] + 1)}
-    packets = model_orders(FLEET, THETA, 5)
+    packets = model_packets(FLEET, THETA, 5)
     frames, references = coder.encode(packets, FLEET, old, {0}.__contains__)
     assert not torch.equal(references[0].theta, THETA)
     assert torch.equal(references[1].theta, THETA[: D // 2])
@@ -82,7 +87,7 @@ def test_group_without_devices_in_step_gets_the_exact_model():
 
 def test_unchanged_model_takes_a_few_bytes():
     references = {0: with_checksum(THETA), 1: with_checksum(THETA[: D // 2])}
-    packets = model_orders(FLEET, THETA, 5)
+    packets = model_packets(FLEET, THETA, 5)
     frames, after = DownlinkCoder(0.5).encode(packets, FLEET, references, lambda _: True)
     assert len(frames[0]) < 70
     assert torch.equal(after[0].theta, THETA)
@@ -90,7 +95,7 @@ def test_unchanged_model_takes_a_few_bytes():
 
 def test_difference_larger_than_the_model_is_not_sent():
     fleet, theta = aquila.Fleet.uniform(4, 1), torch.ones(4)
-    packets = model_orders(fleet, theta, 1)
+    packets = model_packets(fleet, theta, 1)
     frames, after = DownlinkCoder(0.5).encode(
         packets, fleet, {0: with_checksum(theta * 2)}, lambda _: True
     )

@@ -151,3 +151,53 @@ def test_widths_share_the_accuracy_of_the_last_minibatch():
     narrow.load(problem.fleet.restrict(problem.theta0)[1])
     right = (narrow.outputs(shards(x, y)[1][0]).argmax(1) == shards(x, y)[1][1]).float().mean()
     assert record.metrics["last_minibatch_train_accuracy"] == pytest.approx(float(right))
+
+
+def two_width_problem() -> aquila.Problem:
+    """Return a problem whose two devices train different models, which show who trained last."""
+    x, y = images(24)
+    options = aquila.ProblemOptions(narrower=[network(0.5)], groups=[0, 1])
+    return aquila.problem(network(), shards(x, y), test=(x, y), options=options)
+
+
+def train_rounds(problem: aquila.Problem, rounds: int, evaluate=None, **options) -> aquila.Run:
+    given = aquila.RunOptions(fleet=problem.fleet, **options)
+    return aquila.simulate(
+        aquila.create("fedsgd", alpha=0.5), problem.theta0, problem.devices, rounds, seed=1,
+        evaluate=evaluate, options=given,
+    )  # fmt: skip
+
+
+def test_last_minibatch_accuracy_needs_a_training_device():
+    problem = two_width_problem()
+    assert "last_minibatch_train_accuracy" not in problem.evaluate(problem.theta0)
+    run = train_rounds(problem, 2, problem.evaluate)
+    assert all("last_minibatch_train_accuracy" in record.metrics for record in run.records)
+    assert "last_minibatch_train_accuracy" not in problem.evaluate(run.theta)
+    lost = train_rounds(problem, 2, problem.evaluate, downlink_loss=1.0)
+    assert not any("last_minibatch_train_accuracy" in record.metrics for record in lost.records)
+
+
+def test_last_minibatch_accuracy_is_not_that_of_a_run_without_evaluation():
+    expected = train_rounds(
+        fresh := two_width_problem(), 1, fresh.evaluate, participation=0.5
+    ).records[0]
+    assert set(expected.uplink) == {0}
+    used = two_width_problem()
+    train_rounds(used, 1)  # ends with device 1
+    record = train_rounds(used, 1, used.evaluate, participation=0.5).records[0]
+    assert record.metrics == expected.metrics
+    both = train_rounds(used, 1, used.evaluate).records[0].metrics
+    assert both["last_minibatch_train_accuracy"] != record.metrics["last_minibatch_train_accuracy"]
+
+
+def test_last_minibatch_accuracy_needs_classes_as_training_targets():
+    x, y = images(24)
+    module = nn.Sequential(nn.Flatten(), nn.Linear(192, 4))
+    soft = nn.functional.one_hot(y, 4).float()
+    problem = aquila.problem(module, [(x, soft)], test=(x, y), loss=nn.CrossEntropyLoss())
+    run = aquila.simulate(
+        aquila.create("fedsgd"), problem.theta0, problem.devices, 1, evaluate=problem.evaluate
+    )
+    assert "test_accuracy" in run.records[0].metrics
+    assert "last_minibatch_train_accuracy" not in run.records[0].metrics

@@ -9,6 +9,7 @@ from torch import nn
 import aquila
 from aquila.sim.model_files import load_state, read_model
 from aquila.sim.model_store import BEST_FILE, MODEL_FILE
+from aquila.sim.records import read_records
 from aquila.version import __version__
 from helpers.problems import ridge
 
@@ -202,6 +203,19 @@ def test_interrupted_run_writes_its_models(tmp_path):
     assert resumed.records == whole.records
     assert (resumed.best.round, resumed.best.value) == (whole.best.round, whole.best.value)
     assert torch.equal(resumed.best.theta, whole.best.theta)
+
+
+def test_diverged_run_keeps_its_best_model(tmp_path):
+    problem, diverging = (
+        aquila.problem(dense_net(), SHARDS, TEST),
+        aquila.create("fedsgd", alpha=50),
+    )
+    with pytest.raises(aquila.NonFiniteError):
+        problem.train(diverging, rounds=200, options=aquila.RunOptions(out=tmp_path))
+    facts = metadata(tmp_path / BEST_FILE)
+    values = [record.metrics.get("test_accuracy", 0.0) for record in read_records(tmp_path)]
+    assert facts["value"] == repr(max(values))
+    assert not (tmp_path / MODEL_FILE).exists()
 
 
 def test_finished_run_continues_for_more_rounds(tmp_path):

@@ -124,7 +124,7 @@ def test_incomplete_checkpoint_is_an_error(tmp_path):
     simulate(out=tmp_path)
     with np.load(tmp_path / CHECKPOINT_FILE) as file:
         arrays = dict(file)
-    for missing in ("acks", "last_rounds", "server.theta.", "states.0", "states.0.q."):
+    for missing in ("acks", "last_rounds", "theta.", "server.q_bar.", "states.0", "states.0.q."):
         rest = {name: array for name, array in arrays.items() if name != missing}
         np.savez(tmp_path / CHECKPOINT_FILE, **rest)
         with pytest.raises(ValueError, match="is not a complete checkpoint"):

@@ -14,8 +14,8 @@ def archive(runs: Path, target: Path) -> None:
     """Write small copies of runs that can be committed.
 
     All runs in RUNS, at any depth, are copied to TARGET. A copy has the run's settings, records and
-    split, the last two compressed. Checkpoints, models, figures, reports and runs without rounds are
-    left out. `aquila report`, `table` and `figures` read archived runs like other runs.
+    split, the last two compressed. Checkpoints, models, figures, reports and runs without rounds
+    are left out. `aquila report`, `table` and `figures` read archived runs like other runs.
     """
     from aquila.report.runs import find_runs
     from aquila.sim.archive import archive_contents, write_archive

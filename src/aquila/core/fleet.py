@@ -1,6 +1,7 @@
 """The devices of a run, and the coordinates of the model that each of them holds."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 
@@ -10,18 +11,22 @@ from aquila.core.vector import Vector, digest, squared_norm
 
 DeviceId = int
 
+SMALLEST = torch.finfo(torch.float64).tiny
+"""Smallest divisor, which prevents division by zero."""
+
 
 class Fleet:
     """Devices 0 to M - 1. Devices of one group hold the same coordinates of the model.
 
-    Sums and averages run per coordinate over the devices that hold it. Methods therefore need no
-    code for heterogeneous fleets.
+    Averages run per coordinate over the devices that hold it, with the weights of the devices.
+    Methods therefore need no code for heterogeneous fleets or for weights.
 
     Args:
         dimension: Number of coordinates of the whole model.
         groups: The group of each device.
         slices: The sorted coordinates that each group holds; None means all.
         torch_device: Where vectors are stored.
+        weights: The weight of each device in every average. Default: 1 for every device.
     """
 
     def __init__(
@@ -30,6 +35,7 @@ class Fleet:
         groups: Sequence[int],
         slices: Sequence[torch.Tensor | None] = (None,),
         torch_device: torch.device | str = "cpu",
+        weights: Sequence[float] | None = None,
     ) -> None:
         self.dimension = dimension
         self.groups = tuple(groups)
@@ -37,6 +43,8 @@ class Fleet:
             None if indices is None else indices.to(torch_device) for indices in slices
         )
         self.torch_device = torch_device
+        self.weights = (1.0,) * len(self.groups) if weights is None else tuple(weights)
+        self._check_weights()
         self.participation = 1.0
 
     @classmethod
@@ -50,6 +58,12 @@ class Fleet:
         """Return a copy of the fleet in which this fraction of the devices is sampled per round."""
         fleet = copy(self)
         fleet.participation = participation
+        return fleet
+
+    def with_weights(self, weights: Sequence[float]) -> "Fleet":
+        """Return a copy of the fleet in which averages have these weights, one per device."""
+        fleet = Fleet(self.dimension, self.groups, self.slices, self.torch_device, weights)
+        fleet.participation = self.participation
         return fleet
 
     @property
@@ -81,58 +95,78 @@ class Fleet:
 
     def coordinate_mask(self, devices: Iterable[DeviceId]) -> torch.Tensor:
         """Return a mask of the coordinates that at least one of the devices holds."""
-        return self._weight_of_holders(dict.fromkeys(devices, 1.0)) > 0
+        return self._weight_of_holders(devices) > 0
 
-    def variance_factors(self, devices: Iterable[DeviceId]) -> tuple[float, ...]:
-        """Return the factor by which one device's variance adds to the mean's variance, per group.
+    def effective_count(self, devices: Iterable[DeviceId]) -> float:
+        """Return the number of equally weighted devices whose mean is as noisy: (Σ w)² / Σ w²."""
+        weights = [self.weights[device] for device in devices]
+        return sum(weights) ** 2 / sum(w * w for w in weights) if weights else 0.0
 
-        A coordinate that n of the devices hold has the factor 1 / n². The result averages the
-        factors over the coordinates of each group.
+    def variance_factors(self, devices: Collection[DeviceId]) -> dict[DeviceId, float]:
+        """Return the factor by which each device's variance adds to the variance of the mean.
+
+        A coordinate whose holders have the total weight W has the factor (w_m / W)². The result
+        averages the factors over the coordinates of the device.
         """
-        holders = self._weight_of_holders(dict.fromkeys(devices, 1.0)).clamp_min(1.0)
-        parts = (part.reshape(-1) for part in self.restrict(1 / holders))
-        return tuple(squared_norm(part) / part.numel() for part in parts)
+        total = self._weight_of_holders(devices)
+        inverse = torch.where(total > 0, 1 / total.clamp_min(SMALLEST), 1.0)
+        parts = [part.reshape(-1) for part in self.restrict(inverse)]
+        of_groups = [squared_norm(part) / part.numel() for part in parts]
+        return {d: self.weights[d] ** 2 * of_groups[self.groups[d]] for d in devices}
 
     def mean_over_holders(self, vectors: Iterable[tuple[DeviceId, Vector]]) -> Vector:
-        """Return the sum over the given devices ÷ the number of all holders, per coordinate."""
-        return self._divide(self._sum(vectors), self._holders)
+        """Return the weighted sum of the vectors ÷ the weight of all holders, per coordinate."""
+        return self._divide(self._sum(vectors, self.devices), self._total_weight)
 
     def mean(
-        self, vectors: Iterable[tuple[DeviceId, Vector]], weights: Mapping[DeviceId, float]
+        self, vectors: Iterable[tuple[DeviceId, Vector]], devices: Collection[DeviceId]
     ) -> Vector:
-        """Return the weighted average over the devices in `weights`.
+        """Return the weighted average over the given devices.
 
-        A device with a weight but without a vector counts as zero. A coordinate that none of these
-        devices holds has average zero.
+        A device without a vector counts as zero. A coordinate that none of the devices holds has
+        average zero.
         """
-        weighted = ((device, vector * weights[device]) for device, vector in vectors)
-        return self._divide(self._sum(weighted), self._weight_of_holders(weights))
+        return self._divide(self._sum(vectors, devices), self._weight_of_holders(devices))
+
+    def mean_number(self, numbers: Mapping[DeviceId, float]) -> float:
+        """Return the weighted average of one number per device."""
+        total = sum(self.weights[device] * number for device, number in numbers.items())
+        return total / sum(self.weights[device] for device in numbers)
 
     @cached_property
-    def min_holders(self) -> int:
-        """Smallest number of holders of any coordinate that has a holder."""
-        return int(self._holders[self._holders > 0].min())
+    def min_effective_holders(self) -> float:
+        """Smallest effective number of holders of any coordinate that has a holder."""
+        squared = self._weight_of_holders(self.devices, power=2)
+        held = squared > 0
+        return float((self._total_weight[held] ** 2 / squared[held]).min())
 
     @cached_property
-    def _holders(self) -> torch.Tensor:
-        return self._weight_of_holders(dict.fromkeys(self.devices, 1.0))
+    def _total_weight(self) -> torch.Tensor:
+        return self._weight_of_holders(self.devices)
 
-    def _sum(self, vectors: Iterable[tuple[DeviceId, Vector]]) -> Vector:
-        """Sum in float64, so that the order of many small terms hardly affects the result."""
+    def _sum(
+        self, vectors: Iterable[tuple[DeviceId, Vector]], devices: Collection[DeviceId]
+    ) -> Vector:
+        """Return the weighted sum in float64, in which the order of the terms hardly matters."""
         total = torch.zeros(self.dimension, dtype=torch.float64, device=self.torch_device)
         for device, vector in vectors:
-            indices = self.slices[self.groups[device]]
+            if device not in devices:
+                raise KeyError(f"device {device} is not one of the averaged devices")
+            weight, indices = self.weights[device], self.slices[self.groups[device]]
             if indices is None:
-                total += vector
+                total.add_(vector, alpha=weight)
             else:
-                total.index_add_(0, indices, vector.to(torch.float64))
+                total.index_add_(0, indices, vector.to(torch.float64), alpha=weight)
         return total
 
-    def _weight_of_holders(self, weights: Mapping[DeviceId, float]) -> torch.Tensor:
-        """Return the total weight of each coordinate's holders; a scalar if all hold all."""
+    def _weight_of_holders(self, devices: Iterable[DeviceId], power: int = 1) -> torch.Tensor:
+        """Return the total weight of each coordinate's holders; a scalar if all hold all.
+
+        With `power` 2, sum the squared weights.
+        """
         by_group = [0.0] * len(self.slices)
-        for device, weight in weights.items():
-            by_group[self.groups[device]] += weight
+        for device in devices:
+            by_group[self.groups[device]] += self.weights[device] ** power
         everywhere = sum(
             w for w, indices in zip(by_group, self.slices, strict=True) if indices is None
         )
@@ -148,4 +182,13 @@ class Fleet:
 
     @staticmethod
     def _divide(total: Vector, weight: torch.Tensor) -> Vector:
-        return torch.where(weight > 0, total / weight.clamp_min(torch.finfo(weight.dtype).tiny), 0)
+        return torch.where(weight > 0, total / weight.clamp_min(SMALLEST), 0)
+
+    def _check_weights(self) -> None:
+        if len(self.weights) != len(self.groups):
+            raise ValueError(
+                f"there are {len(self.weights)} weights for {len(self.groups)} devices"
+            )
+        for device, weight in enumerate(self.weights):
+            if not 0 < weight < math.inf:
+                raise ValueError(f"the weight of device {device} must be above 0, not {weight}")

@@ -5,12 +5,15 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, Protocol, TypeVar, cast, runtime_checkable
 
 from aquila.core.fleet import DeviceId, Fleet
-from aquila.core.packet import Dense, Packet, WireError
+from aquila.core.packet import Packet, WireError
 from aquila.core.random import Key
 from aquila.core.vector import Vector
 
 Work = Literal["gradient", "epochs"]
 """What a device computes in a round: one gradient, or local epochs of gradient descent."""
+
+Scalars = Mapping[str, float]
+"""Numbers, by name, that an order or a reply carries."""
 
 State = TypeVar("State")
 
@@ -83,12 +86,14 @@ class DeviceMemory(Protocol):
 class ServerHalf(Protocol[State]):
     """The part of a method that runs on the server. Its state holds no vector per device.
 
-    Two more functions are optional:
-        model(state): Return the current model. Default: `state.theta`.
+    The model belongs to the runtime. The server half says which step to take, and the server
+    optimizer of the run applies it.
+
+    One more function is optional:
         check(reply): Raise WireError if the method cannot use a reply. Default: accept all replies.
 
     Methods with memory also implement `ServerMemory`. Call the optional functions through
-    `current_model`, `check_reply`, `has_memory` and `server_memory`, which apply the defaults.
+    `check_reply`, `has_memory` and `server_memory`, which apply the defaults.
     """
 
     def init(self, theta: Vector, fleet: Fleet) -> State:
@@ -97,12 +102,18 @@ class ServerHalf(Protocol[State]):
 
     def orders(
         self, state: State, fleet: Fleet, round_number: int, key: Key
-    ) -> tuple[State, dict[DeviceId, Packet]]:
-        """Return an order for each device that takes part in the round."""
+    ) -> tuple[State, dict[DeviceId, Scalars]]:
+        """Return the scalars for each device that takes part; the runtime adds the model."""
         ...
 
-    def update(self, state: State, fleet: Fleet, replies: Mapping[DeviceId, Packet]) -> State:
-        """Return the state after the replies that arrived: uploads and skips, not lost replies."""
+    def update(
+        self, state: State, fleet: Fleet, replies: Mapping[DeviceId, Packet]
+    ) -> tuple[State, Vector]:
+        """Return the state after the replies that arrived, and the step of the model.
+
+        The replies are uploads and skips, not lost replies. Plain descent subtracts the step, alpha
+        times the direction of the method, from the model.
+        """
         ...
 
 
@@ -138,12 +149,6 @@ class Method:
     server: ServerHalf[Any]
 
 
-def current_model(half: ServerHalf[Any], state: Any) -> Vector:
-    """Return the model in a server's state: `half.model(state)`, or `state.theta` by default."""
-    model: Callable[[Any], Vector] | None = getattr(half, "model", None)
-    return cast(Vector, state.theta) if model is None else model(state)
-
-
 def check_reply(half: ServerHalf[Any], reply: Packet) -> None:
     """Raise WireError if the method cannot use a reply; without `half.check` it can use any."""
     check: Callable[[Packet], None] | None = getattr(half, "check", None)
@@ -169,34 +174,26 @@ def check_method(method: object) -> None:
         raise TypeError(f"method must be the result of aquila.create(...), not {method!r}")
 
 
-def model_orders(
+def order_scalars(
     fleet: Fleet,
-    theta: Vector,
-    round_number: int,
     devices: Iterable[DeviceId] | None = None,
-    scalars: Mapping[str, float] | None = None,
+    scalars: Scalars | None = None,
     by_group: Mapping[str, Sequence[float]] | None = None,
-) -> dict[DeviceId, Packet]:
-    """Return orders that send the model to devices.
+) -> dict[DeviceId, Scalars]:
+    """Return the scalars of the orders to devices. Devices of a group share one mapping.
 
     Args:
         fleet: The devices and the coordinates that they hold.
-        theta: The model.
-        round_number: The round of the orders.
         devices: Receivers. Default: all devices.
         scalars: Scalars by name, the same for every device.
         by_group: Scalars by name, one value per group of the fleet.
     """
-    packets = [
-        Packet(
-            round_number,
-            Dense(part),
-            {**(scalars or {}), **{name: v[group] for name, v in (by_group or {}).items()}},
-        )
-        for group, part in enumerate(fleet.restrict(theta))
+    of_groups = [
+        {**(scalars or {}), **{name: values[group] for name, values in (by_group or {}).items()}}
+        for group in range(len(fleet.slices))
     ]
     chosen = fleet.devices if devices is None else devices
-    return {device: packets[fleet.groups[device]] for device in chosen}
+    return {device: of_groups[fleet.groups[device]] for device in chosen}
 
 
 def theta_of(order: Packet) -> Vector:

@@ -22,7 +22,9 @@ from aquila.flower.transport import (
     MODEL_KEY,
     NOTE_PREFIX,
     REPLY_KEY,
+    SAMPLES_KEY,
     Value,
+    config_of,
     config_value,
     content_of,
     frame_of,
@@ -30,7 +32,7 @@ from aquila.flower.transport import (
 )
 from aquila.runtime.device_session import DeviceSession
 from aquila.runtime.messages import Order
-from aquila.sim.oracle import Device, as_shard
+from aquila.sim.oracle import Device, as_shard, samples_of
 
 ACTION = "aquila"
 NUMBER_KEYS = ("partition-id", "device")
@@ -94,7 +96,7 @@ class DeviceHandlers:
     threads: int
 
     def hello(self, message: Message, context: Context) -> Message:
-        """Reply with the device number of this node."""
+        """Reply with the device number of this node, and its samples if they are weights."""
         return _reply(message, lambda: self._introduce(message.content, context))
 
     def turn(self, message: Message, context: Context) -> Message:
@@ -105,7 +107,12 @@ class DeviceHandlers:
         required, own = config_value(content, "method", str), repr(self._method(context))
         if required != own:
             raise WireError(f"the server runs {required}, but this device runs {own}")
-        return content_of({"device": device_number(context)}, {})
+        device = device_number(context)
+        introduction: dict[str, Value] = {"device": device}
+        if SAMPLES_KEY in config_of(content):
+            shard = self._shard(config_value(content, SAMPLES_KEY, str), device, context)
+            introduction["samples"] = samples_of(device, shard)
+        return content_of(introduction, {})
 
     def _answer(self, content: RecordDict, context: Context) -> RecordDict:
         torch.set_num_threads(self.threads)

@@ -1,8 +1,9 @@
 """Which node runs which device.
 
 Flower's nodes have random ids, connect late and disconnect. The registry asks each node once for
-its device number. One node keeps a device number for as long as it is connected. If the devices'
-keys are known, a node must have the key of the device number that it claims.
+its device number, and for its number of samples if these are the weights of the run. One node keeps
+a device number for as long as it is connected. If the devices' keys are known, a node must have the
+key of the device number that it claims.
 """
 
 from collections.abc import Mapping
@@ -13,7 +14,15 @@ from flwr.serverapp import Grid
 
 from aquila.core.fleet import DeviceId
 from aquila.core.packet import WireError
-from aquila.flower.transport import ERROR_KEY, Value, config_of, config_value, content_of, one_line
+from aquila.flower.transport import (
+    ERROR_KEY,
+    SAMPLES_KEY,
+    Value,
+    config_of,
+    config_value,
+    content_of,
+    one_line,
+)
 from aquila.runtime.backoff import backoff
 
 HELLO_MESSAGE = "query.aquila"
@@ -39,6 +48,7 @@ class DeviceRegistry:
     ) -> None:
         self.devices = devices
         self.nodes_by_device: dict[DeviceId, NodeId] = {}
+        self.samples: dict[DeviceId, int] = {}
         self._hello = hello
         self._keys = keys
         self._node_keys: dict[NodeId, bytes] = {}
@@ -100,6 +110,8 @@ class DeviceRegistry:
                 self._warn_once(node, f"cannot take part: {error_text}")
                 return None
             device: int = config_value(reply.content, "device", int)
+            weighted = SAMPLES_KEY in self._hello
+            samples = config_value(reply.content, "samples", int) if weighted else 1
         except WireError as error:
             self._warn_once(node, f"sent an invalid answer: {error}")
             return None
@@ -112,6 +124,7 @@ class DeviceRegistry:
         if self._keys is not None and self._node_keys.get(node) != self._keys[device]:
             self._warn_once(node, f"claims to be device {device}, but has a different key")
             return None
+        self.samples.setdefault(device, samples)
         return device
 
     def _assign(self, node: NodeId, device: DeviceId) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import secrets
+from collections.abc import Sequence
 from logging import getLogger
 from pathlib import Path
 
@@ -29,6 +30,7 @@ class ServerRunFolder:
         self.checkpoint = folder / "server.state"
         self.archive = FolderArchive(folder / "archive")
         self._attempts = folder / "attempts.json"
+        self._samples = folder / "samples.json"
         self.name = self._read_or_create_name(folder / "run.json", fingerprint)
 
     def resume(self, session: ServerSession) -> list[Record]:
@@ -45,6 +47,19 @@ class ServerRunFolder:
             )
         write_records(self.folder, records[: session.round])
         return records[: session.round]
+
+    def load_samples(self) -> list[int]:
+        """Return the saved number of samples per device; an empty list if there is none."""
+        if not self._samples.exists():
+            return []
+        try:
+            return [int(count) for count in json.loads(self._samples.read_text())]
+        except (ValueError, TypeError):
+            raise ValueError(f"{self._samples} does not hold numbers of samples") from None
+
+    def save_samples(self, samples: Sequence[int]) -> None:
+        """Save the number of samples per device, the weights of the whole run."""
+        atomic_write(self._samples, json.dumps(list(samples)).encode(), private=True)
 
     def begin_round(self, round_number: int) -> int:
         """Record that a round begins, and return the attempt number, from 1.

@@ -18,7 +18,7 @@ from aquila.flower.keys import read_keys
 from aquila.flower.registry import DeviceRegistry
 from aquila.flower.rounds import RoundState, run_round
 from aquila.flower.run_folder import ServerRunFolder
-from aquila.flower.transport import Overhead
+from aquila.flower.transport import SAMPLES_KEY, Overhead, Value
 from aquila.runtime.file_lock import LOCK_FILE, file_lock
 from aquila.runtime.norm_limit import NormLimit
 from aquila.runtime.options import RunOptions, option_parameters
@@ -113,24 +113,50 @@ class Strategy:
                 )
             )
             run_folder = ServerRunFolder(folder, self._fingerprint())
+            registry = self._registry(run_folder)
+            fleet = self._weighted_fleet(grid, registry, run_folder)
             session = ServerSession(
-                self.method, self.theta0.clone(), self.fleet, self.seed,
+                self.method, self.theta0.clone(), fleet, self.seed,
                 self.options, archive=run_folder.archive, limit=self.deployment.limit,
             )  # fmt: skip
             records = run_folder.resume(session)
-            overheads = self._run(grid, run_folder, session, records, on_record)
+            overheads = self._run(grid, registry, run_folder, session, records, on_record)
             return RunResult(session.theta.clone(), records, overheads)
+
+    def _registry(self, run_folder: ServerRunFolder) -> DeviceRegistry:
+        hello: dict[str, Value] = {"method": repr(self.method)}
+        if self.options.weights == "samples":
+            hello[SAMPLES_KEY] = run_folder.name
+        return DeviceRegistry(len(self.fleet.devices), hello, self.keys)
+
+    def _weighted_fleet(
+        self, grid: Grid, registry: DeviceRegistry, run_folder: ServerRunFolder
+    ) -> Fleet:
+        """Return the fleet with the weights of the run.
+
+        Weights by samples are fixed before the first round, so they need all devices once. Later
+        the server reads them from its folder.
+        """
+        if self.options.weights == "uniform":
+            return self.fleet
+        samples = run_folder.load_samples()
+        if not samples:
+            devices = self.fleet.devices
+            registry.wait(grid, len(devices), self.deployment.wait_seconds)
+            samples = [registry.samples[device] for device in devices]
+            run_folder.save_samples(samples)
+        return self.fleet.with_weights(samples)
 
     def _run(
         self,
         grid: Grid,
+        registry: DeviceRegistry,
         run_folder: ServerRunFolder,
         session: ServerSession,
         records: list[Record],
         on_record: OnRecord | None,
     ) -> list[RoundOverhead]:
         """Run the remaining rounds, and append their records to `records`."""
-        registry = DeviceRegistry(len(self.fleet.devices), {"method": repr(self.method)}, self.keys)
         config: dict[str, str | int] = {"run": run_folder.name, "seed": self.seed}
         overheads, deployment = [], self.deployment
         if session.round < self.rounds:
@@ -143,8 +169,8 @@ class Strategy:
                 grid, session, registry.nodes_by_device, config, deployment.deadline_seconds
             )
             metrics = self._evaluate(session)
-            notes = [state.notes[device] for device in sorted(state.notes)]
-            record = make_record(state.number, outcome, notes, metrics)
+            notes = {device: state.notes[device] for device in sorted(state.notes)}
+            record = make_record(state.number, outcome, notes, session.fleet, metrics)
             if attempts > 1:
                 record = replace(record, notes={**record.notes, "attempts": attempts})
             records.append(record)
@@ -166,6 +192,7 @@ class Strategy:
             f"seed {self.seed}\nparticipation {options.participation}"
             + (f"\ndownlink_error {options.downlink_error}" if options.downlink_error != 0 else "")
             + (f"\nslices {slices}" if slices != "all" else "")
+            + "".join(f"\n{name} {value}" for name, value in options.recipe.items())
             + (f"\nidentity {options.identity}" if options.identity else "")
         )
 
@@ -210,6 +237,7 @@ def strategy(
         raise ValueError(f"min_devices must be from 1 to {devices}, not {needed}")
     folder = deployment.keys_folder
     keys = None if folder is None else read_keys(Path(folder), devices)
+    options = options.for_rounds(rounds)
     return Strategy(method, theta0, fleet, rounds, seed, evaluate, options, deployment, keys)
 
 

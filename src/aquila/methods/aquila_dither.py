@@ -37,7 +37,7 @@ from typing import Annotated
 import torch
 
 from aquila.core.fleet import DeviceId, Fleet
-from aquila.core.method import Method, Oracle, Turn, Work, model_orders, uploads
+from aquila.core.method import Method, Oracle, Scalars, Turn, Work, order_scalars, uploads
 from aquila.core.packet import Codes, Packet, WireError
 from aquila.core.parameter import Bounds
 from aquila.core.quantize import shared_dither
@@ -171,7 +171,7 @@ def _boosted_density(density: float, boost: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class DitherServerState:
-    """State of the server: model and average memory, the rate η, and the noise estimate."""
+    """State of the server: average memory, the rate η, and the noise estimate."""
 
     inner: DampedState
     rate: float
@@ -194,23 +194,19 @@ class AquilaDitherServer:
         return True
 
     def init(self, theta: Vector, fleet: Fleet) -> DitherServerState:
-        """Start from the given model, empty memories and the fleet's initial density."""
+        """Start with empty memories and the fleet's initial density."""
         limits = DensityLimits.for_fleet(fleet, self.density)
         rate = best_memory_rate(limits.minimum)  # at any higher density the memory is stable, too
         return DitherServerState(
             self._damped(rate).init(theta, fleet), rate, NoiseEstimate(limits.initial)
         )
 
-    def model(self, state: DitherServerState) -> Vector:
-        """Return the current model."""
-        return state.inner.theta
-
     def orders(
         self, state: DitherServerState, fleet: Fleet, round_number: int, key: Key
-    ) -> tuple[DitherServerState, dict[DeviceId, Packet]]:
+    ) -> tuple[DitherServerState, dict[DeviceId, Scalars]]:
         """Send the model, the density and the rate to every device."""
         scalars = {DENSITY_SCALAR: state.estimate.density, "rate": state.rate}
-        return state, model_orders(fleet, state.inner.theta, round_number, scalars=scalars)
+        return state, order_scalars(fleet, scalars=scalars)
 
     def check(self, reply: Packet) -> None:
         """Accept replies without a boost or with one from 1 to MAX_BOOST."""
@@ -223,14 +219,15 @@ class AquilaDitherServer:
 
     def update(
         self, state: DitherServerState, fleet: Fleet, replies: Mapping[DeviceId, Packet]
-    ) -> DitherServerState:
+    ) -> tuple[DitherServerState, Vector]:
         """Step along q̄ + mean upload, update q̄, and measure the noise."""
         squared_uploads: dict[DeviceId, float] = {}
         vectors = record_norms(uploads(replies), squared_uploads)
-        mean = fleet.mean(vectors, weights=dict.fromkeys(replies, 1.0))
+        mean = fleet.mean(vectors, replies)
         estimate = self._update_estimate(state, fleet, replies, mean, squared_uploads)
-        inner = self._damped(state.rate).update_with_mean(state.inner, fleet, replies, mean)
-        return DitherServerState(inner, state.rate, estimate)
+        damped = self._damped(state.rate)
+        inner, step = damped.update_with_mean(state.inner, fleet, replies, mean)
+        return DitherServerState(inner, state.rate, estimate), step
 
     def _update_estimate(
         self,
@@ -252,8 +249,8 @@ class AquilaDitherServer:
         signal = stats.signal(
             squared_step=squared_norm(state.inner.q_bar + mean),
             squared_mean_upload=squared_norm(mean),
-            replied=len(replies),
-            devices=len(fleet.devices),
+            replied=fleet.effective_count(replies),
+            devices=fleet.effective_count(fleet.devices),
         )
         limits = DensityLimits.for_fleet(fleet, self.density)
         return state.estimate.update(stats.noise_at_full_density, signal, limits)

@@ -1,7 +1,8 @@
 """FedAvg: local epochs, then a weighted average of models (McMahan et al. 2017, arXiv 1602.05629).
 
 Devices send (θ - θ_m) / α, which has the size of θ_m. The server computes the average from it:
-θ - α Σ (n_m/n) (θ - θ_m) / α = Σ (n_m/n) θ_m.
+θ - α Σ w_m (θ - θ_m) / α = Σ w_m θ_m. The weights w_m are those of the run: the paper weighs
+devices by their samples, which is `weights="samples"`.
 """
 
 from collections.abc import Mapping
@@ -9,13 +10,13 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from aquila.core.fleet import DeviceId, Fleet
-from aquila.core.method import Method, Oracle, Turn, model_orders, theta_of, uploads
-from aquila.core.packet import Dense, Packet, WireError
+from aquila.core.method import Method, Oracle, Scalars, Turn, order_scalars, theta_of, uploads
+from aquila.core.packet import Dense, Packet
 from aquila.core.parameter import Bounds
 from aquila.core.random import Key
 from aquila.core.vector import Vector
 from aquila.methods.parts.factory import Alpha, method_factory
-from aquila.methods.parts.mean import MeanState, NoState
+from aquila.methods.parts.mean import NoState
 
 
 @dataclass(frozen=True)
@@ -31,41 +32,33 @@ class FedAvgDevice:
     def step(self, state: NoState, order: Packet, oracle: Oracle, key: Key) -> Turn[NoState]:
         """Answer with (θ - locally trained model) / α."""
         loss, update = oracle.train(theta_of(order), self.alpha)
-        reply = Packet(order.round, Dense(update), {"samples": float(oracle.samples)})
-        return Turn(state, reply, {"loss": loss, "error_ratio": 0.0})
+        return Turn(state, Packet(order.round, Dense(update)), {"loss": loss, "error_ratio": 0.0})
 
 
 @dataclass(frozen=True)
 class FedAvgServer:
-    """Averages the models of a random fraction of the fleet, weighted by samples."""
+    """Averages the models of a random fraction of the fleet, with the weights of the run."""
 
     alpha: float
     fraction: float
 
-    def init(self, theta: Vector, fleet: Fleet) -> MeanState:
-        """Start from the given model."""
-        return MeanState(theta)
+    def init(self, theta: Vector, fleet: Fleet) -> NoState:
+        """Start without state."""
+        return NoState()
 
     def orders(
-        self, state: MeanState, fleet: Fleet, round_number: int, key: Key
-    ) -> tuple[MeanState, dict[DeviceId, Packet]]:
+        self, state: NoState, fleet: Fleet, round_number: int, key: Key
+    ) -> tuple[NoState, dict[DeviceId, Scalars]]:
         """Send the model to a random fraction of the devices, at least one."""
         count = max(1, round(self.fraction * len(fleet.devices)))
         chosen = key.sample(fleet.devices, count)
-        return state, model_orders(fleet, state.theta, round_number, devices=chosen)
-
-    def check(self, reply: Packet) -> None:
-        """Accept replies with a positive number of samples."""
-        if reply.scalar("samples") <= 0:
-            raise WireError(f"a reply must have samples > 0, not {reply.scalars['samples']:g}")
+        return state, order_scalars(fleet, chosen)
 
     def update(
-        self, state: MeanState, fleet: Fleet, replies: Mapping[DeviceId, Packet]
-    ) -> MeanState:
+        self, state: NoState, fleet: Fleet, replies: Mapping[DeviceId, Packet]
+    ) -> tuple[NoState, Vector]:
         """Average the models that arrived."""
-        weights = {device: reply.scalar("samples") for device, reply in replies.items()}
-        mean = fleet.mean(uploads(replies), weights)
-        return MeanState((state.theta - self.alpha * mean).to(state.theta.dtype))
+        return state, self.alpha * fleet.mean(uploads(replies), replies)
 
 
 @method_factory(

@@ -17,11 +17,12 @@ from aquila.core.fleet import DeviceId, Fleet
 from aquila.core.method import (
     Method,
     Oracle,
+    Scalars,
     Turn,
     Work,
     decode_upload,
     local_work,
-    model_orders,
+    order_scalars,
     theta_of,
     uploads,
 )
@@ -32,7 +33,7 @@ from aquila.core.random import Key
 from aquila.core.vector import Vector, error_ratio, squared_norm
 from aquila.methods.parts.factory import Alpha, UploadBits, WorkOption, method_factory
 from aquila.methods.parts.mean import MeanServer
-from aquila.methods.parts.memory import Memory, MemoryState, descend, subtract_device
+from aquila.methods.parts.memory import Memory, MemoryState, step_along, subtract_device
 
 PAPER = (
     "Ghadikolaei, Stich and Jaggi, LENA: Communication-Efficient Distributed Learning with "
@@ -107,14 +108,14 @@ class LenaServer:
         return True
 
     def init(self, theta: Vector, fleet: Fleet) -> MemoryState:
-        """Start from the given model and empty memories."""
-        return MemoryState(theta, torch.zeros_like(theta, dtype=torch.float64))
+        """Start with empty memories."""
+        return MemoryState(torch.zeros_like(theta, dtype=torch.float64))
 
     def orders(
         self, state: MemoryState, fleet: Fleet, round_number: int, key: Key
-    ) -> tuple[MemoryState, dict[DeviceId, Packet]]:
+    ) -> tuple[MemoryState, dict[DeviceId, Scalars]]:
         """Send the model to every device."""
-        return state, model_orders(fleet, state.theta, round_number)
+        return state, order_scalars(fleet)
 
     def check(self, reply: Packet) -> None:
         """Accept uploads with an age of at least one round."""
@@ -123,11 +124,11 @@ class LenaServer:
 
     def update(
         self, state: MemoryState, fleet: Fleet, replies: Mapping[DeviceId, Packet]
-    ) -> MemoryState:
+    ) -> tuple[MemoryState, Vector]:
         """Step along q̄ + (1/M) Σ u_m, and set q̄ to q̄ + (1/M) Σ u_m / age_m."""
         direction = state.q_bar + fleet.mean_over_holders(uploads(replies))
         q_bar = state.q_bar + fleet.mean_over_holders(uploads(replies, change_of_q))
-        return descend(state, fleet, self.alpha, 1, q_bar, direction)
+        return step_along(direction, state, fleet, self.alpha, 1, q_bar)
 
     def memory(self, state: MemoryState) -> Vector:
         """Return q̄."""

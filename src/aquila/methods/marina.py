@@ -16,10 +16,11 @@ from aquila.core.fleet import DeviceId, Fleet
 from aquila.core.method import (
     Method,
     Oracle,
+    Scalars,
     Turn,
     Work,
     local_work,
-    model_orders,
+    order_scalars,
     theta_of,
     uploads,
 )
@@ -82,9 +83,8 @@ class MarinaDevice:
 
 @dataclass(frozen=True, eq=False)
 class MarinaState:
-    """Model, gradient estimate g, and whether this round is full and the next must be."""
+    """Gradient estimate g, and whether this round is full and the next must be."""
 
-    theta: Vector
     g: Vector
     full: bool
     full_next: bool = True
@@ -92,26 +92,25 @@ class MarinaState:
 
 @dataclass(frozen=True)
 class MarinaServer:
-    """theta <- theta - alpha g. Full rounds set the estimate g, the others add changes to it."""
+    """Step: alpha g. Full rounds set the estimate g, the others add changes to it."""
 
     alpha: float
     p: float
 
     def init(self, theta: Vector, fleet: Fleet) -> MarinaState:
-        """Start from the given model; the first round is full."""
-        return MarinaState(theta, torch.zeros_like(theta, dtype=torch.float64), True)
+        """Start without an estimate; the first round is full."""
+        return MarinaState(torch.zeros_like(theta, dtype=torch.float64), True)
 
     def orders(
         self, state: MarinaState, fleet: Fleet, round_number: int, key: Key
-    ) -> tuple[MarinaState, dict[DeviceId, Packet]]:
+    ) -> tuple[MarinaState, dict[DeviceId, Scalars]]:
         """Draw whether the round is full, and send that with the model."""
         full = state.full_next or key.bernoulli(self.p)
-        orders = model_orders(fleet, state.theta, round_number, scalars={"full": float(full)})
-        return replace(state, full=full), orders
+        return replace(state, full=full), order_scalars(fleet, scalars={"full": float(full)})
 
     def update(
         self, state: MarinaState, fleet: Fleet, replies: Mapping[DeviceId, Packet]
-    ) -> MarinaState:
+    ) -> tuple[MarinaState, Vector]:
         """Set or change the estimate by the mean of the replies and step along it.
 
         If no device reports its change, the estimate misses a step, so the next round is full.
@@ -119,10 +118,9 @@ class MarinaServer:
         usable = {d: reply for d, reply in replies.items() if "stale" not in reply.scalars}
         g = state.g
         if usable:
-            mean = fleet.mean(uploads(usable), weights=dict.fromkeys(usable, 1.0))
+            mean = fleet.mean(uploads(usable), usable)
             g = torch.where(fleet.coordinate_mask(usable), mean, g) if state.full else g + mean
-        theta = (state.theta - self.alpha * g).to(state.theta.dtype)
-        return MarinaState(theta, g, state.full, full_next=not usable)
+        return MarinaState(g, state.full, full_next=not usable), self.alpha * g
 
 
 @method_factory(

@@ -7,6 +7,7 @@ what the device sent before. docs/consistency.md has the rules and the proof.
 """
 
 import logging
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +17,7 @@ from aquila.core.packet import NEVER, Dense, Packet, WireError
 from aquila.core.random import Key, Purpose
 from aquila.core.vector import Vector
 from aquila.core.wire import pack
-from aquila.runtime.messages import NO_ACK, Ack, Order, PendingTurn, ack_of
+from aquila.runtime.messages import LR_FACTOR, NO_ACK, Ack, Order, PendingTurn, ack_of
 from aquila.runtime.nan_guard import GuardedOracle, NonFiniteError
 from aquila.runtime.options import RunOptions
 from aquila.runtime.reference import UNNAMED, ReferenceModel
@@ -189,7 +190,8 @@ class DeviceSession:
     def _run_turn(self, state: Any, packet: Packet) -> Turn[Any]:
         key = Key((self._seed, packet.round, self.device))
         oracle = self.shard.oracle(key.child(Purpose.DATA))
-        guarded = GuardedOracle(oracle, self.device, packet.round)
+        lr_factor = packet.scalars.get(LR_FACTOR, 1.0)
+        guarded = GuardedOracle(oracle, self.device, packet.round, lr_factor)
         try:
             return self.half.step(state, packet, guarded, key.child(Purpose.DEVICE))
         except NonFiniteError:
@@ -246,6 +248,9 @@ class DeviceSession:
                 f"the order holds a control frame of round {control.round} and a model of round "
                 f"{model.round}; both must be of the same round"
             )
+        lr_factor = control.scalars.get(LR_FACTOR, 1.0)
+        if not 0 < lr_factor < math.inf:
+            raise WireError(f"the order has {LR_FACTOR} = {lr_factor}; it must be above 0")
         return control, model
 
 

@@ -15,6 +15,9 @@ class Ack(NamedTuple):
     checksum: int = 0
 
 
+LR_FACTOR = "lr_factor"
+"""Scalar of an order: the factor on the local rate in this round. Without it the factor is 1."""
+
 NO_ACK = Ack()
 """Acknowledgement for a device of which the server has applied no reply."""
 

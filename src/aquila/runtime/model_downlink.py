@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from aquila.core.fleet import DeviceId, Fleet
-from aquila.core.method import theta_of
+from aquila.core.method import Scalars, theta_of
 from aquila.core.packet import Dense, Packet
 from aquila.core.quantize_within import quantize_within
 from aquila.core.state import Arrays
@@ -27,6 +27,33 @@ References = Mapping[Group, ReferenceModel]
 
 REFERENCE_PREFIX = "reference."
 """Prefix of the array names of saved references."""
+
+
+def add_models(
+    orders: Mapping[DeviceId, Scalars],
+    theta: Vector,
+    fleet: Fleet,
+    round_number: int,
+    extra: Scalars | None = None,
+) -> dict[DeviceId, Packet]:
+    """Return orders with their models. Devices of a group with the same scalars share a packet.
+
+    Args:
+        orders: Scalars of the method, per device that takes part.
+        theta: The model.
+        fleet: Which coordinates each device holds.
+        round_number: The round of the orders.
+        extra: Further scalars for all devices.
+    """
+    parts = [Dense(part) for part in fleet.restrict(theta)]
+    shared: dict[tuple[Group, int], Packet] = {}
+    packets: dict[DeviceId, Packet] = {}
+    for device, scalars in orders.items():
+        content = fleet.groups[device], id(scalars)
+        if content not in shared:
+            shared[content] = Packet(round_number, parts[content[0]], {**scalars, **(extra or {})})
+        packets[device] = shared[content]
+    return packets
 
 
 def pack_models(packets: Mapping[DeviceId, Packet]) -> dict[DeviceId, bytes]:

@@ -23,11 +23,13 @@ class GuardedOracle:
 
     A user's function may write to its argument or return the same buffer twice, so the guard
     copies both. An oracle that does neither sets `returns_fresh_memory` to avoid the copies.
+    Local training uses the rate of the method times `lr_factor`.
     """
 
     inner: Oracle
     device: DeviceId
     round_number: int
+    lr_factor: float = 1.0
 
     @property
     def samples(self) -> int:
@@ -40,7 +42,8 @@ class GuardedOracle:
 
     def train(self, theta: Vector, alpha: float) -> tuple[float, Vector]:
         """Return loss and local update; raise NonFiniteError if one of them is not finite."""
-        return self._check(self.inner.train(self._own_copy(theta), alpha), theta)
+        rate = alpha * self.lr_factor
+        return self._check(self.inner.train(self._own_copy(theta), rate), theta)
 
     def _own_copy(self, vector: Vector) -> Vector:
         return vector if getattr(self.inner, "returns_fresh_memory", False) else vector.clone()

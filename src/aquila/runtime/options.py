@@ -7,12 +7,18 @@ The other fields are for Python only. Importing this module does not import torc
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from aquila.core.parameter import Bounds, Parameter, parameters
+from aquila.runtime.lr_schedule import (
+    Schedule,
+    parse_schedule,
+    resolve_schedule,
+    schedule_name,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,6 +29,15 @@ else:
 
 NanPolicy = Literal["stop", "skip"]
 ExecutorChoice = Literal["auto", "sequential", "batched", "threads"]
+ServerOptimizerChoice = Literal["sgd", "momentum", "nesterov", "adam", "yogi"]
+Weights = Literal["uniform", "samples"]
+
+SCHEDULES = ("schedule", "server_schedule")
+RECIPE = (
+    "server_optimizer", "server_lr", "server_momentum", "server_beta2", "server_tau", *SCHEDULES,
+    "weights",
+)  # fmt: skip
+"""Fields that say how the server trains. A run resumes only with the same values."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +47,10 @@ class RunOptions:
     The annotation of each plain field says what it is and which values are allowed. The executors
     are `sequential`, `threads`, `batched` (gradients of many devices in one pass, if that gives the
     same bits) and `auto`, which picks the fastest.
+
+    A schedule multiplies a learning rate by a factor per round, see `runtime/lr_schedule.py`. In
+    Python it may also be a function round -> factor. `schedule` applies to alpha, and
+    `server_schedule` to `server_lr`. docs/training.md explains the training options.
 
     Python-only fields:
         fleet: Which coordinates each device holds. Default: every device holds the whole model.
@@ -68,6 +87,28 @@ class RunOptions:
     checkpoint_every: Annotated[
         int, Bounds("rounds between two checkpoints; 0: only on an interrupt", 0)
     ] = 10
+    server_optimizer: Annotated[
+        ServerOptimizerChoice, "how the server applies the step of the method"
+    ] = "sgd"
+    server_lr: Annotated[
+        float, Bounds("rate of the server optimizer; with sgd, 1 averages local models", 1e-9, 1e9)
+    ] = 1.0
+    server_momentum: Annotated[
+        float, Bounds("decay of the server's momentum, for all optimizers but sgd", 0, 0.9999)
+    ] = 0.9
+    server_beta2: Annotated[
+        float, Bounds("decay of the mean square, for adam and yogi", 0, 0.999999)
+    ] = 0.99
+    server_tau: Annotated[
+        float, Bounds("added to the root mean square, for adam and yogi", above=0)
+    ] = 1e-3
+    schedule: Annotated[
+        str, "schedule of alpha: constant, cosine, linear, steps:60,120, warmup:5+cosine"
+    ] = "constant"
+    server_schedule: Annotated[str, "schedule of server_lr, written like schedule"] = "constant"
+    weights: Annotated[Weights, "weight of a device in averages: 1, or its number of samples"] = (
+        "uniform"
+    )
     stop_at: Annotated[
         float,
         Bounds("end the run when the main metric reaches this value; 0: never", 0),
@@ -85,15 +126,51 @@ class RunOptions:
 
     def __post_init__(self) -> None:
         for name, parameter in option_parameters().items():
-            object.__setattr__(self, name, parameter.check(getattr(self, name)))
+            value: Any = getattr(self, name)
+            if name in SCHEDULES:
+                _check_schedule(name, value)
+            else:
+                object.__setattr__(self, name, parameter.check(value))
         if not isinstance(self.out, Path | str | None) or self.out == "":
             raise ValueError(f"out must be the path of a folder, not {self.out!r}")
         if not isinstance(self.facts, Mapping | None):
             raise ValueError(f"facts must be entries of run.json by name, not {self.facts!r}")
 
     def to_dict(self) -> dict[str, object]:
-        """Return the plain values, by name."""
-        return {name: getattr(self, name) for name in option_parameters()}
+        """Return the plain values, by name. A function is represented by its name."""
+        values = {name: getattr(self, name) for name in option_parameters()}
+        return values | {name: schedule_name(values[name]) for name in SCHEDULES}
+
+    def for_rounds(self, rounds: int) -> RunOptions:
+        """Return the options of a run of this length: its schedules end with it."""
+        schedules: dict[str, Any] = {
+            n: resolve_schedule(getattr(self, n), rounds) for n in SCHEDULES
+        }
+        return replace(self, **schedules)
+
+    @property
+    def recipe(self) -> dict[str, object]:
+        """The training options that differ from plain descent, by name."""
+        values = self.to_dict()
+        plain = {name: option_parameters()[name].default for name in RECIPE}
+        return {name: values[name] for name in RECIPE if values[name] != plain[name]}
+
+
+def check_options(options: object) -> None:
+    """Raise TypeError unless the object is a RunOptions."""
+    if not isinstance(options, RunOptions):
+        raise TypeError(f"options must be aquila.RunOptions(...), not {options!r}")
+
+
+def _check_schedule(name: str, schedule: Schedule) -> None:
+    if callable(schedule):
+        return
+    if not isinstance(schedule, str):
+        raise ValueError(f"{name} must be text or a function round -> factor, not {schedule!r}")
+    try:
+        parse_schedule(schedule)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
 
 
 @cache

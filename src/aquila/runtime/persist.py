@@ -86,7 +86,9 @@ def server_to_bytes(session: ServerSession) -> bytes:
             "owner": np.asarray(_owner_of_server(session)),
             "round": np.asarray(saved.round),
             "acks": np.asarray(saved.acks).reshape(-1, 2),
+            **to_arrays(saved.theta, "theta."),
             **to_arrays(saved.state, "state."),
+            **to_arrays(saved.moments, "moments."),
             **references_to_arrays(saved.references),
         }
     )
@@ -101,7 +103,9 @@ def restore_server(session: ServerSession, content: bytes) -> None:
     try:
         _check_owner(arrays, _owner_of_server(session))
         saved = ServerSnapshot(
+            theta=from_arrays(session.theta, arrays, "theta."),
             state=from_arrays(session.state, arrays, "state."),
+            moments=from_arrays(session.moments, arrays, "moments."),
             round=int(arrays["round"]),
             acks=tuple(_ack_from_row(row) for row in arrays["acks"]),
             references=references_from_arrays(arrays, session.fleet, session.theta),
@@ -145,7 +149,7 @@ def read_server_model(path: Path) -> tuple[int, Vector]:
     """Return the number of rounds and the model in a server's file, whichever run it is of."""
     arrays = _from_file(path.read_bytes())
     try:
-        return int(arrays["round"]), torch.from_numpy(arrays["state.theta."].copy())
+        return int(arrays["round"]), torch.from_numpy(arrays["theta."].copy())
     except _READ_ERRORS as error:
         raise _unusable(error) from error
 

@@ -7,18 +7,19 @@ from typing import Any
 import torch
 
 from aquila.core.fleet import DeviceId, Fleet
-from aquila.core.method import Method, check_reply, current_model, has_memory, server_memory
+from aquila.core.method import Method, Scalars, check_reply, has_memory, server_memory
 from aquila.core.packet import Packet, WireError
 from aquila.core.random import Key, Purpose
 from aquila.core.vector import Vector
 from aquila.core.wire import pack, unpack
-from aquila.runtime.messages import NO_ACK, Ack, Order, ack_of
-from aquila.runtime.model_downlink import DownlinkCoder, References, pack_models
+from aquila.runtime.messages import LR_FACTOR, NO_ACK, Ack, Order, ack_of
+from aquila.runtime.model_downlink import DownlinkCoder, References, add_models, pack_models
 from aquila.runtime.nan_guard import NonFiniteError
 from aquila.runtime.norm_limit import NormLimit
 from aquila.runtime.options import RunOptions
 from aquila.runtime.reference import ReferenceModel
 from aquila.runtime.reply_archive import ReplyArchive, reply_history
+from aquila.runtime.server_optimizer import Descent
 from aquila.runtime.services import Services
 
 
@@ -27,13 +28,17 @@ class ServerSnapshot:
     """Everything that a server must save between two rounds to continue after a restart.
 
     Args:
+        theta: The model.
         state: State of the method's server half.
+        moments: State of the server optimizer.
         round: Number of the next round.
         acks: Acknowledgement per device.
         references: Model that the devices in step hold, per group of the fleet.
     """
 
+    theta: Vector
     state: Any
+    moments: Any
     round: int
     acks: tuple[Ack, ...]
     references: References = field(default_factory=dict)
@@ -64,12 +69,15 @@ class ServerSession:
     With `options.participation` below 1, each round sends that fraction of its orders, at least
     one. The method treats the other devices as if their replies were lost.
 
+    The session owns the model. The method says which step to take, and the server optimizer of
+    the options applies it, with the rates of the round.
+
     Args:
         method: The method; the session runs its server half.
         theta: The initial model.
         fleet: Which coordinates each device holds.
         seed: Seed of the run.
-        options: `participation` and `downlink_error` apply here.
+        options: `participation`, `downlink_error` and the training options apply here.
         archive: Keeps applied replies. Without one, a server with memory refuses devices that
             restart from their initial state.
         limit: Limit on the norm of uploads.
@@ -95,7 +103,10 @@ class ServerSession:
         self.fleet = fleet.with_participation(participation)
         self.round = 0
         self.acks = [NO_ACK] * len(fleet.devices)
+        self.theta = theta
         self.state: Any = self.half.init(theta, self.fleet)
+        self._descent = Descent.of(options)
+        self.moments: Any = self._descent.optimizer.init(theta)
         self.references: References = {}
         self._open: OpenRound | None = None
         self._seed = seed
@@ -106,17 +117,12 @@ class ServerSession:
         self._archive = archive if has_memory(self.half) else None
         self._archive_may_be_ahead = True
 
-    @property
-    def theta(self) -> Vector:
-        """The current model."""
-        return current_model(self.half, self.state)
-
     def open_round(self) -> dict[DeviceId, Order]:
         """Return the orders of the round. Repeated calls return the same orders."""
         if self._open is None:
             key = Key((self._seed, self.round, Purpose.SERVER))
-            state, packets = self.half.orders(self.state, self.fleet, self.round, key)
-            packets = self._sample_participants(packets)
+            state, scalars = self.half.orders(self.state, self.fleet, self.round, key)
+            packets = self._add_models(self._sample_participants(scalars))
             self._require_finite(packets)
             models, references = self._pack_models(packets)
             self._open = OpenRound(state, references, self._pack_orders(packets, models))
@@ -154,15 +160,18 @@ class ServerSession:
         for device, entry in applied.items():
             if self._is_fresh_start(device, entry.reply):
                 state = self._subtract_history(state, device)
-        state = self.half.update(state, self.fleet, {d: r.reply for d, r in applied.items()})
-        if not torch.isfinite(current_model(self.half, state)).all():
+        replies = {device: entry.reply for device, entry in applied.items()}
+        state, step = self.half.update(state, self.fleet, replies)
+        moments, theta = self._descent.apply(self.moments, self.theta, step, self.round)
+        if not torch.isfinite(theta).all():
             raise NonFiniteError(
                 f"the model is not finite after round {self.round}; try a smaller alpha"
             )
         self._archive_replies(applied)
         for device, entry in applied.items():
             self.acks[device] = entry.ack
-        self.state, self.round, self.references = state, self.round + 1, self._open.references
+        self.theta, self.state, self.moments = theta, state, moments
+        self.round, self.references = self.round + 1, self._open.references
         self._open = None
         return {device: entry.reply for device, entry in received.items()}
 
@@ -172,22 +181,31 @@ class ServerSession:
 
     def snapshot(self) -> ServerSnapshot:
         """Return everything that `restore` needs, as of the last closed round."""
-        return ServerSnapshot(self.state, self.round, tuple(self.acks), self.references)
+        return ServerSnapshot(
+            self.theta, self.state, self.moments, self.round, tuple(self.acks), self.references
+        )
 
     def restore(self, saved: ServerSnapshot) -> None:
         """Continue from a snapshot. Archived replies of later rounds no longer count."""
-        self.state, self.round, self.acks = saved.state, saved.round, list(saved.acks)
+        self.theta, self.state, self.moments = saved.theta, saved.state, saved.moments
+        self.round, self.acks = saved.round, list(saved.acks)
         self.references = saved.references
         self._open = None
         self._archive_may_be_ahead = True
 
-    def _sample_participants(self, packets: dict[DeviceId, Packet]) -> dict[DeviceId, Packet]:
+    def _sample_participants(self, orders: dict[DeviceId, Scalars]) -> dict[DeviceId, Scalars]:
         """Return the orders of a random sample of the devices."""
         if self._participation == 1:
-            return packets
-        count = max(1, round(self._participation * len(packets)))
+            return orders
+        count = max(1, round(self._participation * len(orders)))
         key = Key((self._seed, self.round, Purpose.PARTICIPATION))
-        return {device: packets[device] for device in key.sample(list(packets), count)}
+        return {device: orders[device] for device in key.sample(list(orders), count)}
+
+    def _add_models(self, orders: dict[DeviceId, Scalars]) -> dict[DeviceId, Packet]:
+        """Add the model to the scalars of the method, and the factor of the local rate."""
+        lr_factor = self._descent.lr_factor(self.round)
+        extra = {} if lr_factor == 1 else {LR_FACTOR: lr_factor}
+        return add_models(orders, self.theta, self.fleet, self.round, extra)
 
     def _require_finite(self, packets: dict[DeviceId, Packet]) -> None:
         numbers = (value for packet in packets.values() for value in packet.scalars.values())

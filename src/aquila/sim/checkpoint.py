@@ -51,7 +51,9 @@ def save_checkpoint(path: Path, simulation: "Simulation") -> None:
         "round": np.asarray(saved.round),
         "acks": np.asarray(saved.acks),
         "last_rounds": np.asarray([session.last_round for session in sessions]),
+        **to_arrays(saved.theta, "theta."),
         **to_arrays(saved.state, "server."),
+        **to_arrays(saved.moments, "moments."),
         **references_to_arrays(saved.references),
     }
     with atomic_file(path, private=True) as file, ZipFile(file, "w") as archive:
@@ -83,7 +85,7 @@ def read_model(path: Path) -> tuple[int, Vector]:
     """Return the number of rounds and the model of a checkpoint, without the run it is of."""
     try:
         with ZipFile(path) as archive:
-            theta = torch.from_numpy(_read_array(archive, "server.theta."))
+            theta = torch.from_numpy(_read_array(archive, "theta."))
             return int(_read_array(archive, "round")), theta
     except (OSError, KeyError, ValueError, EOFError, BadZipFile) as error:
         raise ValueError(f"{path} is not a checkpoint: {error}") from error
@@ -100,11 +102,13 @@ def _restore(archive: ZipFile, simulation: "Simulation") -> None:
     arrays = {
         name: _read_array(archive, name)
         for name in names
-        if name.startswith(("server.", REFERENCE_PREFIX))
+        if name.startswith(("theta.", "server.", "moments.", REFERENCE_PREFIX))
     }
     references = references_from_arrays(arrays, server.fleet, server.theta)
+    theta = from_arrays(server.theta, arrays, "theta.")
     state = from_arrays(server.state, arrays, "server.")
-    server.restore(ServerSnapshot(state, round_number, acks, references))
+    moments = from_arrays(server.moments, arrays, "moments.")
+    server.restore(ServerSnapshot(theta, state, moments, round_number, acks, references))
     missing = {device for device, last in enumerate(last_rounds) if last != NEVER}
     for device, fields in _saved_states(archive, names):
         saved = DeviceSnapshot(

@@ -65,12 +65,16 @@ class Evaluator:
 
     @torch.no_grad()
     def __call__(self, theta: Vector) -> dict[str, float]:
-        """Return the metrics of a model."""
-        devices = self.builder.evaluated_devices
-        measured = [self._measure(self.builder.module_for(theta, device)) for device in devices]
+        """Return the metrics of a model.
+
+        `last_minibatch_train_accuracy` is absent if no device has trained since the last call.
+        """
+        devices, last = self.builder.evaluated_devices, self.last_trained.take_accuracy()
+        modules = (self.builder.module_for(theta, device) for device in devices)
+        measured = [self._measure(module, last) for module in modules]
         return {name: sum(m[name] for m in measured) / len(measured) for name in measured[0]}
 
-    def _measure(self, tested: nn.Module) -> dict[str, float]:
+    def _measure(self, tested: nn.Module, last_accuracy: float | None) -> dict[str, float]:
         objective = self.model.objective
         loss, weights, accuracies = 0.0, 0, [_Accuracy(c) for c in (None, *self.device_classes)]
         predicted = None
@@ -89,7 +93,8 @@ class Evaluator:
             return metrics
         unmasked, *masked = accuracies
         metrics["test_accuracy"] = unmasked.correct / max(1, unmasked.targets)
-        metrics["last_minibatch_train_accuracy"] = self.last_trained.accuracy()
+        if last_accuracy is not None:
+            metrics["last_minibatch_train_accuracy"] = last_accuracy
         if unmasked.is_text:
             metrics["perplexity"] = math.exp(min(metrics["test_loss"], 700))
         if masked:

@@ -6,9 +6,8 @@ state, and thread-safe devices always compute on one torch thread.
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -19,6 +18,7 @@ from aquila.core.packet import Packet
 from aquila.runtime.options import ExecutorChoice
 from aquila.sim.cuda_graph import CAPTURE_LOCK
 from aquila.sim.hardware import core_count
+from aquila.sim.torch_threads import torch_threads
 
 MIN_THREADED_SECONDS = 2e-3
 """Shortest turn for which threads are faster. Shorter turns compete for the interpreter lock."""
@@ -106,7 +106,7 @@ class CpuExecutor:
             return work.deliver(device, work.answer(device))
 
         devices = work.devices
-        with _torch_threads(1 if self._thread_safe else None):
+        with torch_threads(1 if self._thread_safe else None):
             first = [] if self._workers or len(devices) < 2 else self._choose_workers(turn, devices)
             rest = devices[len(first) :]
             if self._workers <= 1:
@@ -216,15 +216,3 @@ def _collect(futures: Sequence["Future[T]"]) -> list[T]:
 
 def _use_one_thread() -> None:
     torch.set_num_threads(1)
-
-
-@contextmanager
-def _torch_threads(count: int | None) -> Iterator[None]:
-    """Set the number of torch threads for a block; None leaves it as it is."""
-    before = torch.get_num_threads()
-    if count is not None:
-        torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -24,6 +24,7 @@ from aquila.sim.local_optimizer import LocalStep
 from aquila.sim.local_training import LocalTraining
 from aquila.sim.losses import Loss
 from aquila.sim.objective import Objective, OutputForm
+from aquila.sim.torch_threads import torch_threads
 from aquila.sim.training_copy import ChangingBuffers, training_copy
 from aquila.tasks.models import trained_batch_norms
 
@@ -38,6 +39,9 @@ CACHE_BYTES = 2**23
 
 MIN_PASS_SAMPLES = 16
 """Smallest number of samples per pass, however many bytes they save."""
+
+MIN_THREADED_PARAMETERS = 2**24
+"""Smallest model for which torch may use several threads per operation on a CPU."""
 
 
 class FlatModule:
@@ -68,6 +72,7 @@ class FlatModule:
         self._flatten_parameters()
         self._accuracy = torch.zeros((), device=device)
         self._last_predictions: TensorBatch | None = None
+        self._targets_are_classes = False
         # batch norms compute statistics of the whole batch, so the batch must not be split
         self._has_batch_norms = bool(trained_batch_norms(self.module))
         self._loss_sum = self.theta.new_zeros(())
@@ -199,8 +204,10 @@ class FlatModule:
             self.theta.copy_(theta)
         self.changing_buffers.reset()
 
-    def last_accuracy(self) -> float:
-        """Return the accuracy on the latest minibatch."""
+    def last_accuracy(self) -> float | None:
+        """Return the accuracy on the latest minibatch; None if its targets are not classes."""
+        if not self._targets_are_classes:
+            return None
         if self._last_predictions is not None:
             self._accuracy.copy_(self.objective.class_layout.accuracy(*self._last_predictions))
             self._last_predictions = None
@@ -241,6 +248,7 @@ class FlatModule:
     def record_outputs(self, outputs: Any, x: Inputs, y: torch.Tensor | None) -> None:
         """Keep the outputs for the accuracy, or compute it now on a GPU: graphs reuse memory."""
         predicted = self.objective.predictions(outputs, x, y)
+        self._targets_are_classes = predicted is not None
         if predicted is None:
             return
         scores, classes = predicted[0].detach(), predicted[1]
@@ -251,12 +259,18 @@ class FlatModule:
 
     @contextmanager
     def _seeded(self, key: Key) -> Iterator[None]:
-        """Seed dropout from the key, and restore torch's generators at the end."""
-        if not self.uses_rng:
-            yield
-            return
-        with RNG_LOCK.seeded(key.torch().initial_seed(), self.theta.device):
-            yield
+        """Seed dropout from the key, and restore torch's generators at the end.
+
+        Small models compute on one torch thread: on a busy machine, the threads of each short
+        operation would mostly wait for one another.
+        """
+        one_thread = self.theta.is_cpu and self.theta.numel() < MIN_THREADED_PARAMETERS
+        with torch_threads(1 if one_thread else None):
+            if not self.uses_rng:
+                yield
+                return
+            with RNG_LOCK.seeded(key.torch().initial_seed(), self.theta.device):
+                yield
 
 
 def _generator_state(device: torch.device) -> torch.Tensor:

@@ -14,14 +14,14 @@ from aquila.core.vector import Vector, check_theta0, digest
 from aquila.core.wire import unpack
 from aquila.runtime.device_session import DeviceSession
 from aquila.runtime.messages import Order
-from aquila.runtime.options import RunOptions
+from aquila.runtime.options import RunOptions, check_options
 from aquila.runtime.server_session import ServerSession
 from aquila.runtime.services import Services, keep_in_memory
 from aquila.runtime.traffic import Traffic, cost_of
 from aquila.sim.data_digest import describe_shards
 from aquila.sim.executor import executor_for
 from aquila.sim.link import Link
-from aquila.sim.oracle import Device, as_shard
+from aquila.sim.oracle import Device, as_shard, samples_of
 from aquila.sim.order_reader import OrderReader
 from aquila.sim.records import Evaluate, Record, RoundOutcome, make_record
 from aquila.sim.state_store import make_state_store
@@ -49,7 +49,7 @@ class Simulation:
     ) -> None:
         _check_arguments(method, theta0, devices, options)
         self.seed = check_whole_number("seed", seed, 0)
-        self.fleet = options.fleet or Fleet.uniform(theta0.numel(), len(devices), theta0.device)
+        self.fleet = _fleet_of(theta0, devices, options)
         self.link = Link(options.uplink_loss, options.downlink_loss)
         # frames never leave this process, so their checksums need no check
         services = Services(unpack=partial(unpack, trusted=True))
@@ -96,9 +96,9 @@ class Simulation:
 
         # record the round
         metrics = evaluate(self.theta.clone()) if evaluate else {}
-        notes = [self.devices[device].notes for device in reached]
+        notes = {device: self.devices[device].notes for device in reached}
         outcome = RoundOutcome.of(traffic, replies, lost=len(orders) - arrived)
-        return make_record(number, outcome, notes, metrics)
+        return make_record(number, outcome, notes, self.fleet, metrics)
 
     def _release_references(self, reached: list[DeviceId]) -> None:
         """Drop the references of devices that this round did not reach.
@@ -147,6 +147,7 @@ class Simulation:
             f"seed {self.seed}\nlink {self.link!r}\non_nan {options.on_nan}\n"
             + (f"participation {participation}\n" if participation != 1 else "")
             + (f"downlink_error {error}\n" if error != 0 else "")
+            + "".join(f"{name} {value}\n" for name, value in options.recipe.items())
             + options.identity
         )
 
@@ -196,6 +197,14 @@ class _RoundWork:
         return arrives
 
 
+def _fleet_of(theta0: Vector, devices: Sequence[Device], options: RunOptions) -> Fleet:
+    """Return the fleet of the options, or one whose devices hold the whole model; with weights."""
+    fleet = options.fleet or Fleet.uniform(theta0.numel(), len(devices), theta0.device)
+    if options.weights == "uniform":
+        return fleet
+    return fleet.with_weights([samples_of(n, as_shard(device)) for n, device in enumerate(devices)])
+
+
 def _are_thread_safe(devices: Sequence[Device]) -> bool | None:
     """Whether devices may compute at the same time, None if one of them does not say."""
     answers = {getattr(device, "thread_safe", None) for device in devices}
@@ -216,6 +225,9 @@ def _check_batchable(devices: Sequence[Device]) -> None:
 def _describe_fleet(fleet: Fleet) -> str:
     groups, slices = hashlib.sha256(repr(fleet.groups).encode()), fleet.slices_digest
     devices = f"devices {len(fleet.devices)} in groups {groups.hexdigest()[:16]}"
+    if set(fleet.weights) != {1.0}:
+        weights = hashlib.sha256(repr(fleet.weights).encode())
+        devices += f" with weights {weights.hexdigest()[:16]}"
     return devices if slices == "all" else f"{devices}, which hold {slices}"
 
 
@@ -224,8 +236,7 @@ def _check_arguments(
 ) -> None:
     check_method(method)
     check_theta0(theta)
-    if not isinstance(options, RunOptions):
-        raise TypeError(f"options must be aquila.RunOptions(...), not {options!r}")
+    check_options(options)
     if not isinstance(options.fleet, Fleet | None):
         raise TypeError(f"fleet must be the fleet of a problem, not {type(options.fleet).__name__}")
     if not hasattr(devices, "__len__"):

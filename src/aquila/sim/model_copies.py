@@ -28,20 +28,41 @@ class LastTrained:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._turn: tuple[int, ...] = ()
+        self._round: tuple[int, ...] = ()
+        self._device: tuple[int, ...] = ()
+        self._turns: dict[tuple[int, ...], object] = {}
         self._model: FlatModule | None = None
 
-    def update(self, model: FlatModule, key: Key) -> None:
+    def update(self, model: FlatModule, key: Key, turn: object) -> None:
         """Record that a model trains a device. Within a round, the highest device number wins.
 
         Threads finish in any order, but each of them takes its devices in order of their numbers.
-        """
-        turn = key.path[1:3]  # round and device
-        with self._lock:
-            new_round = turn[:1] != self._turn[:1]  # an earlier one if a new run has begun
-            if new_round or turn >= self._turn:
-                self._turn, self._model = turn, model
 
-    def accuracy(self) -> float:
-        """Return the accuracy on the last minibatch of that turn; 0 before the first turn."""
-        return 0.0 if self._model is None else self._model.last_accuracy()
+        Args:
+            model: The copy that trains.
+            key: The key of the turn, which begins with seed, round and device.
+            turn: An object of the turn; it is the same in all calls of one turn.
+        """
+        seed_and_round, device = key.path[:2], key.path[2:3]
+        with self._lock:
+            # a second turn of a device in one round belongs to a new run
+            repeated = self._turns.get(device, turn) is not turn
+            if seed_and_round != self._round or repeated:
+                self._forget()
+            self._round = seed_and_round
+            self._turns[device] = turn
+            if device >= self._device:
+                self._device, self._model = device, model
+
+    def take_accuracy(self) -> float | None:
+        """Return the accuracy on the last minibatch of that turn, once.
+
+        None if no device has trained since the last call, or if its targets are not classes.
+        """
+        with self._lock:
+            model = self._model
+            self._forget()
+        return None if model is None else model.last_accuracy()
+
+    def _forget(self) -> None:
+        self._round, self._device, self._turns, self._model = (), (), {}, None

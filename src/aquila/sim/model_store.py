@@ -66,8 +66,8 @@ def save_model(
 class ModelStore:
     """Keeps the best model of a run, and writes its models to the folder of the run, if any.
 
-    The best model is written with every checkpoint and at the end. Writing it whenever it improves
-    would slow down runs of large models.
+    The best model is written with every checkpoint and at the end, also if the run diverges.
+    Writing it whenever it improves would slow down runs of large models.
     """
 
     def __init__(self, folder: Path | None, method: str, builder: ModuleBuilder | None) -> None:
@@ -101,7 +101,7 @@ class ModelStore:
     def write_best(self) -> None:
         """Write the best model, if it has changed since it was last written."""
         if self._folder is not None and self.best is not None and not self._best_is_written:
-            self._save(BEST_FILE, self.best.theta, self.best.facts)
+            self._save(self._folder / BEST_FILE, self.best.theta, self.best.facts)
             self._best_is_written = True
 
     def write_final(self, theta: Vector, records: Sequence[Record]) -> None:
@@ -110,12 +110,11 @@ class ModelStore:
             return
         ran = len(records) > self._resumed_rounds
         if ran or not (self._folder / MODEL_FILE).exists():
-            self._save(MODEL_FILE, theta, facts_of_last(records))
+            self._save(self._folder / MODEL_FILE, theta, facts_of_last(records))
         self.write_best()
 
-    def _save(self, name: str, theta: Vector, facts: Mapping[str, str]) -> None:
-        assert self._folder is not None
-        save_model(self._folder / name, theta, self.builder, {"method": self._method, **facts})
+    def _save(self, path: Path, theta: Vector, facts: Mapping[str, str]) -> None:
+        save_model(path, theta, self.builder, {"method": self._method, **facts})
 
 
 def _trained(module: nn.Module) -> list[str]:

@@ -144,7 +144,7 @@ class ModuleOracle:
 
     def _model(self) -> FlatModule:
         model = self.shard.models.for_this_thread
-        self.shard.last_trained.update(model, self.key)
+        self.shard.last_trained.update(model, self.key, self)
         return model
 
     def batches(self, epoch: int) -> Iterable[Batch]:

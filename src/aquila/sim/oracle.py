@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
+from aquila.core.fleet import DeviceId
 from aquila.core.method import Oracle, Shard
 from aquila.core.random import Key
 from aquila.core.vector import Vector
@@ -37,9 +38,10 @@ class FunctionOracle:
 
 @dataclass(frozen=True)
 class FixedShard:
-    """Data with the same oracle in every round."""
+    """Data with the same oracle in every round; `samples` is None if their number is unknown."""
 
     inner: Oracle
+    samples: int | None
 
     def oracle(self, key: Key) -> Oracle:
         """Return the oracle; no minibatches are drawn."""
@@ -51,10 +53,23 @@ def as_shard(device: Device) -> Shard:
     if hasattr(device, "oracle"):  # ten times faster than isinstance with a protocol
         return cast(Shard, device)
     if all(hasattr(device, name) for name in ("samples", "gradient", "train")):
-        return FixedShard(cast(Oracle, device))
+        oracle = cast(Oracle, device)
+        return FixedShard(oracle, oracle.samples)
     if callable(device):
-        return FixedShard(FunctionOracle(device))
+        return FixedShard(FunctionOracle(device), samples=None)
     raise TypeError(
         "a device is a function theta -> (loss, gradient), an oracle or a shard, "
         f"not {type(device).__name__}"
+    )
+
+
+def samples_of(number: DeviceId, shard: Shard) -> int:
+    """Return the number of samples of a device; ValueError if it is unknown."""
+    samples = getattr(shard, "samples", None)
+    if isinstance(samples, int) and samples > 0:
+        return samples
+    raise ValueError(
+        f"weights=samples needs the number of samples of every device, but device {number} does "
+        "not have a positive attribute samples; set weights=uniform, or make the devices with "
+        "aquila.problem"
     )

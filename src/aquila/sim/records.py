@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from aquila.core.fleet import DeviceId
+from aquila.core.fleet import DeviceId, Fleet
 from aquila.core.packet import Packet
 from aquila.core.vector import Vector
 from aquila.runtime.files import append
@@ -26,7 +26,7 @@ class Record:
 
     Args:
         round: Number of the round, from 0.
-        loss: Mean training loss of the devices.
+        loss: Mean training loss of the devices, with the weights of the run.
         uplink_bytes: Total length of the reply frames that were sent, headers included.
         uplink_header_bytes: The header part of it.
         downlink_bytes: Total length of the order frames that were sent, headers included.
@@ -89,12 +89,13 @@ class RoundOutcome:
 def make_record(
     round_number: int,
     outcome: RoundOutcome,
-    notes: Iterable[Mapping[str, float]],
+    notes: Mapping[DeviceId, Mapping[str, float]],
+    fleet: Fleet,
     metrics: Mapping[str, float],
 ) -> Record:
-    """Return the record of a round."""
+    """Return the record of a round; `notes` holds what each device noted."""
     up, down = total_cost(outcome.traffic.uplink), total_cost(outcome.traffic.downlink)
-    means = _mean_notes(notes)
+    means = _mean_notes(notes, fleet)
     _check_metrics(metrics)
     return Record(
         round=round_number,
@@ -174,9 +175,9 @@ def append_record(folder: Path, record: Record, sync: bool) -> None:
     append(folder / RECORDS_FILE, to_line(record).encode(), sync=sync)
 
 
-def _mean_notes(notes: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    gathered: dict[str, list[float]] = {}
-    for note in notes:
+def _mean_notes(notes: Mapping[DeviceId, Mapping[str, float]], fleet: Fleet) -> dict[str, float]:
+    gathered: dict[str, dict[DeviceId, float]] = {}
+    for device, note in notes.items():
         for name, value in note.items():
-            gathered.setdefault(name, []).append(value)
-    return {name: sum(values) / len(values) for name, values in gathered.items()}
+            gathered.setdefault(name, {})[device] = value
+    return {name: fleet.mean_number(values) for name, values in gathered.items()}

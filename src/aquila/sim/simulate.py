@@ -8,7 +8,8 @@ from pathlib import Path
 from aquila.core.method import Method
 from aquila.core.parameter import check_whole_number
 from aquila.core.vector import Vector
-from aquila.runtime.options import RunOptions
+from aquila.runtime.nan_guard import NonFiniteError
+from aquila.runtime.options import RunOptions, check_options
 from aquila.sim.callbacks import Callbacks, OnRecord, RunStart
 from aquila.sim.loop import Simulation
 from aquila.sim.model_files import check_model_path
@@ -86,9 +87,9 @@ def simulate(
     rounds = check_whole_number("rounds", rounds, 0)
     if evaluate is not None and not callable(evaluate):
         raise TypeError(f"evaluate must be a function theta -> metrics, not {evaluate!r}")
-    callbacks = Callbacks(on_record)
-    simulation = Simulation(method, theta0, devices, seed, options)
-    rule = StoppingRule(options, evaluate is not None)
+    check_options(options)
+    callbacks, rule = Callbacks(on_record), StoppingRule(options, evaluate is not None)
+    simulation = Simulation(method, theta0, devices, seed, options.for_rounds(rounds))
     folder = None if options.out is None else RunFolder(Path(options.out))
     if folder is None and options.resume:
         raise ValueError("resume=True needs the folder of the run to continue: set out")
@@ -126,6 +127,9 @@ class _Training:
             if self.folder is not None and len(self.records) == self.simulation.server.round:
                 self.folder.save_interrupted(self.records, self.simulation)
                 self.models.write_final(self.simulation.theta, self.records)
+            raise
+        except NonFiniteError:
+            self.models.write_best()
             raise
         self.models.write_final(self.simulation.theta, self.records)
         return stopped

@@ -21,6 +21,7 @@ from aquila.methods.parts.noise_control import (
     UploadStats,
     record_norms,
 )
+from aquila.runtime.model_downlink import add_models
 from aquila.sim.oracle import FunctionOracle
 
 WIDE = DensityLimits(minimum=1e-9, initial=0.1, maximum=0.7, max_noise_ratio=2.0)
@@ -133,8 +134,8 @@ def test_huge_grid_step_leaves_the_estimate_unchanged():
     reply = Packet(0, Codes(torch.tensor([0, 1, 2]), 2, -grid, grid, 3))
     server, fleet = aquila.create("aquila_dither").server, Fleet.uniform(3, 2)
     state = server.init(torch.zeros(3, dtype=torch.float64), fleet)
-    assert server.update(state, fleet, {0: reply}).estimate == state.estimate
-    assert server.update(state, fleet, {0: reply, 1: reply}).estimate == state.estimate
+    assert server.update(state, fleet, {0: reply})[0].estimate == state.estimate
+    assert server.update(state, fleet, {0: reply, 1: reply})[0].estimate == state.estimate
 
 
 def test_zero_upload_on_a_huge_grid_has_no_innovation():
@@ -269,12 +270,12 @@ def test_boost_of_one_device_does_not_bias_the_estimate():
         state = method.server.init(theta, fleet)
         _, orders = method.server.orders(state, fleet, 0, Key((0,)))
         replies = {}
-        for m, order in orders.items():
+        for m, order in add_models(orders, theta, fleet, 0).items():
             memory = DitherDeviceState(torch.zeros_like(theta), 1.0, 1.0, boost if m == 0 else 1.0)
             replies[m] = method.device.step(memory, order, oracle, Key((m,))).reply
         if not reported:
             replies[0] = replace(replies[0], scalars={})
-        return method.server.update(state, fleet, replies).estimate
+        return method.server.update(state, fleet, replies)[0].estimate
 
     calm = after(1.0, reported=True)
     assert after(8.0, reported=True).noise_at_full_density == pytest.approx(
@@ -288,11 +289,12 @@ def test_update_accepts_dense_uploads_and_skips():
     state = server.init(torch.zeros(DIMENSION), fleet)
     v = normal(DIMENSION).float()
     codes = stochastic_sparse(v, state.estimate.density, Key((0,)).uniform(v))
-    mixed = server.update(state, fleet, {0: Packet(0, codes), 1: Packet(0, Dense(v)), 2: Packet(0)})
+    replies = {0: Packet(0, codes), 1: Packet(0, Dense(v)), 2: Packet(0)}
+    mixed, _ = server.update(state, fleet, replies)
     assert mixed.estimate.rounds == 1
     assert mixed.estimate.noise_at_full_density > 0
-    assert server.update(state, fleet, {0: Packet(0), 1: Packet(0)}).estimate == state.estimate
-    assert server.update(state, fleet, {}).estimate == state.estimate
+    assert server.update(state, fleet, {0: Packet(0), 1: Packet(0)})[0].estimate == state.estimate
+    assert server.update(state, fleet, {})[0].estimate == state.estimate
 
 
 def test_interrupted_run_continues_with_the_same_densities(tmp_path):

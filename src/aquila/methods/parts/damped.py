@@ -12,7 +12,16 @@ from typing import Protocol
 import torch
 
 from aquila.core.fleet import DeviceId, Fleet
-from aquila.core.method import Oracle, Turn, Work, local_work, model_orders, theta_of, uploads
+from aquila.core.method import (
+    Oracle,
+    Scalars,
+    Turn,
+    Work,
+    local_work,
+    order_scalars,
+    theta_of,
+    uploads,
+)
 from aquila.core.packet import Codes, Packet
 from aquila.core.random import Key
 from aquila.core.vector import Vector, error_ratio
@@ -57,15 +66,14 @@ class DampedMemoryDevice:
 
 @dataclass(frozen=True, eq=False)
 class DampedState:
-    """Model and average memory (float64)."""
+    """Average memory (float64)."""
 
-    theta: Vector
     q_bar: Vector
 
 
 @dataclass(frozen=True)
 class DampedMemoryServer:
-    """theta <- theta - alpha (q̄ + mean of the u that arrived), q̄ <- q̄ + eta (1/M) Σ u_m."""
+    """Step: alpha (q̄ + mean of the u that arrived); q̄ <- q̄ + eta (1/M) Σ u_m."""
 
     alpha: float
     eta: float
@@ -76,31 +84,31 @@ class DampedMemoryServer:
         return True
 
     def init(self, theta: Vector, fleet: Fleet) -> DampedState:
-        """Start from the given model and empty memories."""
-        return DampedState(theta, torch.zeros_like(theta, dtype=torch.float64))
+        """Start with empty memories."""
+        return DampedState(torch.zeros_like(theta, dtype=torch.float64))
 
     def orders(
         self, state: DampedState, fleet: Fleet, round_number: int, key: Key
-    ) -> tuple[DampedState, dict[DeviceId, Packet]]:
+    ) -> tuple[DampedState, dict[DeviceId, Scalars]]:
         """Send the model to every device."""
-        return state, model_orders(fleet, state.theta, round_number)
+        return state, order_scalars(fleet)
 
     def update(
         self, state: DampedState, fleet: Fleet, replies: Mapping[DeviceId, Packet]
-    ) -> DampedState:
+    ) -> tuple[DampedState, Vector]:
         """Step along q̄ + mean upload, and update q̄."""
-        mean = fleet.mean(uploads(replies), weights=dict.fromkeys(replies, 1.0))
+        mean = fleet.mean(uploads(replies), replies)
         return self.update_with_mean(state, fleet, replies, mean)
 
     def update_with_mean(
         self, state: DampedState, fleet: Fleet, replies: Mapping[DeviceId, Packet], mean: Vector
-    ) -> DampedState:
+    ) -> tuple[DampedState, Vector]:
         """Apply an update whose mean upload the caller has already computed."""
         # q̄ averages over all devices, and a device without a reply has not changed its memory
         all_replied = len(replies) == len(fleet.devices)
         change = mean if all_replied else fleet.mean_over_holders(uploads(replies))
-        theta = (state.theta - self.alpha * (state.q_bar + mean)).to(state.theta.dtype)
-        return DampedState(theta, state.q_bar + self.eta * change)
+        step = self.alpha * (state.q_bar + mean)
+        return DampedState(state.q_bar + self.eta * change), step
 
     def memory(self, state: DampedState) -> Vector:
         """Return q̄."""
@@ -111,4 +119,4 @@ class DampedMemoryServer:
     ) -> DampedState:
         """Subtract the device's uploads from the average memory."""
         sent = ((device, r.vector.decode()) for r in replies if r.vector is not None)
-        return DampedState(state.theta, state.q_bar - self.eta * fleet.mean_over_holders(sent))
+        return DampedState(state.q_bar - self.eta * fleet.mean_over_holders(sent))

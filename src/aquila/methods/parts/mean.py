@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from aquila.core.fleet import DeviceId, Fleet
-from aquila.core.method import decode_upload, model_orders, uploads
+from aquila.core.method import Scalars, decode_upload, order_scalars, uploads
 from aquila.core.packet import Packet
 from aquila.core.random import Key
 from aquila.core.vector import Vector
@@ -12,14 +12,7 @@ from aquila.core.vector import Vector
 
 @dataclass(frozen=True, eq=False)
 class NoState:
-    """State of a device that keeps nothing between rounds."""
-
-
-@dataclass(frozen=True, eq=False)
-class MeanState:
-    """State of a server that keeps only the model."""
-
-    theta: Vector
+    """State of a device or server that keeps nothing between rounds."""
 
 
 def accept_reply(reply: Packet) -> None:
@@ -33,7 +26,7 @@ def unchanged(mean: Vector) -> Vector:
 
 @dataclass(frozen=True)
 class MeanServer:
-    """theta <- theta - alpha * mean of the replies that arrived. A skip counts as zero.
+    """Step: alpha * mean of the replies that arrived. A skip counts as zero.
 
     Args:
         alpha: Step size.
@@ -48,21 +41,19 @@ class MeanServer:
     check: Callable[[Packet], None] = field(default=accept_reply, repr=False)
     direction: Callable[[Vector], Vector] = field(default=unchanged, repr=False)
 
-    def init(self, theta: Vector, fleet: Fleet) -> MeanState:
-        """Start from the given model."""
-        return MeanState(theta)
+    def init(self, theta: Vector, fleet: Fleet) -> NoState:
+        """Start without state."""
+        return NoState()
 
     def orders(
-        self, state: MeanState, fleet: Fleet, round_number: int, key: Key
-    ) -> tuple[MeanState, dict[DeviceId, Packet]]:
+        self, state: NoState, fleet: Fleet, round_number: int, key: Key
+    ) -> tuple[NoState, dict[DeviceId, Scalars]]:
         """Send the model to every device."""
-        return state, model_orders(fleet, state.theta, round_number)
+        return state, order_scalars(fleet)
 
     def update(
-        self, state: MeanState, fleet: Fleet, replies: Mapping[DeviceId, Packet]
-    ) -> MeanState:
+        self, state: NoState, fleet: Fleet, replies: Mapping[DeviceId, Packet]
+    ) -> tuple[NoState, Vector]:
         """Step along the average of the replies, or along a direction computed from it."""
-        vectors = uploads(replies, self.decode)
-        mean = fleet.mean(vectors, weights=dict.fromkeys(replies, 1.0))
-        step = self.alpha * self.direction(mean)
-        return MeanState((state.theta - step).to(state.theta.dtype))
+        mean = fleet.mean(uploads(replies, self.decode), replies)
+        return state, self.alpha * self.direction(mean)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from aquila.core.fleet import DeviceId, Fleet
-from aquila.core.method import model_orders, uploads
+from aquila.core.method import Scalars, order_scalars, uploads
 from aquila.core.packet import Packet
 from aquila.core.random import Key
 from aquila.core.vector import Vector
@@ -27,19 +27,19 @@ class Memory:
 
 @dataclass(frozen=True, eq=False)
 class MemoryState:
-    """State of the server: model, average memory (float64) and the sizes of the last steps.
+    """State of the server: average memory (float64) and the sizes of the last steps.
 
-    `drifts` holds one tuple per step, newest first. A tuple has ||θᵏ - θᵏ⁻¹||² for each group.
+    `drifts` holds one tuple per step, newest first. A tuple has the squared step for each group:
+    ||θᵏ - θᵏ⁻¹||² under plain descent.
     """
 
-    theta: Vector
     q_bar: Vector
     drifts: tuple[tuple[float, ...], ...] = ()
 
 
 @dataclass(frozen=True)
 class MemoryServer:
-    """q̄ <- q̄ + (1/M) Σ Δq_m; theta <- theta - alpha q̄ (AQUILA, Algorithm 1, line 13).
+    """q̄ <- q̄ + (1/M) Σ Δq_m; the step is alpha q̄ (AQUILA, Algorithm 1, line 13).
 
     Orders carry the scalar `drift`: the sum or the average of the last `depth` squared steps.
     """
@@ -54,24 +54,24 @@ class MemoryServer:
         return True
 
     def init(self, theta: Vector, fleet: Fleet) -> MemoryState:
-        """Start from the given model and empty memories."""
-        return MemoryState(theta, torch.zeros_like(theta, dtype=torch.float64))
+        """Start with empty memories."""
+        return MemoryState(torch.zeros_like(theta, dtype=torch.float64))
 
     def orders(
         self, state: MemoryState, fleet: Fleet, round_number: int, key: Key
-    ) -> tuple[MemoryState, dict[DeviceId, Packet]]:
+    ) -> tuple[MemoryState, dict[DeviceId, Scalars]]:
         """Send model and drift to every device."""
         past = state.drifts or ((0.0,) * len(fleet.slices),)
         total = [sum(steps) for steps in zip(*past, strict=True)]
         drift = [t / len(past) for t in total] if self.average_drift else total
-        return state, model_orders(fleet, state.theta, round_number, by_group={"drift": drift})
+        return state, order_scalars(fleet, by_group={"drift": drift})
 
     def update(
         self, state: MemoryState, fleet: Fleet, replies: Mapping[DeviceId, Packet]
-    ) -> MemoryState:
+    ) -> tuple[MemoryState, Vector]:
         """Add the innovations to the average memory and step along it."""
         q_bar = state.q_bar + fleet.mean_over_holders(uploads(replies))
-        return descend(state, fleet, self.alpha, self.depth, q_bar, direction=q_bar)
+        return step_along(q_bar, state, fleet, self.alpha, self.depth, q_bar)
 
     def memory(self, state: MemoryState) -> Vector:
         """Return q̄."""
@@ -85,13 +85,12 @@ class MemoryServer:
         return subtract_device(state, fleet, device, sent)
 
 
-def descend(
-    state: MemoryState, fleet: Fleet, alpha: float, depth: int, q_bar: Vector, direction: Vector
-) -> MemoryState:
-    """Step along a direction and record the squared length of the step."""
-    theta = (state.theta - alpha * direction).to(state.theta.dtype)
+def step_along(
+    direction: Vector, state: MemoryState, fleet: Fleet, alpha: float, depth: int, q_bar: Vector
+) -> tuple[MemoryState, Vector]:
+    """Return the state with a new average memory and the squared step, and the step."""
     drift = tuple(alpha**2 * n for n in fleet.squared_norms(direction))
-    return MemoryState(theta, q_bar, (drift, *state.drifts)[:depth])
+    return MemoryState(q_bar, (drift, *state.drifts)[:depth]), alpha * direction
 
 
 def subtract_device(

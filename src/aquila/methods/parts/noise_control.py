@@ -56,7 +56,7 @@ class DensityLimits:
         max_noise_ratio = NOISE_BUDGET * math.sqrt(fleet.dimension)
         if fixed_density:
             return cls(fixed_density, fixed_density, fixed_density, max_noise_ratio)
-        devices = max(1.0, fleet.participation * fleet.min_holders)
+        devices = max(1.0, fleet.participation * fleet.min_effective_holders)
         minimum_sent = MIN_SENT_COORDINATES / fleet.dimension
         minimum, initial, maximum = (
             min(MAX_DENSITY, max(minimum_sent, round_density / devices))
@@ -118,7 +118,7 @@ class UploadStats:
     Attributes:
         noise: Noise of the mean upload.
         noise_at_full_density: The same, with the noise of each upload multiplied by its density.
-        squared_innovations: Σ ||v_m||² / n².
+        squared_innovations: Σ ||v_m||² / n², with the weights of the devices if they differ.
     """
 
     noise: float
@@ -144,7 +144,7 @@ class UploadStats:
         factors = fleet.variance_factors(replies)
         noise = at_full_density = squared_innovations = 0.0
         for device, squared_upload in squared_uploads.items():
-            vector, factor = replies[device].vector, factors[fleet.groups[device]]
+            vector, factor = replies[device].vector, factors[device]
             if isinstance(vector, Codes):
                 rms = float(vector.step[0]) * densities[device]
                 # not rms**2, which raises OverflowError; the minimum prevents negative noise
@@ -156,7 +156,7 @@ class UploadStats:
         return cls(noise, at_full_density, squared_innovations)
 
     def signal(
-        self, squared_step: float, squared_mean_upload: float, replied: int, devices: int
+        self, squared_step: float, squared_mean_upload: float, replied: float, devices: float
     ) -> float:
         """Return an estimate of the squared norm of the mean gradient of all devices.
 
@@ -169,8 +169,8 @@ class UploadStats:
         Args:
             squared_step: ||q̄ + mean upload||².
             squared_mean_upload: ||mean upload||².
-            replied: Number of devices that replied.
-            devices: Number of devices of the fleet.
+            replied: Effective number of devices that replied, see `Fleet.effective_count`.
+            devices: Effective number of devices of the fleet.
         """
         signal_of_replies = squared_step - self.noise
         if replied == devices:

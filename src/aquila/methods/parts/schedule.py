@@ -11,9 +11,9 @@ from typing import Any
 
 from aquila.core.fleet import DeviceId, Fleet
 from aquila.core.method import (
+    Scalars,
     ServerHalf,
     check_reply,
-    current_model,
     has_memory,
     server_memory,
 )
@@ -50,13 +50,9 @@ class ScheduledServer:
         """Start the wrapped server."""
         return ScheduleState(self.inner.init(theta, fleet))
 
-    def model(self, state: ScheduleState) -> Vector:
-        """Return the model of the wrapped server."""
-        return current_model(self.inner, state.inner)
-
     def orders(
         self, state: ScheduleState, fleet: Fleet, round_number: int, key: Key
-    ) -> tuple[ScheduleState, dict[DeviceId, Packet]]:
+    ) -> tuple[ScheduleState, dict[DeviceId, Scalars]]:
         """Add the size to the orders of the wrapped server."""
         inner, orders = self.inner.orders(state.inner, fleet, round_number, key)
         size = self.initial_size
@@ -64,12 +60,9 @@ class ScheduledServer:
             size *= math.sqrt(
                 state.first_loss / max(state.latest_loss, state.first_loss * MIN_RELATIVE_LOSS)
             )
-        distinct = {id(order): order for order in orders.values()}  # devices share order objects
-        with_size = {
-            order_id: replace(order, scalars={**order.scalars, "size": size})
-            for order_id, order in distinct.items()
-        }
-        return replace(state, inner=inner), {d: with_size[id(o)] for d, o in orders.items()}
+        distinct = {id(scalars): scalars for scalars in orders.values()}  # devices share mappings
+        with_size = {number: {**scalars, "size": size} for number, scalars in distinct.items()}
+        return replace(state, inner=inner), {d: with_size[id(s)] for d, s in orders.items()}
 
     def check(self, reply: Packet) -> None:
         """Accept replies that report a loss and that the wrapped server accepts."""
@@ -78,13 +71,13 @@ class ScheduledServer:
 
     def update(
         self, state: ScheduleState, fleet: Fleet, replies: Mapping[DeviceId, Packet]
-    ) -> ScheduleState:
+    ) -> tuple[ScheduleState, Vector]:
         """Update the wrapped server and record the mean loss."""
-        inner = self.inner.update(state.inner, fleet, replies)
+        inner, step = self.inner.update(state.inner, fleet, replies)
         if not replies:
-            return replace(state, inner=inner)
-        latest = sum(reply.scalar("loss") for reply in replies.values()) / len(replies)
-        return ScheduleState(inner, state.first_loss or latest, latest)
+            return replace(state, inner=inner), step
+        latest = fleet.mean_number({d: reply.scalar("loss") for d, reply in replies.items()})
+        return ScheduleState(inner, state.first_loss or latest, latest), step
 
     def memory(self, state: ScheduleState) -> Vector:
         """Return q̄ of the wrapped server."""
