@@ -1,7 +1,8 @@
 """Real sessions on a simulated network that loses, repeats and delays messages.
 
 Machines can restart with old files or without any. After every event the harness checks two
-invariants. The server's average memory is the mean of the memories after the acknowledged replies.
+invariants. The server's average memory is the weighted mean of the memories after the acknowledged
+replies.
 A device that has the state after such a reply has that memory. Whenever a device computes, the
 harness also compares its model, bit by bit, with the model of the server's order.
 """
@@ -107,16 +108,15 @@ class FaultHarness:
         dimension=1,
         exact=True,
         files=True,
-        downlink_error=0.0,
+        weights=None,
+        **options,
     ):
-        self.method, self.exact, self.files, self.downlink_error = (
-            method,
-            exact,
-            files,
-            downlink_error,
-        )
+        self.method, self.exact, self.files = method, exact, files
+        self.options = RunOptions(**options)
         self.theta = torch.zeros(dimension, dtype=torch.float64)
         self.fleet = aquila.Fleet.uniform(dimension, devices)
+        if weights is not None:
+            self.fleet = self.fleet.with_weights(weights)
         self.shards = [
             RecordingShard(s) for s in shards or [ChangingGradients() for _ in range(devices)]
         ]
@@ -135,7 +135,7 @@ class FaultHarness:
             self.theta,
             self.fleet,
             0,
-            RunOptions(downlink_error=self.downlink_error),
+            self.options,
             archive=self.archive,
         )
 
@@ -245,7 +245,9 @@ class FaultHarness:
             for m, ack in enumerate(acks)
         ]
         state = getattr(self.server.state, "inner", self.server.state)
-        self.assert_equal(state.q_bar * len(acks), sum(memories))
+        weights = self.fleet.weights
+        weighted = sum(w * memory for w, memory in zip(weights, memories, strict=True))
+        self.assert_equal(state.q_bar * sum(weights), weighted)
         for session, ack, memory in zip(self.devices, acks, memories, strict=True):
             device_state = session._state_for(ack)
             if device_state is not None:

@@ -66,6 +66,29 @@ def test_killed_process_releases_lock(tmp_path):
             pass
 
 
+def test_lock_file_is_deleted_afterwards(tmp_path):
+    with file_lock(tmp_path / "lock", "the run"):
+        assert (tmp_path / "lock").exists()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_lock_file_that_was_just_deleted_is_not_taken(tmp_path, monkeypatch):
+    lock, real = tmp_path / "lock", fcntl.flock
+
+    def delete_first(file, operation):
+        monkeypatch.setattr(fcntl, "flock", real)
+        lock.unlink()
+        real(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", delete_first)
+    with (
+        file_lock(lock, "the run"),
+        pytest.raises(TimeoutError),
+        file_lock(lock, "the run"),
+    ):
+        pass
+
+
 def test_file_system_without_locks_is_usable(tmp_path, monkeypatch):
     def fail(file, operation):
         raise OSError(errno.ENOTSUP, "Operation not supported")

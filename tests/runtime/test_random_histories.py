@@ -95,6 +95,16 @@ class RandomHistory(RuleBasedStateMachine):
         )
 
 
+class RandomHistoryWithWeights(RandomHistory):
+    """Random histories with weights, whose sum is a power of two, and a server optimizer."""
+
+    options: ClassVar = {
+        "weights": [1.0, 4.0, 2.0, 1.0],
+        "server_optimizer": "adam",
+        "schedule": "warmup:3+linear:20",
+    }
+
+
 class RandomHistoryWithDifferences(RandomHistory):
     """Random histories with models sent as differences."""
 
@@ -103,6 +113,8 @@ class RandomHistoryWithDifferences(RandomHistory):
 
 LONG = settings(max_examples=150, stateful_step_count=40, deadline=None)
 RandomHistory.TestCase.settings = RandomHistoryWithDifferences.TestCase.settings = LONG
+RandomHistoryWithWeights.TestCase.settings = LONG
+test_random_histories_keep_weighted_memories_consistent = RandomHistoryWithWeights.TestCase
 test_random_histories_keep_memories_consistent = RandomHistory.TestCase
 test_random_histories_with_differences_keep_memories_consistent = (
     RandomHistoryWithDifferences.TestCase
@@ -114,13 +126,11 @@ test_random_histories_with_differences_keep_memories_consistent = (
 PROBLEM = ridge(devices=3, dimension=16)
 
 
-def run_with_faults(name, seed, steps, downlink_error=0.0):
+def run_with_faults(name, seed, steps, **options):
     method = aquila.create(name, alpha=0.5 / PROBLEM.smoothness(), **METHODS_WITH_MEMORY[name])
     shards = [as_shard(local) for local in PROBLEM.devices]
     machine = RandomHistory()
-    machine.harness = FaultHarness(
-        3, method, shards, PROBLEM.dimension, exact=False, downlink_error=downlink_error
-    )
+    machine.harness = FaultHarness(3, method, shards, PROBLEM.dimension, exact=False, **options)
     rng = random.Random(seed)
     common = (machine.order_and_reply_arrive, machine.order_arrives)
     rare = (
@@ -140,11 +150,22 @@ def run_with_faults(name, seed, steps, downlink_error=0.0):
     return machine.harness
 
 
-@pytest.mark.parametrize("downlink_error", [0.0, 0.5])
+OPTIONS = {
+    "plain": {},
+    "differences": {"downlink_error": 0.5},
+    "weights": {"weights": [90.0, 7.0, 3.0]},
+    "optimizer": {
+        "weights": [1.0, 20.0, 3.0], "server_optimizer": "yogi", "schedule": "steps:5,9",
+        "downlink_error": 0.5,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 @pytest.mark.parametrize("name", METHODS_WITH_MEMORY)
-def test_methods_keep_memories_consistent(name, downlink_error):
+def test_methods_keep_memories_consistent(name, options):
     for seed in range(4):
-        run_with_faults(name, seed, steps=25, downlink_error=downlink_error)
+        run_with_faults(name, seed, steps=25, **options)
 
 
 @pytest.mark.parametrize("name", METHODS_WITH_MEMORY)

@@ -215,6 +215,28 @@ def test_resumed_run_has_the_same_bits(tmp_path, recipe):
     assert whole.records == resumed.records
 
 
+@pytest.mark.parametrize(
+    ("changes", "difference"),
+    [
+        ({"training": LocalTraining(momentum=0.5)}, r"momentum 0\.5 \(saved: momentum 0\.9\)"),
+        ({"training": LocalTraining()}, r"no momentum \(saved: momentum 0\.9\)"),
+        ({"epochs": 4}, r"epochs 4 \(saved: epochs 3\)"),
+        ({"batch_size": None}, r"batch_size 0 \(saved: batch_size 6\)"),
+    ],
+)
+def test_run_resumes_only_with_the_same_recipe(tmp_path, changes, difference):
+    method = aquila.create("aquila", alpha=0.05, work="epochs")
+
+    def run(made, rounds, resume=False):
+        options = aquila.RunOptions(out=tmp_path / "run", resume=resume)
+        return aquila.simulate(method, made.theta0, made.devices, rounds, options=options)
+
+    run(problem_of(LocalTraining(momentum=0.9)), 2)
+    with pytest.raises(ValueError, match=f"cannot be resumed: {difference}$"):
+        run(problem_of(**{"training": LocalTraining(momentum=0.9), **changes}), 3, resume=True)
+    run(problem_of(LocalTraining(momentum=0.9)), 3, resume=True)
+
+
 def test_factory_gets_the_parameters_and_the_step_size():
     seen = []
 

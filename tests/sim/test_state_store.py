@@ -10,8 +10,10 @@ import torch
 import aquila
 from aquila.core.fleet import Fleet
 from aquila.core.method import Method, Turn
+from aquila.sim.model_store import MODEL_FILE
 from aquila.sim.records import RECORDS_FILE
 from aquila.sim.run_folder import CHECKPOINT_FILE
+from aquila.sim.setting import RUN_FILE
 from aquila.sim.state_store import StateStore, make_state_store
 from helpers.problems import ridge
 
@@ -152,7 +154,8 @@ def test_no_file_is_left_behind(tmp_path):
     simulate(out=tmp_path, state_memory=TINY)
     gc.collect()
     assert open_files() == before
-    assert {path.name for path in tmp_path.iterdir()} == {RECORDS_FILE, CHECKPOINT_FILE}
+    expected = {RECORDS_FILE, CHECKPOINT_FILE, RUN_FILE, MODEL_FILE}
+    assert {path.name for path in tmp_path.iterdir()} == expected
 
 
 @dataclass(frozen=True)

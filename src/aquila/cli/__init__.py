@@ -36,10 +36,17 @@ class PlainErrors(click.Group):
         try:
             return super().invoke(ctx)
         except (ValueError, ArithmeticError, OSError) as error:
-            raise click.ClickException(str(error)) from error
+            raise click.ClickException(_sentence(error)) from error
         except KeyboardInterrupt:
             click.echo("\nStopped. A run with --out can be continued with --resume.", err=True)
             ctx.exit(INTERRUPTED)
+
+
+def _sentence(error: Exception) -> str:
+    """Return the message of an error, without the number of a system error."""
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
 
 
 @click.group(cls=PlainErrors, context_settings=CONTEXT_SETTINGS)

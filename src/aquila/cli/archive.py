@@ -4,12 +4,14 @@ from pathlib import Path
 
 import click
 
+from aquila.cli.named_path import NamedPath
+
 KIB = 1024
 
 
 @click.command()
-@click.argument("runs", type=click.Path(path_type=Path))
-@click.argument("target", type=click.Path(path_type=Path))
+@click.argument("runs", type=NamedPath(path_type=Path))
+@click.argument("target", type=NamedPath(path_type=Path))
 def archive(runs: Path, target: Path) -> None:
     """Write small copies of runs that can be committed.
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from aquila.cli.method_spec import MethodSpec, parse_method_spec
+from aquila.cli.named_path import NamedPath
 from aquila.cli.report import REPORT_FILE, write_report
 from aquila.cli.setting_options import load_experiment, setting_options
 from aquila.cli.tracker_options import tracker_options
@@ -16,6 +17,7 @@ from aquila.cli.tracker_options import tracker_options
 if TYPE_CHECKING:
     from aquila.cli.method_runner import MethodRunner
     from aquila.report.labelled_run import LabelledRun
+    from aquila.sim.experiment import Experiment
 
 FIGURE_FILE = "loss_against_uplink.png"
 DEFAULT_VARIANTS: dict[str, tuple[dict[str, object], ...]] = {
@@ -32,7 +34,7 @@ DEFAULT_VARIANTS: dict[str, tuple[dict[str, object], ...]] = {
 )  # fmt: skip
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=NamedPath(path_type=Path),
     default=Path("runs/compare"),
     show_default=True,
     help="Folder for records, checkpoints, the figure and the report.",
@@ -64,17 +66,12 @@ def compare(
     from aquila.report.trackers import make_trackers
     from aquila.sim.run_folder import RunFolder
 
-    specs = [
-        parse_method_spec(text) for text in methods or chosen.compare
-    ] or default_method_specs()
+    specs = checked_specs(methods or chosen.compare, chosen)
     trackers = make_trackers(tensorboard, mlflow)
     RunFolder(out).check_free()
     folders = [out / spec.file_name for spec in specs]
-    for number, spec in enumerate(specs):
-        spec.create(chosen)  # report a misspelt method before training
-        if spec in specs[:number]:
-            raise ValueError(f"method {spec.label} is given twice")
-        prepare_output(spec, folders[number], trackers, resume, overwrite)
+    for spec, folder in zip(specs, folders, strict=True):
+        prepare_output(spec, folder, trackers, resume, overwrite)
     console, setting = make_console(), chosen.setting
     problem, parts = setting.problem()
     console.print(setting.describe(len(problem.theta0)))
@@ -85,10 +82,18 @@ def compare(
             run_method(spec, runner, folder) for spec, folder in zip(specs, folders, strict=True)
         ]
         console.print(results_table(results, problem.fleet, console.width))
-        if draw_figure(results, out / FIGURE_FILE):
-            console.print(f"figure: {out / FIGURE_FILE}")
-        if any(result.records for result in results):
-            console.print(f"report: {write_report(folders, out / REPORT_FILE)}")
+        for line in draw_and_report(results, folders, out):
+            console.print(line)
+
+
+def checked_specs(methods: Sequence[str], experiment: Experiment) -> list[MethodSpec]:
+    """Return the methods to compare, by default all; ValueError for a misspelt or repeated one."""
+    specs = [parse_method_spec(text) for text in methods] or default_method_specs()
+    for number, spec in enumerate(specs):
+        spec.create(experiment)
+        if spec in specs[:number]:
+            raise ValueError(f"method {spec.label} is given twice")
+    return specs
 
 
 def default_method_specs() -> list[MethodSpec]:
@@ -102,17 +107,19 @@ def default_method_specs() -> list[MethodSpec]:
     ]
 
 
-def draw_figure(results: Sequence[LabelledRun], path: Path) -> bool:
-    """Draw the figure, or say in one line why it is missing, and return whether it is there."""
+def draw_and_report(
+    results: Sequence[LabelledRun], folders: Sequence[Path], out: Path
+) -> Iterator[str]:
+    """Write the figure, if matplotlib is installed, and the report; yield a line about each."""
     from aquila.report.loss_plot import plot_loss_against_uplink
     from aquila.report.new_figure import MissingMatplotlibError
 
     try:
-        plot_loss_against_uplink(results, path)
+        yield f"figure: {plot_loss_against_uplink(results, out / FIGURE_FILE)}"
     except MissingMatplotlibError as error:
         click.echo(f"Warning: no figure: {error}", err=True)
-        return False
-    return True
+    if any(result.records for result in results):
+        yield f"report: {write_report(folders, out / REPORT_FILE)}"
 
 
 def run_method(spec: MethodSpec, runner: MethodRunner, folder: Path) -> LabelledRun:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from aquila.cli.named_path import NamedPath
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -43,7 +45,7 @@ def verify(name: str) -> None:
 @click.argument("name")
 @click.option(
     "--to",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=NamedPath(file_okay=False, path_type=Path),
     help="Folder to download to.  [default: $AQUILA_DATA, or ~/.cache/aquila]",
 )
 def fetch(name: str, to: Path | None) -> None:
@@ -69,7 +71,7 @@ def fetch(name: str, to: Path | None) -> None:
 @click.option("--seed", default=0, show_default=True, help="Seed of data and split.")
 @click.option(
     "--out",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=NamedPath(dir_okay=False, path_type=Path),
     default="split.png",
     show_default=True,
     help="File for the figure.",

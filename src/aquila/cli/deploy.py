@@ -8,10 +8,11 @@ from pathlib import Path
 
 import click
 
+from aquila.cli.named_path import NamedPath
 from aquila.runtime.install_hint import install_hint
 
-FOLDER_PATH = click.Path(file_okay=False, path_type=Path)
-FILE_PATH = click.Path(exists=True, dir_okay=False, path_type=Path)
+FOLDER_PATH = NamedPath(file_okay=False, path_type=Path)
+FILE_PATH = NamedPath(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.group()

@@ -4,10 +4,12 @@ from pathlib import Path
 
 import click
 
+from aquila.cli.named_path import NamedPath
+
 
 @click.command()
 @click.argument(
-    "folder", type=click.Path(path_type=Path, file_okay=False), default=Path("experiments")
+    "folder", type=NamedPath(path_type=Path, file_okay=False), default=Path("experiments")
 )
 def experiments(folder: Path) -> None:
     """List the experiment files in FOLDER, by default `experiments`."""

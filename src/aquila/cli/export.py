@@ -4,15 +4,17 @@ from pathlib import Path
 
 import click
 
+from aquila.cli.named_path import NamedPath
+
 
 @click.command()
-@click.argument("run", metavar="RUN_FOLDER", type=click.Path(path_type=Path))
+@click.argument("run", metavar="RUN_FOLDER", type=NamedPath(path_type=Path))
 @click.option(
     "-o",
     "--output",
     required=True,
     metavar="FILE",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=NamedPath(dir_okay=False, path_type=Path),
     help="File to write: .safetensors, or .pt for torch.load.",
 )
 @click.option("--checkpoint", is_flag=True, help="Export the model of the checkpoint.")

@@ -5,13 +5,14 @@ from pathlib import Path
 import click
 
 from aquila.cli.broken_runs import warn_broken_run
+from aquila.cli.named_path import NamedPath
 
 
 @click.command()
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("folder", type=NamedPath(path_type=Path))
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=NamedPath(path_type=Path),
     help="Folder for the figures.  [default: `figures` in FOLDER]",
 )
 def figures(folder: Path, out: Path | None) -> None:

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from aquila.cli.named_path import NamedPath
+
 if TYPE_CHECKING:
     from aquila.core.packet import Codes, Dense
 
 
 @click.command()
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=NamedPath(exists=True, dir_okay=False, path_type=Path))
 def frame(file: Path) -> None:
     """Print the content of the frame in FILE."""
     from rich.console import Console

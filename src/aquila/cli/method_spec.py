@@ -55,5 +55,7 @@ def parse_method_spec(text: str) -> MethodSpec:
         key, equals, value = assignment.partition("=")
         if not equals:
             raise ValueError(f"{text!r}: {assignment!r} is not of the form parameter=value")
+        if key.strip() in parameters:
+            raise ValueError(f"{text!r} sets {key.strip()} twice")
         parameters[key.strip()] = value.strip()
     return MethodSpec(name.strip(), parameters)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from aquila.cli.broken_runs import warn_broken_run
+from aquila.cli.named_path import NamedPath
 
 if TYPE_CHECKING:
     from aquila.report.page import ClassCounts, PageRun
@@ -18,11 +19,11 @@ REPORT_FILE = "report.html"
 
 @click.command()
 @click.argument(
-    "folders", nargs=-1, required=True, metavar="DIR...", type=click.Path(path_type=Path)
+    "folders", nargs=-1, required=True, metavar="DIR...", type=NamedPath(path_type=Path)
 )
 @click.option(
     "--out",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=NamedPath(dir_okay=False, path_type=Path),
     help=f"File to write.  [default: {REPORT_FILE} in the first DIR]",
 )
 def report(folders: tuple[Path, ...], out: Path | None) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from aquila.cli.method_spec import parse_method_spec
+from aquila.cli.named_path import NamedPath
 from aquila.cli.setting_options import load_experiment, setting_options
 from aquila.cli.tracker_options import tracker_options
 
@@ -18,7 +19,7 @@ from aquila.cli.tracker_options import tracker_options
     show_default=True,
     help="Method that `aquila methods` lists, and its parameters: aquila:b_min=2,beta=0.1",
 )
-@click.option("--out", type=click.Path(path_type=Path), help="Folder for records and checkpoints.")
+@click.option("--out", type=NamedPath(path_type=Path), help="Folder for records and checkpoints.")
 @click.option("--resume", is_flag=True, help="Continue the run in the --out folder, if any.")
 @click.option("--overwrite", is_flag=True, help="Delete the run in the --out folder first.")
 @tracker_options

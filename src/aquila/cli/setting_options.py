@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from aquila.cli.named_path import NamedPath
 from aquila.core.parameter import Parameter
 from aquila.sim.experiment import Experiment, read_experiment
 from aquila.sim.setting import Setting, setting_parameters
@@ -30,7 +31,7 @@ def setting_options(command: F) -> F:
         text = _help_text(parameter)
         command = click.option(name, parameter.name, metavar=metavar, help=text)(command)
     experiment = click.argument(
-        "experiment", required=False, type=click.Path(dir_okay=False, path_type=Path)
+        "experiment", required=False, type=NamedPath(dir_okay=False, path_type=Path)
     )
     return experiment(command)
 
@@ -50,7 +51,7 @@ def load_experiment(
     if experiment is None:
         chosen = Experiment(Setting.of(given))
     elif experiment.exists():
-        chosen = read_experiment(experiment, given)
+        chosen = read_experiment(experiment, given, _method_tables())
     elif experiment.suffix == ".toml":
         raise ValueError(f"experiment file {experiment} does not exist")
     else:
@@ -60,6 +61,17 @@ def load_experiment(
         return chosen
     setting = Setting.of({**chosen.setting.smoke().to_dict(), **given})
     return replace(chosen, setting=setting)
+
+
+def _method_tables() -> dict[str, str]:
+    """Return the table of an experiment file for each method and each parameter of methods."""
+    from aquila.methods import METHODS
+
+    tables: dict[str, str] = {}
+    for name, entry in METHODS.items():
+        for parameter in entry.parameters:
+            tables.setdefault(parameter, f"[methods.NAME], for example [methods.{name}]")
+    return tables | {name: f"[methods.{name}]" for name in METHODS}
 
 
 def _check_methods(experiment: Experiment) -> None:

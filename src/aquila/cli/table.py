@@ -5,13 +5,14 @@ from pathlib import Path
 import click
 
 from aquila.cli.broken_runs import warn_broken_run
+from aquila.cli.named_path import NamedPath
 
 
 @click.command()
 @click.argument("number", type=click.Choice(["2", "3"]), metavar="2|3")
 @click.option(
     "--results",
-    type=click.Path(path_type=Path),
+    type=NamedPath(path_type=Path),
     default=Path("results"),
     show_default=True,
     help="Folder that contains the runs, at any depth.",

@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 import click
 
+from aquila.cli.named_path import NamedPath
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -16,7 +18,7 @@ def tracker_options(command: F) -> F:
     tensorboard = click.option(
         "--tensorboard",
         metavar="FOLDER",
-        type=click.Path(path_type=Path),
+        type=NamedPath(path_type=Path),
         help="Also log every round to this TensorBoard folder.",
     )
     mlflow = click.option(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aquila.report.new_figure import new_figure
+from aquila.runtime.files import make_folder
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,7 +43,7 @@ def plot_split(counts: Sequence[Sequence[int]], path: Path, title: str = "") -> 
     else:
         figure.colorbar(image, ax=[top, bottom], label="samples", fraction=0.04, pad=0.02)
     figure.suptitle(title, x=0.02, ha="left")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     figure.savefig(path, dpi=150)
     return path
 

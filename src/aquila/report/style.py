@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aquila.report.colours import assign_colours, is_aquila
+from aquila.runtime.files import atomic_file, make_folder
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -77,6 +78,7 @@ def style_axes(axes: Axes) -> None:
 
 def save_figure(figure: Figure, path: Path) -> Path:
     """Write a figure to a file, and return the path."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=RESOLUTION, bbox_inches="tight")
+    make_folder(path.parent)
+    with atomic_file(path) as file:
+        figure.savefig(file, dpi=RESOLUTION, bbox_inches="tight", format=path.suffix[1:] or None)
     return path

@@ -4,7 +4,7 @@ import errno
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -28,7 +28,7 @@ def file_lock(
     """Hold a lock, which the system releases when this process ends.
 
     Args:
-        path: The lock file. It stays behind, because deleting it could free a lock that is held.
+        path: The lock file. It is deleted afterwards.
         resource: What the lock protects, for messages.
         seconds: How long to wait for another process that holds the lock.
         on_wait: Gets a message before the first wait.
@@ -36,20 +36,39 @@ def file_lock(
     Raises:
         TimeoutError: The other process did not release the lock in time.
     """
-    with open(path, "ab", opener=_private) as file:
-        if not _try_lock(file):
-            if seconds and on_wait is not None:
-                on_wait(f"another process is using {resource}; waiting for it")
-            if not any(_try_lock(file) for _ in backoff(seconds)):
-                raise TimeoutError(
-                    f"another process is still using {resource} after {seconds:g} s; stop the "
-                    f"process that holds {path}"
-                )
-        yield
+    file = _try_lock(path)
+    if file is None:
+        if seconds and on_wait is not None:
+            on_wait(f"another process is using {resource}; waiting for it")
+        tries = (_try_lock(path) for _ in backoff(seconds))
+        file = next((file for file in tries if file is not None), None)
+        if file is None:
+            raise TimeoutError(
+                f"another process is still using {resource} after {seconds:g} s; stop the "
+                f"process that holds {path}"
+            )
+    with file:
+        try:
+            yield
+        finally:
+            if sys.platform != "win32":  # there, an open file cannot be deleted
+                path.unlink(missing_ok=True)
 
 
-def _try_lock(file: IO[bytes]) -> bool:
-    """Take the lock if it is free.
+def _try_lock(path: Path) -> IO[bytes] | None:
+    """Return the locked file; None if another process has locked it."""
+    while True:
+        with ExitStack() as stack:
+            file = stack.enter_context(open(path, "ab", opener=_private))
+            if not _flock(file):
+                return None
+            if _is_current(path, file):
+                stack.pop_all()
+                return file
+
+
+def _flock(file: IO[bytes]) -> bool:
+    """Lock an open file if it is free.
 
     On Windows, and on file systems without locks, it always counts as free.
     """
@@ -63,6 +82,14 @@ def _try_lock(file: IO[bytes]) -> bool:
         if error.errno not in NOT_SUPPORTED:
             raise
     return True
+
+
+def _is_current(path: Path, file: IO[bytes]) -> bool:
+    """Whether the path still names this file; its last holder may just have deleted it."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False
 
 
 def _private(path: str, flags: int) -> int:

@@ -61,6 +61,21 @@ def append(path: Path, content: bytes, *, sync: bool) -> None:
                 os.fsync(file.fileno())
 
 
+def check_folder(path: Path) -> None:
+    """Raise ValueError unless files can be written to this folder, or it can be created."""
+    existing = next(place for place in (path, *path.absolute().parents) if place.exists())
+    if not existing.is_dir():
+        raise ValueError(f"{existing} is a file, not a folder")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise ValueError(f"{existing} is not writable")
+
+
+def make_folder(path: Path) -> None:
+    """Create a folder and its parents; ValueError if that cannot work."""
+    check_folder(path)
+    path.mkdir(parents=True, exist_ok=True)
+
+
 def sync_folder(folder: Path) -> None:
     """Flush the names in a folder to disk, on systems that support it."""
     if os.name == "nt":

@@ -133,6 +133,8 @@ class RunOptions:
                 object.__setattr__(self, name, parameter.check(value))
         if not isinstance(self.out, Path | str | None) or self.out == "":
             raise ValueError(f"out must be the path of a folder, not {self.out!r}")
+        if not isinstance(self.resume, bool):
+            raise ValueError(f"resume must be True or False, not {self.resume!r}")
         if not isinstance(self.facts, Mapping | None):
             raise ValueError(f"facts must be entries of run.json by name, not {self.facts!r}")
 

@@ -6,6 +6,7 @@ Checkpoints, models, figures and reports are left out. Figures and reports can b
 from collections.abc import Iterable
 from pathlib import Path
 
+from aquila.runtime.files import make_folder
 from aquila.sim.compressed import find_file, plain_and_compressed, read_file, write_file
 from aquila.sim.records import RECORDS_FILE
 from aquila.sim.setting import RUN_FILE, SPLIT_FILE
@@ -30,7 +31,7 @@ def archive_contents(folder: Path, target: Path) -> FileContents:
 def write_archive(files: FileContents) -> int:
     """Write the files that do not exist yet; return the total size of all files in bytes."""
     for path, content in files.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         if not path.exists():
             write_file(path, content)
     return sum(path.stat().st_size for path in files)

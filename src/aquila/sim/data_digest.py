@@ -18,7 +18,7 @@ UNKNOWN = "-"
 def data_digest(data: object) -> str:
     """Return eight hexadecimal digits that identify tensors, or containers of them.
 
-    Of an object that loads its samples on demand, only type and length count.
+    Of other objects, only type and length count.
     """
     hasher = hashlib.sha256()
     for part in _parts(data):

@@ -1,6 +1,7 @@
 """Experiments as TOML files: a setting, method parameters and the methods to compare."""
 
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,20 +21,19 @@ class Experiment:
     compare: tuple[str, ...] = ()
 
 
-def read_experiment(path: Path, overrides: dict[str, object]) -> Experiment:
+def read_experiment(
+    path: Path, overrides: dict[str, object], tables: Mapping[str, str] | None = None
+) -> Experiment:
     """Read an experiment file; overrides replace fields of its setting.
 
-    ValueError names the wrong entry and what is allowed.
+    ValueError names the wrong entry and what is allowed. `tables` names the table that a key
+    belongs in, for keys that a user may have put elsewhere.
     """
     try:
         content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not a TOML file: {error}") from error
-    for key in content:
-        if key not in TOP_LEVEL_KEYS:
-            if key in setting_parameters():
-                raise ValueError(f"{path}: {key!r} belongs in the table [setting]")
-            raise ValueError(f"{path}: unknown table {key!r}{spelling_hint(key, TOP_LEVEL_KEYS)}")
+    _check_places(path, content, tables or {})
     methods, compare = content.get("methods", {}), content.get("compare", [])
     if not isinstance(compare, list) or not all(isinstance(spec, str) for spec in compare):
         raise ValueError(f"{path}: compare must be a list of methods, not {compare!r}")
@@ -45,6 +45,22 @@ def read_experiment(path: Path, overrides: dict[str, object]) -> Experiment:
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     return Experiment(setting, methods, tuple(compare))
+
+
+def _check_places(path: Path, content: dict[str, Any], tables: Mapping[str, str]) -> None:
+    """Raise ValueError for a key in the wrong table."""
+    settings = setting_parameters()
+    for key in content:
+        if key in TOP_LEVEL_KEYS:
+            continue
+        if key in settings or key in tables:
+            table = "[setting]" if key in settings else tables[key]
+            raise ValueError(f"{path}: {key!r} belongs in the table {table}")
+        raise ValueError(f"{path}: unknown table {key!r}{spelling_hint(key, TOP_LEVEL_KEYS)}")
+    setting = content.get("setting", {})
+    for key in setting if isinstance(setting, dict) else ():
+        if key not in settings and key in tables:
+            raise ValueError(f"{path}: {key!r} belongs in the table {tables[key]}, not [setting]")
 
 
 def _values(table: object) -> list[object]:

@@ -91,7 +91,7 @@ class Adam:
         self._count += 1
         self._first.lerp_(self._grad, 1 - BETAS[0])
         self._second.mul_(BETAS[1]).addcmul_(self._grad, self._grad, value=1 - BETAS[1])
-        unbias_first, unbias_second = (1 - beta**self._count for beta in BETAS)
+        unbias_first, unbias_second = (1 - torch.pow(beta, self._count) for beta in BETAS)
         scale = self._second.sqrt().div_(unbias_second.sqrt()).add_(EPSILON)
         self._theta -= (self._first / scale).mul_(self._alpha / unbias_first)
 

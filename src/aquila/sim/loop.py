@@ -68,6 +68,7 @@ class Simulation:
         self._last_reached: Sequence[DeviceId] = ()
         self.devices = self._make_sessions(method, devices, options)
         self._check_dimensions(devices)
+        self.fingerprint += _describe_work(devices)
 
     @property
     def theta(self) -> Vector:
@@ -229,6 +230,13 @@ def _describe_fleet(fleet: Fleet) -> str:
         weights = hashlib.sha256(repr(fleet.weights).encode())
         devices += f" with weights {weights.hexdigest()[:16]}"
     return devices if slices == "all" else f"{devices}, which hold {slices}"
+
+
+def _describe_work(devices: Sequence[Device]) -> str:
+    """Return the lines of a fingerprint that identify the local work of devices that tell it."""
+    works: dict[int, Any] = {id(work): work for work in (getattr(d, "work", None) for d in devices)}
+    texts = (getattr(work, "fingerprint", "") for work in works.values())
+    return "".join(dict.fromkeys(texts))
 
 
 def _check_arguments(

@@ -16,7 +16,7 @@ from aquila.sim.inputs import Batch, TensorBatch
 from aquila.sim.local_optimizer import regularize
 from aquila.sim.local_training import LocalTraining
 from aquila.sim.model_copies import LastTrained, ModelCopies
-from aquila.sim.shard_data import ShardData, TensorData
+from aquila.sim.shard_data import DatasetData, ShardData, TensorData
 from aquila.sim.trained_module import ModuleBuilder
 
 Augment = Callable[[Any, Key], Any]
@@ -31,6 +31,13 @@ class LocalWork:
     epochs: int
     augment: Augment | None
     training: LocalTraining = LocalTraining()
+
+    @property
+    def fingerprint(self) -> str:
+        """The work as text, with a line per property; 0 stands for all samples."""
+        work = {"batch_size": self.batch_size or 0, "epochs": self.epochs}
+        lines = {**work, **self.training.changes()}.items()
+        return "".join(f"\n{name} {value}" for name, value in lines)
 
 
 @dataclass(frozen=True)
@@ -81,7 +88,11 @@ class ModuleShard:
     @property
     def digest(self) -> str:
         """Text that identifies the samples of the device."""
-        return data_digest(self.data.batch if isinstance(self.data, TensorData) else self.data)
+        data = self.data
+        if isinstance(data, TensorData):
+            return data_digest(data.batch)
+        source = data.dataset if isinstance(data, DatasetData) else data.loader.dataset
+        return data_digest({f"{type(source).__name__} of {data.samples} samples": ()})
 
     def oracle(self, key: Key) -> "ModuleOracle":
         """Return the oracle of one round; the key seeds its minibatches."""

@@ -96,7 +96,6 @@ def make_record(
     """Return the record of a round; `notes` holds what each device noted."""
     up, down = total_cost(outcome.traffic.uplink), total_cost(outcome.traffic.downlink)
     means = _mean_notes(notes, fleet)
-    _check_metrics(metrics)
     return Record(
         round=round_number,
         loss=means.pop("loss", None),
@@ -113,18 +112,23 @@ def make_record(
         uplink={d: outcome.traffic.uplink[d].bytes for d in sorted(outcome.traffic.uplink)},
         error_ratio=means.pop("error_ratio", None),
         notes=means,
-        metrics={name: float(v) for name, v in metrics.items() if math.isfinite(v)},
+        metrics=_finite_metrics(metrics),
     )
 
 
-def _check_metrics(metrics: object) -> None:
-    """Raise TypeError unless the result of the user's `evaluate` maps names to numbers."""
-    if not isinstance(metrics, Mapping) or not all(
-        hasattr(value, "__float__") for value in metrics.values()
-    ):
+def _finite_metrics(metrics: object) -> dict[str, float]:
+    """Return the finite results of the user's `evaluate`; TypeError unless they are numbers."""
+    values: dict[Any, Any] = dict(metrics) if isinstance(metrics, Mapping) else {"": None}
+    try:
+        valid = not any(isinstance(v, str) for v in values.values())
+        numbers = {name: float(v) for name, v in values.items()} if valid else {}
+    except (TypeError, ValueError, RuntimeError):  # torch raises each of them
+        valid = False
+    if not valid or not all(isinstance(name, str) for name in values):
         raise TypeError(
             f"evaluate must return numbers by name, such as {{'accuracy': 0.9}}, not {metrics!r}"
         )
+    return {name: number for name, number in numbers.items() if math.isfinite(number)}
 
 
 def to_line(record: Record) -> str:

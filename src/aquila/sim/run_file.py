@@ -11,6 +11,8 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
+
 from aquila.core.fleet import Fleet
 from aquila.core.method import Method
 from aquila.core.parameter import Value
@@ -47,17 +49,15 @@ def write_run_file(
         **(options.facts or {}),
         **environment(simulation.theta.device.type),
     }
+    split = _split_content(shards, options)
     content = json.dumps(facts, indent=2, default=str) + "\n"
     atomic_write(folder / RUN_FILE, content.encode())
-    split = _split_content(shards, options)
     if split is not None:
         atomic_write(folder / SPLIT_FILE, split)
 
 
 def environment(torch_device: str) -> dict[str, object]:
     """Return the versions and the hardware that a run uses."""
-    import torch
-
     return {
         "aquila": __version__,
         "torch": torch.__version__,
@@ -97,7 +97,11 @@ def _joint_digest(shards: Sequence[object]) -> str | None:
 def _split_content(shards: Sequence[object], options: RunOptions) -> bytes | None:
     """Return the split; without `options.partition`, samples count in the order of the shards."""
     if options.partition is not None:
-        return partition_content(list(options.partition))
+        if len(options.partition) != len(shards):
+            raise ValueError(
+                f"partition has {len(options.partition)} parts, but there are {len(shards)} devices"
+            )
+        return partition_content([torch.as_tensor(part) for part in options.partition])
     counts = [_samples_of(shard) for shard in shards]
     known = [count for count in counts if count is not None]
     if len(known) < len(counts) or max(known) == 1:  # plain functions count as one sample

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from aquila.core.method import Method
 from aquila.runtime.file_lock import LOCK_FILE, file_lock
+from aquila.runtime.files import check_folder, make_folder
 from aquila.runtime.options import RunOptions
 from aquila.sim.checkpoint import load_checkpoint, save_checkpoint
 from aquila.sim.compressed import plain_and_compressed
@@ -27,7 +28,7 @@ CHECKPOINT_FILE = "checkpoint.npz"
 RESUME_HINT = "set resume=True to continue it, or choose another folder for out"
 
 _LOCKED: ContextVar[frozenset[Path]] = ContextVar("locked folders", default=frozenset())
-"""The folders that this call or one of its callers has locked."""
+"""The folders that callers have locked for the runs they start."""
 
 
 class RunFolder:
@@ -46,14 +47,13 @@ class RunFolder:
         return has_records or self.checkpoint.exists()
 
     def check_unused(self, hint: str = RESUME_HINT) -> None:
-        """Raise ValueError, with a hint, if the folder already holds a run or is a file."""
-        self._check_not_a_file()
+        """Raise ValueError, with a hint, if the folder already holds a run."""
         if self.holds_run:
             raise ValueError(f"{self.path} already holds a run; {hint}")
 
     def check_free(self) -> None:
-        """Raise ValueError if another process is using the folder, or if it is a file."""
-        self._check_not_a_file()
+        """Raise ValueError if the folder is not writable or another process is using it."""
+        check_folder(self.path)
         if (self.path / LOCK_FILE).exists():
             with self.locked():
                 pass
@@ -62,24 +62,14 @@ class RunFolder:
     def locked(self) -> Iterator[None]:
         """Create the folder and keep other processes and threads out of it.
 
-        Raises ValueError if it is in use. Within the block, the lock can be taken again.
+        Raises ValueError if it is in use. Within the block, one run after another can `start`.
         """
         path = self.path.resolve()
-        if path in _LOCKED.get():
-            yield
-            return
-        self._check_not_a_file()
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path)
         with ExitStack() as stack:
-            try:
-                stack.enter_context(file_lock(path / LOCK_FILE, f"the run in {self.path}"))
-            except TimeoutError:
-                raise ValueError(
-                    f"another process is using {self.path}; wait until it ends, or choose another "
-                    "folder"
-                ) from None
-            token = _LOCKED.set(_LOCKED.get() | {path})
-            stack.callback(_LOCKED.reset, token)
+            if path not in _LOCKED.get():
+                stack.enter_context(self._lock())
+            stack.callback(_LOCKED.reset, _LOCKED.set(_LOCKED.get() | {path}))
             yield
 
     def clear(self) -> None:
@@ -95,6 +85,8 @@ class RunFolder:
         """Lock the folder until `close`; return the records of the rounds that are already done."""
         with ExitStack() as stack:
             stack.enter_context(self.locked())
+            others = _LOCKED.get() - {self.path.resolve()}
+            stack.callback(_LOCKED.reset, _LOCKED.set(others))  # a second run must not start
             if not options.resume:
                 self.check_unused()
             records = self._load_run(simulation) if options.resume else []
@@ -103,8 +95,8 @@ class RunFolder:
                     f"{self.path} already holds {len(records)} rounds, more than the requested "
                     f"{rounds}"
                 )
-            write_records(self.path, records)
             write_run_file(self.path, simulation, method, rounds, options)
+            write_records(self.path, records)
             self._open = stack.pop_all()
         return records
 
@@ -124,9 +116,17 @@ class RunFolder:
             write_records(self.path, records)
             save_checkpoint(self.checkpoint, simulation)
 
-    def _check_not_a_file(self) -> None:
-        if self.path.exists() and not self.path.is_dir():
-            raise ValueError(f"{self.path} is a file, not a folder")
+    @contextmanager
+    def _lock(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(file_lock(self.path / LOCK_FILE, str(self.path)))
+            except TimeoutError:
+                raise ValueError(
+                    f"another run is using {self.path}; wait until it ends, or choose another "
+                    "folder"
+                ) from None
+            yield
 
     def _load_run(self, simulation: Simulation) -> list[Record]:
         records = read_records(self.path)

@@ -98,14 +98,10 @@ class Setting:
     def smoke(self) -> Setting:
         """Return a version that runs in seconds: two rounds on few synthetic samples."""
         widths = ",".join(str(width / 8) for width in self._widths())
-        data = (
-            self.data
-            if self.data.startswith((SYNTHETIC_PREFIX, "digits"))
-            else SYNTHETIC_PREFIX + self.data
-        )
+        data = self.data if self._needs_no_folder else SYNTHETIC_PREFIX + self.data
         return replace(
-            self, data=data, samples=200, rounds=2, devices=10, batch_size=10, epochs=1,
-            widths=widths, device="cpu", precision="float32", init_from="",
+            self, data=data, data_folder="", samples=200, rounds=2, devices=10, batch_size=10,
+            epochs=1, widths=widths, device="cpu", precision="float32", init_from="",
             training=replace(self.training, local_steps=min(self.training.local_steps, 1)),
         )  # fmt: skip
 
@@ -141,6 +137,11 @@ class Setting:
         """Return the fields of the setting without those of its training and options."""
         return {name: getattr(self, name) for name in parameters(Setting)}
 
+    @property
+    def _needs_no_folder(self) -> bool:
+        """Whether the data set is part of the package or generated."""
+        return self.data.startswith((SYNTHETIC_PREFIX, "digits"))
+
     def problem(self) -> tuple[Problem, Partition]:
         """Load and split the data, and build the model; also return the samples of each device."""
         import torch
@@ -153,6 +154,8 @@ class Setting:
         from aquila.tasks.partition import split
         from aquila.tasks.transformer import token_loss
 
+        if self.data_folder and self._needs_no_folder:
+            raise ValueError(f"{self.data} is not read from a folder; leave out data_folder")
         configure_torch(self.device, self.precision, self.deterministic)
         data = read_dataset(self.data, self.data_folder or None, self.seed)
         x, y = (part[: self.samples or None] for part in data.train)

@@ -6,7 +6,7 @@ from pathlib import Path
 from aquila.report.page.document import render
 from aquila.report.page.figures import ClassCounts, ReadClassCounts
 from aquila.report.page.runs import PageRun, PageRuns, read_runs
-from aquila.runtime.files import atomic_write
+from aquila.runtime.files import atomic_write, make_folder
 
 __all__ = [
     "ClassCounts",
@@ -24,6 +24,6 @@ def write_page(
 ) -> Path:
     """Write the report of the runs atomically and return its path."""
     text = render(found, commands, class_counts)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     atomic_write(path, text.encode())
     return path
