@@ -75,8 +75,10 @@ def test_qsgd_gives_the_count_of_the_paper(path):
 @pytest.mark.parametrize("path", FILES, ids=name)
 def test_files_start_with_the_expected_result(path):
     first = path.read_text().splitlines()[0]
-    assert first.startswith(("# Table", "# Figures", "# Beyond the paper"))
-    assert path.parent.name in ("beta", "table2", "table3", "bytes_to_accuracy", "gpu")
+    assert first.startswith(("# Table", "# Figures", "# Beyond the paper", "# Recipe"))
+    assert path.parent.name in (
+        "beta", "table2", "table3", "bytes_to_accuracy", "gpu", "recipes",
+    )  # fmt: skip
     for text in tomllib.loads(path.read_text())["compare"]:
         assert text.partition(":")[0] in aquila.METHODS
 

@@ -228,6 +228,13 @@ def test_data_sets_do_not_run_on_threads():
         )  # fmt: skip
 
 
+def test_data_of_another_length_does_not_resume_a_run(tmp_path):
+    options = aquila.RunOptions(out=tmp_path)
+    train([TensorDataset(X, Y)], options=options)
+    with pytest.raises(ValueError, match="other data"):
+        train([TensorDataset(X[1:], Y[1:])], options=aquila.RunOptions(out=tmp_path, resume=True))
+
+
 def test_a_problem_prints_one_line():
     made = aquila.problem(network(), PAIRS, test=(X, Y))
     assert repr(made) == "Problem(66 parameters, 3 devices with 36 samples, 36 test samples)"
