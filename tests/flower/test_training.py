@@ -99,3 +99,37 @@ def test_devices_without_samples_are_refused(caplog):
     with pytest.raises(TimeoutError):
         run.start(LocalGrid({5: Node(app, {"partition-id": 0})}))
     assert "weights=samples needs the number of samples of every device" in caplog.text
+
+
+def accuracy_by_round(values):
+    """Return an evaluation whose accuracies are the given values."""
+    left = iter(values)
+    return lambda theta: {"accuracy": next(left)}
+
+
+@pytest.mark.parametrize(
+    ("rule", "rounds"), [({"stop_at": 0.5}, 3), ({"patience": 2}, 5), ({}, ROUNDS)]
+)
+def test_run_ends_by_the_rules_of_the_simulator(rule, rounds, tmp_path):
+    values, method = [0.1, 0.3, 0.6, 0.5, 0.6, 0.4], aquila.create("fedsgd")
+    problem = make_problem(aquila.LocalTraining())
+    runs = [
+        aquila.flower.strategy(
+            method, problem.theta0, 3, ROUNDS, SEED, evaluate=accuracy_by_round(values),
+            options=aquila.RunOptions(out=tmp_path, **rule),
+        )
+        for _ in range(2)
+    ]  # fmt: skip
+    grid = local_grid(client_app(problem, method), 3)
+    assert len(runs[0].start(grid).records) == rounds
+    assert len(runs[1].start(grid).records) == rounds  # a resumed run has already ended
+
+
+def test_callback_ends_the_run():
+    problem, method = make_problem(aquila.LocalTraining()), aquila.create("fedsgd")
+    grid = local_grid(client_app(problem, method), 3)
+    seen = []
+    run = strategy(problem, method, aquila.RunOptions())
+    result = run.start(grid, on_record=[seen.append, lambda record: record.round == 1])
+    assert [record.round for record in seen] == [0, 1]
+    assert result.records == seen

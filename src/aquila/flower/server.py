@@ -1,10 +1,9 @@
 """The server side: runs the rounds over Flower's grid."""
 
 import tempfile
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from logging import getLogger
 from pathlib import Path
 
@@ -16,16 +15,16 @@ from aquila.core.parameter import check_whole_number
 from aquila.core.vector import Vector, check_theta0, digest
 from aquila.flower.keys import read_keys
 from aquila.flower.registry import DeviceRegistry
-from aquila.flower.rounds import RoundState, run_round
 from aquila.flower.run_folder import ServerRunFolder
-from aquila.flower.transport import SAMPLES_KEY, Overhead, Value
+from aquila.flower.training import RoundOverhead, Training
+from aquila.flower.transport import SAMPLES_KEY, Value
 from aquila.runtime.file_lock import LOCK_FILE, file_lock
 from aquila.runtime.norm_limit import NormLimit
 from aquila.runtime.options import RunOptions, option_parameters
 from aquila.runtime.server_session import ServerSession
-from aquila.sim.records import Evaluate, Record, make_record
-
-OnRecord = Callable[[Record], None]
+from aquila.sim.callbacks import Callbacks, OnRecord, RunStart
+from aquila.sim.records import Evaluate, Record
+from aquila.sim.stopping import StoppingRule
 
 SIMULATOR_OPTIONS = {
     "uplink_loss", "downlink_loss", "on_nan", "executor", "workers", "state_memory",
@@ -37,16 +36,6 @@ LOCK_WAIT_SECONDS = 90.0
 """How long a run waits for an earlier process that still uses its folder."""
 
 LOG = getLogger("flwr.aquila")
-
-
-@dataclass(frozen=True)
-class RoundOverhead:
-    """Flower's overhead in one round, per direction, and the duration of the round."""
-
-    round: int
-    seconds: float
-    uplink: Overhead
-    downlink: Overhead
 
 
 @dataclass(frozen=True)
@@ -99,8 +88,13 @@ class Strategy:
     def start(self, grid: Grid, on_record: OnRecord | None = None) -> RunResult:
         """Run all rounds, or the rounds that remain after a checkpoint.
 
-        `on_record` is called with the record of each round that was run.
+        `on_record` is called with the record of each round that was run, or a list of such
+        functions. If one of them returns True, the run ends.
         """
+        callbacks, rule = (
+            Callbacks(on_record),
+            StoppingRule(self.options, self.evaluate is not None),
+        )
         with ExitStack() as stack:
             if self.options.out is None:
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="aquila-")))
@@ -120,8 +114,12 @@ class Strategy:
                 self.options, archive=run_folder.archive, limit=self.deployment.limit,
             )  # fmt: skip
             records = run_folder.resume(session)
-            overheads = self._run(grid, registry, run_folder, session, records, on_record)
-            return RunResult(session.theta.clone(), records, overheads)
+            rule.resume(records)
+            start = RunStart(self.method, self.rounds, self.seed, self.options, tuple(records))
+            stack.enter_context(callbacks.opened(start))
+            training = Training(self, grid, registry, run_folder, session, records)
+            training.run(rule, callbacks)
+            return RunResult(session.theta.clone(), records, training.overheads)
 
     def _registry(self, run_folder: ServerRunFolder) -> DeviceRegistry:
         hello: dict[str, Value] = {"method": repr(self.method)}
@@ -146,44 +144,6 @@ class Strategy:
             samples = [registry.samples[device] for device in devices]
             run_folder.save_samples(samples)
         return self.fleet.with_weights(samples)
-
-    def _run(
-        self,
-        grid: Grid,
-        registry: DeviceRegistry,
-        run_folder: ServerRunFolder,
-        session: ServerSession,
-        records: list[Record],
-        on_record: OnRecord | None,
-    ) -> list[RoundOverhead]:
-        """Run the remaining rounds, and append their records to `records`."""
-        config: dict[str, str | int] = {"run": run_folder.name, "seed": self.seed}
-        overheads, deployment = [], self.deployment
-        if session.round < self.rounds:
-            needed = deployment.min_devices or len(self.fleet.devices)
-            registry.wait(grid, needed, deployment.wait_seconds)
-        while session.round < self.rounds:
-            registry.wait(grid, 1, deployment.wait_seconds)
-            began, attempts = time.monotonic(), run_folder.begin_round(session.round)
-            state, outcome = run_round(
-                grid, session, registry.nodes_by_device, config, deployment.deadline_seconds
-            )
-            metrics = self._evaluate(session)
-            notes = {device: state.notes[device] for device in sorted(state.notes)}
-            record = make_record(state.number, outcome, notes, session.fleet, metrics)
-            if attempts > 1:
-                record = replace(record, notes={**record.notes, "attempts": attempts})
-            records.append(record)
-            overheads.append(_overhead(state, time.monotonic() - began))
-            run_folder.save_round(record, session)
-            _log(record, overheads[-1], self.rounds)
-            if on_record is not None:
-                on_record(record)
-        return overheads
-
-    def _evaluate(self, session: ServerSession) -> Mapping[str, float]:
-        due = session.round == self.rounds or session.round % self.options.evaluate_every == 0
-        return self.evaluate(session.theta.clone()) if self.evaluate and due else {}
 
     def _fingerprint(self) -> str:
         slices, options = self.fleet.slices_digest, self.options
@@ -253,19 +213,3 @@ def _check_options(options: RunOptions) -> None:
     for name, parameter in option_parameters().items():
         if name in SIMULATOR_OPTIONS and getattr(options, name) != parameter.default:
             raise ValueError(f"{name} is an option of the simulator; it has no effect on Flower")
-
-
-def _overhead(state: RoundState, seconds: float) -> RoundOverhead:
-    return RoundOverhead(state.number, seconds, state.uplink, state.downlink)
-
-
-def _log(record: Record, overhead: RoundOverhead, rounds: int) -> None:
-    loss = "" if record.loss is None else f"loss {record.loss:.4g}, "
-    metrics = "".join(f", {name} {value:.4g}" for name, value in record.metrics.items())
-    LOG.info(
-        "round %d: %s%d uploads, %d skips, %d lost, uplink %d bytes + %d of Flower overhead%s, "
-        "%.1f s, %d of %d done",
-        record.round, loss, record.uploads, record.skips, record.lost + record.refused,
-        record.uplink_bytes, overhead.uplink.bytes, metrics, overhead.seconds,
-        record.round + 1, rounds,
-    )  # fmt: skip
