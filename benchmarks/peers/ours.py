@@ -8,7 +8,7 @@ import threading
 import time
 
 import aquila
-from aquila.sim.module_shard import ModuleOracle
+from aquila.training.module_shard import ModuleOracle
 from peers.workload import ALPHA, SEED
 
 PARAMETERS = {"aquila": {"beta": 0.25, "level_rule": "tight"}, "fedsgd": {}}

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from aquila.report.run_callbacks import trackers as trackers
     from aquila.runtime.nan_guard import NonFiniteError as NonFiniteError
     from aquila.runtime.options import RunOptions as RunOptions
-    from aquila.sim.local_training import LocalTraining as LocalTraining
     from aquila.sim.loop import Simulation as Simulation
     from aquila.sim.problem import Problem as Problem
     from aquila.sim.problem import ProblemOptions as ProblemOptions
@@ -31,7 +30,8 @@ if TYPE_CHECKING:
     from aquila.sim.records import Record as Record
     from aquila.sim.simulate import Run as Run
     from aquila.sim.simulate import simulate as simulate
-    from aquila.sim.splits import split as split
+    from aquila.training.local_training import LocalTraining as LocalTraining
+    from aquila.training.splits import split as split
 
 _MODULE_OF_NAME = {
     "METHODS": "aquila.methods",
@@ -43,7 +43,7 @@ _MODULE_OF_NAME = {
     "trackers": "aquila.report.run_callbacks",
     "NonFiniteError": "aquila.runtime.nan_guard",
     "RunOptions": "aquila.runtime.options",
-    "LocalTraining": "aquila.sim.local_training",
+    "LocalTraining": "aquila.training.local_training",
     "Simulation": "aquila.sim.loop",
     "Problem": "aquila.sim.problem",
     "ProblemOptions": "aquila.sim.problem",
@@ -51,7 +51,7 @@ _MODULE_OF_NAME = {
     "Record": "aquila.sim.records",
     "Run": "aquila.sim.simulate",
     "simulate": "aquila.sim.simulate",
-    "split": "aquila.sim.splits",
+    "split": "aquila.training.splits",
 }
 
 __all__ = ["__version__", "tasks", *_MODULE_OF_NAME]

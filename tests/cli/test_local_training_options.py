@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from aquila.sim.local_training import LocalTraining, training_parameters
 from aquila.sim.setting import Setting
+from aquila.training.local_training import LocalTraining, training_parameters
 from helpers.command_line import error_line, output
 
 SMALL = ("run", "-m", "fedavg", "--smoke", "--work", "epochs")

@@ -11,10 +11,10 @@ from aquila.core.innovation import measure
 from aquila.core.packet import Dense, Packet
 from aquila.core.random import Key
 from aquila.core.wire import pack, unpack
-from aquila.sim.flat_module import FlatModule
 from aquila.sim.hardware import configure_torch
 from aquila.tasks import build_model
 from aquila.tasks.transformer import WordScores
+from aquila.training.flat_module import FlatModule
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 

@@ -6,7 +6,7 @@ from torch import nn
 
 import aquila
 from aquila.core.random import Key
-from aquila.sim.flat_module import MAX_PASS_TARGETS, FlatModule
+from aquila.training.flat_module import MAX_PASS_TARGETS, FlatModule
 
 
 def data(samples: int = 30, seed: int = 0):

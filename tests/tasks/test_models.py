@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from aquila.sim.flat_module import FlatModule
 from aquila.tasks.models import MODELS, build_model
+from aquila.training.flat_module import FlatModule
 
 COUNTS = [
     ("resnet18", 1.0, 11_172_170),

@@ -16,9 +16,9 @@ import torch
 from aquila.core.fleet import DeviceId
 from aquila.core.packet import Packet
 from aquila.runtime.options import ExecutorChoice
-from aquila.sim.cuda_graph import CAPTURE_LOCK
 from aquila.sim.hardware import core_count
-from aquila.sim.torch_threads import torch_threads
+from aquila.training.cuda_graph import CAPTURE_LOCK
+from aquila.training.torch_threads import torch_threads
 
 MIN_THREADED_SECONDS = 2e-3
 """Shortest turn for which threads are faster. Shorter turns compete for the interpreter lock."""

@@ -6,7 +6,7 @@ import sys
 
 import torch
 
-from aquila.sim.flat_module import Precision
+from aquila.training.flat_module import Precision
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """Options of glibc's mallopt."""

@@ -18,13 +18,13 @@ from aquila.runtime.options import RunOptions, check_options
 from aquila.runtime.server_session import ServerSession
 from aquila.runtime.services import Services, keep_in_memory
 from aquila.runtime.traffic import Traffic, cost_of
-from aquila.sim.data_digest import describe_shards
 from aquila.sim.executor import executor_for
 from aquila.sim.link import Link
 from aquila.sim.oracle import Device, as_shard, samples_of
 from aquila.sim.order_reader import OrderReader
 from aquila.sim.records import Evaluate, Record, RoundOutcome, make_record
 from aquila.sim.state_store import make_state_store
+from aquila.training.data_digest import describe_shards
 
 
 class Simulation:

@@ -12,20 +12,20 @@ from aquila.core.method import Method
 from aquila.core.parameter import check_whole_number
 from aquila.core.vector import Vector
 from aquila.runtime.options import RunOptions
-from aquila.sim.batched import BatchedGradients
 from aquila.sim.callbacks import OnRecord
-from aquila.sim.evaluator import Evaluator
-from aquila.sim.flat_module import FlatModule, Precision
-from aquila.sim.local_training import LocalTraining
-from aquila.sim.losses import Loss, check_loss
-from aquila.sim.model_copies import LastTrained, ModelCopies
-from aquila.sim.module_shard import Augment, LocalWork, ModuleShard
-from aquila.sim.read_shards import Shard, read_shards
-from aquila.sim.shard_data import ShardData, TensorData
 from aquila.sim.simulate import Run, simulate
-from aquila.sim.target_checks import seen_classes
-from aquila.sim.trained_module import BatchNormStatistics, ModuleBuilder
 from aquila.tasks.widths import submodel_coordinates
+from aquila.training.batched import BatchedGradients
+from aquila.training.evaluator import Evaluator
+from aquila.training.flat_module import FlatModule, Precision
+from aquila.training.local_training import LocalTraining
+from aquila.training.losses import Loss, check_loss
+from aquila.training.model_copies import LastTrained, ModelCopies
+from aquila.training.module_shard import Augment, LocalWork, ModuleShard
+from aquila.training.read_shards import Shard, read_shards
+from aquila.training.shard_data import ShardData, TensorData
+from aquila.training.target_checks import seen_classes
+from aquila.training.trained_module import BatchNormStatistics, ModuleBuilder
 
 
 @dataclass(frozen=True, repr=False)

@@ -18,9 +18,9 @@ from aquila.core.method import Method
 from aquila.core.parameter import Value
 from aquila.runtime.files import atomic_write
 from aquila.runtime.options import RunOptions
-from aquila.sim.data_digest import UNKNOWN, shard_digests
 from aquila.sim.setting import PYTHON, RUN_FILE, SPLIT_FILE
 from aquila.tasks.partition import partition_content
+from aquila.training.data_digest import UNKNOWN, shard_digests
 from aquila.version import __version__
 
 if TYPE_CHECKING:

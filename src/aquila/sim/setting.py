@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from aquila.core.parameter import Bounds, Parameter, check_values, parameters
 from aquila.runtime.options import RunOptions, option_parameters
-from aquila.sim.local_training import LocalTraining, training_parameters
+from aquila.training.local_training import LocalTraining, training_parameters
 
 if TYPE_CHECKING:
     import torch

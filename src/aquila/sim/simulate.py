@@ -18,7 +18,7 @@ from aquila.sim.oracle import Device
 from aquila.sim.records import Evaluate, Record
 from aquila.sim.run_folder import RunFolder
 from aquila.sim.stopping import StoppingRule
-from aquila.sim.trained_module import ModuleBuilder
+from aquila.training.trained_module import ModuleBuilder
 
 CALLBACK_REASON = "on_record returned True"
 

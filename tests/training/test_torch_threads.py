@@ -8,8 +8,8 @@ from torch import nn
 
 import aquila
 from aquila.core.random import Key
-from aquila.sim import flat_module
-from aquila.sim.torch_threads import torch_threads
+from aquila.training import flat_module
+from aquila.training.torch_threads import torch_threads
 
 
 class CountThreads(nn.Module):

@@ -3,7 +3,7 @@
 import threading
 
 from aquila.core.random import Key
-from aquila.sim.flat_module import FlatModule
+from aquila.training.flat_module import FlatModule
 
 
 class ModelCopies:

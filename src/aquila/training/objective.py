@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from aquila.sim.inputs import Inputs, TensorBatch, module_loss, scores_of
-from aquila.sim.losses import (
+from aquila.training.inputs import Inputs, TensorBatch, module_loss, scores_of
+from aquila.training.losses import (
     CLASS_TARGET_LOSSES,
     DEFAULT_IGNORE_INDEX,
     ELEMENTWISE_LOSSES,

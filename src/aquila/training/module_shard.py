@@ -9,15 +9,15 @@ import torch
 
 from aquila.core.random import Key
 from aquila.core.vector import Vector
-from aquila.sim.batched import BatchedGradients
-from aquila.sim.data_digest import data_digest
-from aquila.sim.flat_module import FlatModule
-from aquila.sim.inputs import Batch, TensorBatch
-from aquila.sim.local_optimizer import regularize
-from aquila.sim.local_training import LocalTraining
-from aquila.sim.model_copies import LastTrained, ModelCopies
-from aquila.sim.shard_data import ShardData, TensorData
-from aquila.sim.trained_module import ModuleBuilder
+from aquila.training.batched import BatchedGradients
+from aquila.training.data_digest import data_digest
+from aquila.training.flat_module import FlatModule
+from aquila.training.inputs import Batch, TensorBatch
+from aquila.training.local_optimizer import regularize
+from aquila.training.local_training import LocalTraining
+from aquila.training.model_copies import LastTrained, ModelCopies
+from aquila.training.shard_data import ShardData, TensorData
+from aquila.training.trained_module import ModuleBuilder
 
 Augment = Callable[[Any, Key], Any]
 """(inputs, key) -> inputs changed at random"""

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from aquila.core.vector import Vector
-from aquila.sim.local_training import LocalTraining, OptimizerFactory
+from aquila.training.local_training import LocalTraining, OptimizerFactory
 
 BETAS = 0.9, 0.999
 """Decay of Adam's two averages, as in `torch.optim`."""

@@ -5,7 +5,7 @@ import threading
 import pytest
 import torch
 
-from aquila.sim.cuda_graph import CAPTURE_LOCK, CaptureLock, RngLock
+from aquila.training.cuda_graph import CAPTURE_LOCK, CaptureLock, RngLock
 
 
 def test_capture_waits_for_work_and_blocks_new_work():

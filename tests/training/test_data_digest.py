@@ -3,7 +3,7 @@ import pytest
 import torch
 
 import aquila
-from aquila.sim.data_digest import MAX_BYTES, data_digest
+from aquila.training.data_digest import MAX_BYTES, data_digest
 
 
 def test_digest_depends_on_every_value_of_small_tensors():

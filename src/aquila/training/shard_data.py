@@ -10,8 +10,8 @@ import torch
 from torch.utils.data import DataLoader, default_collate
 
 from aquila.core.random import Key
-from aquila.sim.batch_form import as_batch, as_sample
-from aquila.sim.inputs import Batch, Inputs, concatenate, count_samples, parts_of, take_samples
+from aquila.training.batch_form import as_batch, as_sample
+from aquila.training.inputs import Batch, Inputs, concatenate, count_samples, parts_of, take_samples
 
 Prepare = Callable[[str, Batch], Batch]
 """(name, batch) -> the batch, checked and on the device of the model"""

@@ -6,9 +6,9 @@ from torch import nn
 
 import aquila
 from aquila.core.random import Key
-from aquila.sim.flat_module import FlatModule
 from aquila.sim.hardware import configure_torch
-from aquila.sim.local_training import LocalTraining
+from aquila.training.flat_module import FlatModule
+from aquila.training.local_training import LocalTraining
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 

@@ -15,8 +15,8 @@ from torch.func import functional_call, grad, vmap
 
 from aquila.core.random import Key
 from aquila.core.vector import Vector
-from aquila.sim.flat_module import MAX_PASS_TARGETS, FlatModule
-from aquila.sim.inputs import TensorBatch
+from aquila.training.flat_module import MAX_PASS_TARGETS, FlatModule
+from aquila.training.inputs import TensorBatch
 
 MAX_PASS_NUMBERS = 2**22
 """Limit per pass for the coordinates of all gradients, and for the numbers in all inputs."""

@@ -6,11 +6,11 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from aquila.sim.batch_form import describe
-from aquila.sim.flat_module import FlatModule
-from aquila.sim.inputs import Batch, Inputs, channels_last, map_inputs, parts_of, take_samples
-from aquila.sim.objective import LABELS, OutputForm
-from aquila.sim.target_checks import check_classes, checked_targets, dtype_name
+from aquila.training.batch_form import describe
+from aquila.training.flat_module import FlatModule
+from aquila.training.inputs import Batch, Inputs, channels_last, map_inputs, parts_of, take_samples
+from aquila.training.objective import LABELS, OutputForm
+from aquila.training.target_checks import check_classes, checked_targets, dtype_name
 
 
 class SampleChecker:

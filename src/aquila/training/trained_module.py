@@ -9,10 +9,10 @@ from torch import nn
 
 from aquila.core.fleet import DeviceId, Fleet
 from aquila.core.vector import Vector
-from aquila.sim.flat_module import FlatModule
-from aquila.sim.inputs import Inputs, run_module
-from aquila.sim.shard_data import ShardData, equal_batches
 from aquila.tasks.models import BatchNorm, trained_batch_norms, with_batch_norm_statistics
+from aquila.training.flat_module import FlatModule
+from aquila.training.inputs import Inputs, run_module
+from aquila.training.shard_data import ShardData, equal_batches
 
 BatchNormStatistics = Literal["gathered", "averaged", "local"]
 """Statistics of the pooled training inputs, averaged over devices, or of each device alone."""

@@ -40,8 +40,8 @@ EVEN = {
 @pytest.fixture(autouse=True)
 def small_passes(monkeypatch):
     """Limit a pass to four targets."""
-    monkeypatch.setattr("aquila.sim.flat_module.MAX_PASS_TARGETS", 4)
-    monkeypatch.setattr("aquila.sim.evaluator.MAX_PASS_TARGETS", 4)
+    monkeypatch.setattr("aquila.training.flat_module.MAX_PASS_TARGETS", 4)
+    monkeypatch.setattr("aquila.training.evaluator.MAX_PASS_TARGETS", 4)
 
 
 def network(*layers: nn.Module) -> nn.Module:

@@ -12,8 +12,8 @@ from torch import nn
 
 import aquila
 from aquila.core.random import Key
-from aquila.sim.flat_module import FlatModule
-from aquila.sim.local_training import LocalTraining, training_parameters
+from aquila.training.flat_module import FlatModule
+from aquila.training.local_training import LocalTraining, training_parameters
 
 KEY = Key((3, 1, 0))
 ALPHA = 0.05
@@ -162,8 +162,8 @@ def test_gradient_is_the_update_of_one_step(clip, batch_size):
 
 
 def test_batched_gradients_are_regularized_like_separate_ones(monkeypatch):
-    monkeypatch.setattr("aquila.sim.batched.TRIAL_DELAY_SECONDS", 0.0)
-    monkeypatch.setattr("aquila.sim.batched.BatchedGradients._run_trial", lambda *_: True)
+    monkeypatch.setattr("aquila.training.batched.TRIAL_DELAY_SECONDS", 0.0)
+    monkeypatch.setattr("aquila.training.batched.BatchedGradients._run_trial", lambda *_: True)
     x, y = data(40)
     runs = []
     for executor in ("batched", "sequential"):
@@ -327,5 +327,5 @@ def test_gradients_refuse_what_needs_local_steps(training, named):
 
 
 def test_import_does_not_load_torch():
-    code = "import sys, aquila.sim.local_training; sys.exit('torch' in sys.modules)"
+    code = "import sys, aquila.training.local_training; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -9,12 +9,12 @@ import torch
 from torch import nn
 
 from aquila.core.vector import Vector
-from aquila.sim.flat_module import MAX_PASS_TARGETS, FlatModule
-from aquila.sim.inputs import Inputs, TensorBatch, count_samples
-from aquila.sim.losses import ClassLayout
-from aquila.sim.model_copies import LastTrained
-from aquila.sim.shard_data import ShardData, TensorData, in_order
-from aquila.sim.trained_module import ModuleBuilder
+from aquila.training.flat_module import MAX_PASS_TARGETS, FlatModule
+from aquila.training.inputs import Inputs, TensorBatch, count_samples
+from aquila.training.losses import ClassLayout
+from aquila.training.model_copies import LastTrained
+from aquila.training.shard_data import ShardData, TensorData, in_order
+from aquila.training.trained_module import ModuleBuilder
 
 TEST_BATCH = 256
 """Samples per pass if they are not plain tensors and `batch_size` is not set."""

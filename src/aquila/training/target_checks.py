@@ -5,15 +5,15 @@ from collections.abc import Sequence
 import torch
 from torch.nn import functional
 
-from aquila.sim.losses import (
+from aquila.training.losses import (
     CLASS_TARGET_LOSSES,
     ELEMENTWISE_LOSSES,
     PROBABILITY_TARGET_LOSSES,
     ClassLayout,
     underlying_loss,
 )
-from aquila.sim.objective import Objective
-from aquila.sim.shard_data import ShardData, TensorData
+from aquila.training.objective import Objective
+from aquila.training.shard_data import ShardData, TensorData
 
 
 def seen_classes(

@@ -9,8 +9,9 @@ from torch import nn
 
 from aquila.core.random import Key
 from aquila.core.vector import Vector
-from aquila.sim.cuda_graph import RNG_LOCK, StepGraphs
-from aquila.sim.inputs import (
+from aquila.tasks.models import trained_batch_norms
+from aquila.training.cuda_graph import RNG_LOCK, StepGraphs
+from aquila.training.inputs import (
     Batch,
     Inputs,
     TensorBatch,
@@ -20,13 +21,12 @@ from aquila.sim.inputs import (
     run_module,
     split_batch,
 )
-from aquila.sim.local_optimizer import LocalStep
-from aquila.sim.local_training import LocalTraining
-from aquila.sim.losses import Loss
-from aquila.sim.objective import Objective, OutputForm
-from aquila.sim.torch_threads import torch_threads
-from aquila.sim.training_copy import ChangingBuffers, training_copy
-from aquila.tasks.models import trained_batch_norms
+from aquila.training.local_optimizer import LocalStep
+from aquila.training.local_training import LocalTraining
+from aquila.training.losses import Loss
+from aquila.training.objective import Objective, OutputForm
+from aquila.training.torch_threads import torch_threads
+from aquila.training.training_copy import ChangingBuffers, training_copy
 
 Precision = Literal["float32", "tf32", "bf16"]
 """Arithmetic of the layers: float32, TensorFloat-32 products on a GPU, or bfloat16."""

@@ -5,10 +5,10 @@ import torch
 from torch import nn
 
 import aquila
-from aquila.sim.batched import BatchedGradients
-from aquila.sim.flat_module import FlatModule
-from aquila.sim.inputs import channels_last
 from aquila.sim.problem import Problem
+from aquila.training.batched import BatchedGradients
+from aquila.training.flat_module import FlatModule
+from aquila.training.inputs import channels_last
 
 SHAPES = {"one size": [20] * 9, "two sizes": [12, 7] * 5, "one of its size": [12] * 4 + [5]}
 
@@ -36,7 +36,7 @@ def run(problem, method="aquila", rounds=4):
 
 @pytest.fixture(autouse=True)
 def no_trial_delay(monkeypatch):
-    monkeypatch.setattr("aquila.sim.batched.TRIAL_DELAY_SECONDS", 0.0)
+    monkeypatch.setattr("aquila.training.batched.TRIAL_DELAY_SECONDS", 0.0)
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def passes(monkeypatch):
         return one_pass(self, devices, theta)
 
     monkeypatch.setattr(BatchedGradients, "_one_pass", counted)
-    monkeypatch.setattr("aquila.sim.batched.time", Clock())
+    monkeypatch.setattr("aquila.training.batched.time", Clock())
     return counts
 
 
@@ -97,7 +97,7 @@ def test_each_device_gets_its_own_loss():
 
 
 def test_short_run_makes_no_trial(passes, monkeypatch):
-    monkeypatch.setattr("aquila.sim.batched.TRIAL_DELAY_SECONDS", 1e9)
+    monkeypatch.setattr("aquila.training.batched.TRIAL_DELAY_SECONDS", 1e9)
     run(made([12] * 9))
     assert passes == []
 
@@ -111,7 +111,7 @@ def test_devices_of_one_shape_share_a_pass(passes):
 
 
 def test_passes_are_nearly_equal_and_bounded(passes, monkeypatch):
-    monkeypatch.setattr("aquila.sim.batched.MAX_PASS_DEVICES", 4)
+    monkeypatch.setattr("aquila.training.batched.MAX_PASS_DEVICES", 4)
     problem = made([12] * 9)
     run(problem)
     passes.clear()
@@ -130,7 +130,7 @@ def test_passes_that_round_differently_are_not_used(passes, unbatched, monkeypat
         return gradients * 1.0000001, outputs
 
     monkeypatch.setattr(BatchedGradients, "_one_pass", nearly)
-    monkeypatch.setattr("aquila.sim.batched.time", Clock())
+    monkeypatch.setattr("aquila.training.batched.time", Clock())
     assert run(made([12] * 9)).theta.equal(expected)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from aquila.sim.inputs import Batch, Inputs
+from aquila.training.inputs import Batch, Inputs
 
 FORMS = "a pair of tensors, inputs and targets, a dict of tensors, a Dataset or a DataLoader"
 """What a shard can be."""

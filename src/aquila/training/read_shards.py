@@ -8,11 +8,11 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from aquila.core.random import Key
-from aquila.sim.batch_form import FORMS, as_batch, describe
-from aquila.sim.flat_module import FlatModule
-from aquila.sim.losses import ClassLayout
-from aquila.sim.samples import SampleChecker
-from aquila.sim.shard_data import DatasetData, LoaderData, ShardData, TensorData
+from aquila.training.batch_form import FORMS, as_batch, describe
+from aquila.training.flat_module import FlatModule
+from aquila.training.losses import ClassLayout
+from aquila.training.samples import SampleChecker
+from aquila.training.shard_data import DatasetData, LoaderData, ShardData, TensorData
 
 Shard = Any
 """A pair of inputs and targets, a dict of inputs, a `Dataset` or a `DataLoader`."""

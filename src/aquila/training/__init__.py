@@ -1,0 +1,1 @@
+"""Training of an `nn.Module` on the data of one device: shards, local steps, evaluation."""
