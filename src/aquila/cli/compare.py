@@ -10,6 +10,7 @@ import click
 
 from aquila.cli.method_spec import MethodSpec, parse_method_spec
 from aquila.cli.named_path import NamedPath
+from aquila.cli.option_sections import CommandWithSections
 from aquila.cli.report import REPORT_FILE, write_report
 from aquila.cli.setting_options import load_experiment, setting_options
 from aquila.cli.tracker_options import tracker_options
@@ -26,7 +27,7 @@ DEFAULT_VARIANTS: dict[str, tuple[dict[str, object], ...]] = {
 }
 
 
-@click.command()
+@click.command(cls=CommandWithSections)
 @setting_options
 @click.option(
     "-m", "--method", "methods", multiple=True, metavar="METHOD",

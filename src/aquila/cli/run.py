@@ -6,11 +6,12 @@ import click
 
 from aquila.cli.method_spec import parse_method_spec
 from aquila.cli.named_path import NamedPath
+from aquila.cli.option_sections import CommandWithSections
 from aquila.cli.setting_options import load_experiment, setting_options
 from aquila.cli.tracker_options import tracker_options
 
 
-@click.command()
+@click.command(cls=CommandWithSections)
 @setting_options
 @click.option(
     "-m",

@@ -116,8 +116,14 @@ class Setting:
         return (
             f"{self.data}, {self.model} with {parameters:,} parameters, {self.devices} devices, "
             f"split {self.split}, widths {self.widths}, {work}, {batch}, {self.rounds} rounds, "
-            f"alpha {self.alpha:g}, seed {self.seed}"
+            f"alpha {self.alpha:g}, seed {self.seed}" + self._describe_server()
         )
+
+    def _describe_server(self) -> str:
+        """Return the server's training options that differ from plain descent."""
+        recipe = self.options.recipe.items()
+        values = {n: f"{v:g}" if isinstance(v, float) else v for n, v in recipe}
+        return "".join(f", {name.replace('_', ' ')} {value}" for name, value in values.items())
 
     def identity(self) -> str:
         """Return the fields that must stay the same for a run to be resumed, as text.

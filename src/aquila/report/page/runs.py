@@ -26,8 +26,12 @@ PROBLEM_SETTINGS = (
     "mask_classes",
     "dimension",
     "data_digest",
+    "weights",
 )
 """Settings that must be equal for the bytes of two runs to be comparable."""
+
+DEFAULTS = {"weights": "uniform"}
+"""Values of settings that older run folders do not record."""
 WITHOUT_NAMES = ("dimension", "data_digest")
 """Settings that identify the model and the data of runs that do not name them."""
 
@@ -62,7 +66,7 @@ class PageRun:
         """The settings that define the problem, as text."""
         implied = WITHOUT_NAMES if "data" in self.facts else ()
         return tuple(
-            json.dumps(None if name in implied else self.facts.get(name))
+            json.dumps(None if name in implied else self.facts.get(name, DEFAULTS.get(name)))
             for name in PROBLEM_SETTINGS
         )
 

@@ -12,6 +12,12 @@ from aquila.report.page.runs import PageRun, PageRuns
 from aquila.report.page.settings import common_facts, format_value, problem_differences
 from aquila.report.units import MIB
 
+OBJECTIVES = {
+    "uniform": "objective: mean loss over the devices",
+    "samples": "objective: mean loss over all samples",
+}
+"""What a run minimises, by its setting `weights`."""
+
 
 def page_header(found: PageRuns, comparison: Comparison | None) -> Html:
     """Return headline, description and warnings."""
@@ -69,6 +75,9 @@ def description(runs: Sequence[PageRun]) -> str:
     parts = [
         form.format(format_value(facts[name])) for name, form in templates.items() if name in facts
     ]
+    weights = facts.get("weights")
+    if isinstance(weights, str) and weights in OBJECTIVES:
+        parts.append(OBJECTIVES[weights])
     return ", ".join(parts) or "The run folders do not record the settings."
 
 
