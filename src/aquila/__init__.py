@@ -15,12 +15,14 @@ from aquila.version import __version__
 if TYPE_CHECKING:
     from aquila import tasks as tasks
     from aquila.core.fleet import Fleet as Fleet
+    from aquila.core.link import DeviceLink as DeviceLink
     from aquila.core.method import Method as Method
     from aquila.core.packet import WireError as WireError
     from aquila.methods import METHODS as METHODS
     from aquila.methods import create as create
     from aquila.report.run_callbacks import progress as progress
     from aquila.report.run_callbacks import trackers as trackers
+    from aquila.runtime.link_model import LinkModel as LinkModel
     from aquila.runtime.nan_guard import NonFiniteError as NonFiniteError
     from aquila.runtime.options import RunOptions as RunOptions
     from aquila.sim.loop import Simulation as Simulation
@@ -37,10 +39,12 @@ _MODULE_OF_NAME = {
     "METHODS": "aquila.methods",
     "create": "aquila.methods",
     "Fleet": "aquila.core.fleet",
+    "DeviceLink": "aquila.core.link",
     "Method": "aquila.core.method",
     "WireError": "aquila.core.packet",
     "progress": "aquila.report.run_callbacks",
     "trackers": "aquila.report.run_callbacks",
+    "LinkModel": "aquila.runtime.link_model",
     "NonFiniteError": "aquila.runtime.nan_guard",
     "RunOptions": "aquila.runtime.options",
     "LocalTraining": "aquila.training.local_training",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from aquila.runtime.options import RECIPE, option_parameters
+from aquila.runtime.options import LINK_OPTIONS, RECIPE, option_parameters
 from aquila.training.local_training import training_parameters
 
 HARDWARE = (
@@ -20,8 +20,9 @@ SECTIONS = {
     "Local training": LOCAL_TRAINING,
     "Server and weights": RECIPE,
     "Participation, losses, evaluation and stopping": tuple(
-        name for name in option_parameters() if name not in (*RECIPE, *HARDWARE)
+        name for name in option_parameters() if name not in (*RECIPE, *LINK_OPTIONS, *HARDWARE)
     ),
+    "Simulated network": LINK_OPTIONS,
     "Hardware": HARDWARE,
 }
 """Parameter names of the options in each section. Other options come first."""

@@ -20,7 +20,7 @@ from aquila.flower.training import RoundOverhead, Training
 from aquila.flower.transport import SAMPLES_KEY, Value
 from aquila.runtime.file_lock import LOCK_FILE, file_lock
 from aquila.runtime.norm_limit import NormLimit
-from aquila.runtime.options import RunOptions, option_parameters
+from aquila.runtime.options import LINK_OPTIONS, RunOptions, option_parameters
 from aquila.runtime.server_session import ServerSession
 from aquila.sim.callbacks import Callbacks, OnRecord, RunStart
 from aquila.sim.records import Evaluate, Record
@@ -28,7 +28,7 @@ from aquila.sim.stopping import StoppingRule
 
 SIMULATOR_OPTIONS = {
     "uplink_loss", "downlink_loss", "on_nan", "executor", "workers", "state_memory",
-    "checkpoint_every",
+    "checkpoint_every", *LINK_OPTIONS,
 }  # fmt: skip
 """Fields of `RunOptions` that have no effect on Flower."""
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from aquila.core.parameter import Bounds, Parameter, parameters
+from aquila.runtime.link_model import check_link, link_name
 from aquila.runtime.lr_schedule import (
     Schedule,
     parse_schedule,
@@ -31,6 +32,8 @@ NanPolicy = Literal["stop", "skip"]
 ExecutorChoice = Literal["auto", "sequential", "batched", "threads"]
 ServerOptimizerChoice = Literal["sgd", "momentum", "nesterov", "adam", "yogi"]
 Weights = Literal["uniform", "samples"]
+Fading = Literal["none", "rayleigh"]
+Access = Literal["orthogonal", "noma"]
 
 SCHEDULES = ("schedule", "server_schedule")
 RECIPE = (
@@ -38,6 +41,8 @@ RECIPE = (
     "weights",
 )  # fmt: skip
 """Fields that say how the server trains. A run resumes only with the same values."""
+LINK_OPTIONS = ("link", "deadline", "fading", "access", "compute_time")
+"""Fields that describe the simulated network. A run resumes only with the same values."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,9 @@ class RunOptions:
     A schedule multiplies a learning rate by a factor per round, see `runtime/lr_schedule.py`. In
     Python it may also be a function round -> factor. `schedule` applies to alpha, and
     `server_schedule` to `server_lr`. docs/training.md explains the training options.
+
+    A link model gives each round a simulated duration and energy. In Python, `link` may also be an
+    `aquila.LinkModel`. docs/links.md explains it.
 
     Python-only fields:
         fleet: Which coordinates each device holds. Default: every device holds the whole model.
@@ -117,6 +125,17 @@ class RunOptions:
         int,
         Bounds("end the run after this many evaluations without improvement; 0: never", 0),
     ] = 0
+    link: Annotated[
+        str, "link model: lora, nb_iot, 3g, lte, wifi, mixed or csv:FILE; empty: none"
+    ] = ""
+    deadline: Annotated[
+        float, Bounds("simulated seconds per round, later replies are lost; 0: no limit", 0)
+    ] = 0.0
+    fading: Annotated[Fading, "fading of the link model's rates"] = "none"
+    access: Annotated[Access, "how the devices of the link model share the uplink"] = "orthogonal"
+    compute_time: Annotated[
+        float, Bounds("simulated seconds of local work per round; 0: those of the link", 0)
+    ] = 0.0
     fleet: Fleet | None = None
     out: Path | str | None = None
     resume: bool = False
@@ -129,6 +148,8 @@ class RunOptions:
             value: Any = getattr(self, name)
             if name in SCHEDULES:
                 _check_schedule(name, value)
+            elif name == "link":
+                check_link(value)
             else:
                 object.__setattr__(self, name, parameter.check(value))
         if not isinstance(self.out, Path | str | None) or self.out == "":
@@ -137,11 +158,14 @@ class RunOptions:
             raise ValueError(f"resume must be True or False, not {self.resume!r}")
         if not isinstance(self.facts, Mapping | None):
             raise ValueError(f"facts must be entries of run.json by name, not {self.facts!r}")
+        if self.link == "" and (unused := [n for n in LINK_OPTIONS if n in self.network]):
+            raise ValueError(f"{unused[0]} needs a link model: set link")
 
     def to_dict(self) -> dict[str, object]:
         """Return the plain values, by name. A function is represented by its name."""
         values = {name: getattr(self, name) for name in option_parameters()}
-        return values | {name: schedule_name(values[name]) for name in SCHEDULES}
+        values |= {name: schedule_name(values[name]) for name in SCHEDULES}
+        return values | {"link": link_name(self.link)}
 
     def for_rounds(self, rounds: int) -> RunOptions:
         """Return the options of a run of this length: its schedules end with it."""
@@ -153,9 +177,16 @@ class RunOptions:
     @property
     def recipe(self) -> dict[str, object]:
         """The training options that differ from plain descent, by name."""
-        values = self.to_dict()
-        plain = {name: option_parameters()[name].default for name in RECIPE}
-        return {name: values[name] for name in RECIPE if values[name] != plain[name]}
+        return self._changed(RECIPE)
+
+    @property
+    def network(self) -> dict[str, object]:
+        """The options of the simulated network that are set, by name."""
+        return self._changed(LINK_OPTIONS)
+
+    def _changed(self, names: Sequence[str]) -> dict[str, object]:
+        values, known = self.to_dict(), option_parameters()
+        return {name: values[name] for name in names if values[name] != known[name].default}
 
 
 def check_options(options: object) -> None:

@@ -20,6 +20,7 @@ from aquila.runtime.services import Services, keep_in_memory
 from aquila.runtime.traffic import Traffic, cost_of
 from aquila.sim.executor import executor_for
 from aquila.sim.link import Link
+from aquila.sim.network import Network, RoundClock
 from aquila.sim.oracle import Device, as_shard, samples_of
 from aquila.sim.order_reader import OrderReader
 from aquila.sim.records import Evaluate, Record, RoundOutcome, make_record
@@ -51,6 +52,7 @@ class Simulation:
         self.seed = check_whole_number("seed", seed, 0)
         self.fleet = _fleet_of(theta0, devices, options)
         self.link = Link(options.uplink_loss, options.downlink_loss)
+        self.network = Network.of(options, len(devices), self.seed)
         # frames never leave this process, so their checksums need no check
         services = Services(unpack=partial(unpack, trusted=True))
         self.server = ServerSession(
@@ -83,9 +85,12 @@ class Simulation:
             traffic.add_downlink(device, self._order_reader.cost(order))
         link_keys = {device: Key((self.seed, number, device, Purpose.LINK)) for device in orders}
         reached = [device for device in orders if self.link.order_arrives(link_keys[device])]
+        clock = None if self.network is None else RoundClock(self.network, number)
+        if clock is not None:
+            reached = clock.start(reached)
 
         # the devices answer, and their replies are delivered
-        work = _RoundWork(self, reached, orders, link_keys, traffic)
+        work = _RoundWork(self, reached, orders, link_keys, traffic, clock)
         arrived = self._executor.run(work)
 
         # close the round and acknowledge its replies
@@ -98,7 +103,9 @@ class Simulation:
         # record the round
         metrics = evaluate(self.theta.clone()) if evaluate else {}
         notes = {device: self.devices[device].notes for device in reached}
-        outcome = RoundOutcome.of(traffic, replies, lost=len(orders) - arrived)
+        lost = len(orders) - arrived
+        cost = None if clock is None else clock.cost(all_arrived=not lost)
+        outcome = RoundOutcome.of(traffic, replies, lost, cost)
         return make_record(number, outcome, notes, self.fleet, metrics)
 
     def _release_references(self, reached: list[DeviceId]) -> None:
@@ -149,6 +156,7 @@ class Simulation:
             + (f"participation {participation}\n" if participation != 1 else "")
             + (f"downlink_error {error}\n" if error != 0 else "")
             + "".join(f"{name} {value}\n" for name, value in options.recipe.items())
+            + ("" if self.network is None else self.network.fingerprint)
             + options.identity
         )
 
@@ -163,8 +171,9 @@ class _RoundWork:
         orders: Mapping[DeviceId, Order],
         link_keys: Mapping[DeviceId, Key],
         traffic: Traffic,
+        clock: RoundClock | None,
     ) -> None:
-        self.devices = reached
+        self.devices, self._clock = reached, clock
         self._sessions, self._server = simulation.devices, simulation.server
         self._link, self._link_keys = simulation.link, link_keys
         self._orders, self._traffic = orders, traffic
@@ -192,7 +201,8 @@ class _RoundWork:
         """Pack and count a reply, and pass it to the server unless the link loses it."""
         frame = self._sessions[device].pack(reply)
         self._traffic.add_uplink(device, cost_of(frame))
-        arrives = self._link.reply_arrives(self._link_keys[device])
+        in_time = self._clock is None or self._clock.add_reply(device, self._traffic)
+        arrives = self._link.reply_arrives(self._link_keys[device]) and in_time
         if arrives:
             self._server.receive(device, frame)
         return arrives

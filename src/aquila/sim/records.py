@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,9 @@ class Record:
         notes: Further values that the method noted, averaged over the devices.
         metrics: Results of `evaluate`. Values that are not finite are left out, because JSON cannot
             represent them.
+        seconds: Simulated duration of the round, None without a link model.
+        joules: Simulated energy of all devices, None without a link model.
+        late: Replies that the deadline lost, None without a link model. `lost` includes them.
     """
 
     round: int
@@ -61,11 +64,26 @@ class Record:
     error_ratio: float | None = None
     notes: Mapping[str, float] = field(default_factory=dict)
     metrics: Mapping[str, float] = field(default_factory=dict)
+    seconds: float | None = None
+    joules: float | None = None
+    late: int | None = None
 
     @property
     def mean_level(self) -> float | None:
         """Mean bits per coordinate over the uploads of the round."""
         return sum(self.levels.values()) / len(self.levels) if self.levels else None
+
+
+@dataclass(frozen=True)
+class SimulatedCost:
+    """Duration, energy and late replies of a round under a link model."""
+
+    seconds: float
+    joules: float
+    late: int
+
+
+SIMULATED_FIELDS = tuple(f.name for f in fields(SimulatedCost))
 
 
 @dataclass(frozen=True)
@@ -77,13 +95,20 @@ class RoundOutcome:
     skips: int
     lost: int
     refused: int
+    cost: SimulatedCost | None = None
 
     @classmethod
-    def of(cls, traffic: Traffic, replies: Mapping[DeviceId, Packet], lost: int) -> "RoundOutcome":
+    def of(
+        cls,
+        traffic: Traffic,
+        replies: Mapping[DeviceId, Packet],
+        lost: int,
+        cost: SimulatedCost | None = None,
+    ) -> "RoundOutcome":
         """Return the outcome of a round from the replies that arrived."""
         levels = {d: r.vector.bits for d, r in replies.items() if r.vector is not None}
         refused = sum(reply.refused for reply in replies.values())
-        return cls(traffic, levels, len(replies) - len(levels) - refused, lost, refused)
+        return cls(traffic, levels, len(replies) - len(levels) - refused, lost, refused, cost)
 
 
 def make_record(
@@ -113,6 +138,7 @@ def make_record(
         error_ratio=means.pop("error_ratio", None),
         notes=means,
         metrics=_finite_metrics(metrics),
+        **({} if outcome.cost is None else asdict(outcome.cost)),
     )
 
 
@@ -133,7 +159,11 @@ def _finite_metrics(metrics: object) -> dict[str, float]:
 
 def to_line(record: Record) -> str:
     """Return a record as one line of JSON."""
-    return json.dumps(asdict(record), allow_nan=False) + "\n"
+    values = asdict(record)
+    for name in SIMULATED_FIELDS:
+        if values[name] is None:  # records without a link model do not have these fields
+            del values[name]
+    return json.dumps(values, allow_nan=False) + "\n"
 
 
 def from_line(line: str) -> Record:
