@@ -188,7 +188,7 @@ def test_savings_follow_the_baseline(open_report):
 
 def test_bytes_to_quality_follow_measure_and_target(open_report):
     page = open_report()
-    rows = page.locator(".bytes-to-quality tbody tr")
+    rows = page.locator(".cost-to-quality tbody tr")
     assert "not reached" in rows.last.text_content()
     shown = rows.first.text_content()
     page.locator("#target").focus()

@@ -43,6 +43,12 @@ class LabelledRun:
         """Number of replies without a vector."""
         return sum(r.skips for r in self.records)
 
+    @cached_property
+    def late(self) -> int | None:
+        """Number of replies that a deadline lost; None without a link model."""
+        counts = [r.late for r in self.records if r.late is not None]
+        return sum(counts) if counts else None
+
     @property
     def mean_level(self) -> float | None:
         """Mean bits per coordinate over all uploads; None without uploads."""

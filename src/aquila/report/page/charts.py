@@ -42,13 +42,13 @@ def line_styles(runs: Sequence[PageRun]) -> list[LineStyle]:
 
 @dataclass(frozen=True)
 class Chart:
-    """One figure: `column` against rounds, or against uplink bytes if `by_bytes`."""
+    """One figure: `column` against rounds, or against a cost if `by_cost`."""
 
     column: str
     title: str
     unit: str
     log: bool
-    by_bytes: bool
+    by_cost: bool
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields as plain values."""
@@ -60,9 +60,9 @@ def charts_for(runs: Sequence[PageRun]) -> list[Chart]:
     every = [_quality_chart(measure) for measure in available_measures(runs)]
     every.sort(key=lambda chart: chart.column != LOSS.key)
     every += [
-        Chart("uplink", "Uplink per round", "MiB", log=True, by_bytes=False),
-        Chart("level", "Mean level", "bits", log=False, by_bytes=False),
-        Chart("ratio", "Error ratio", "‖ε‖ / ‖v‖", log=False, by_bytes=False),
+        Chart("uplink", "Uplink per round", "MiB", log=True, by_cost=False),
+        Chart("level", "Mean level", "bits", log=False, by_cost=False),
+        Chart("ratio", "Error ratio", "‖ε‖ / ‖v‖", log=False, by_cost=False),
     ]
     return [
         c for c in every if any(v is not None for run in runs for v in column_values(run, c.column))
@@ -77,12 +77,10 @@ def column_values(run: PageRun, name: str) -> Sequence[float | None]:
         return [r.mean_level for r in run.records]
     if name == "ratio":
         return [r.error_ratio for r in run.records]
-    if name == "sent":
-        return [sent / MIB for sent in run.cumulative_uplink]
     return MEASURES[name].values(run)
 
 
 def _quality_chart(measure: Measure) -> Chart:
     title = measure.title.capitalize()
     unit = FRACTION if measure.higher_is_better else ""
-    return Chart(measure.key, title, unit, log=not measure.higher_is_better, by_bytes=True)
+    return Chart(measure.key, title, unit, log=not measure.higher_is_better, by_cost=True)

@@ -3,7 +3,9 @@
 from collections.abc import Callable, Sequence
 from statistics import median
 
+from aquila.report.costs import BYTES
 from aquila.report.page.charts import FRACTION, Chart, charts_for, line_styles
+from aquila.report.page.costs import available_costs
 from aquila.report.page.format import format_column
 from aquila.report.page.html import Html, tag
 from aquila.report.page.method_table import caption, swatch
@@ -34,8 +36,8 @@ def curves_section(runs: Sequence[PageRun]) -> Html:
     ]  # fmt: skip
     axis = tag(
         "div",
-        tag("button", "uplink bytes", type="button", data_axis="bytes", aria_pressed="true"),
-        tag("button", "rounds", type="button", data_axis="round", aria_pressed="false"),
+        *(tag("button", text, type="button", data_axis=key, aria_pressed=str(n == 0).lower())
+          for n, (key, text) in enumerate(_axes(runs).items())),
         role="group", aria_label="Horizontal axis of loss and accuracy", class_="switch needs-js",
     )  # fmt: skip
     shown = [
@@ -52,6 +54,12 @@ def curves_section(runs: Sequence[PageRun]) -> Html:
         tag("div", *(_chart_figure(chart, runs) for chart in charts_for(runs)), class_="charts"),
         id="curves",
     )  # fmt: skip
+
+
+def _axes(runs: Sequence[PageRun]) -> dict[str, str]:
+    """Return the horizontal axes that the page offers, by key."""
+    costs = {cost.key: cost.cost.title for cost in available_costs(runs)}
+    return {**costs, BYTES.key: "uplink bytes", "round": "rounds"}
 
 
 def devices_section(runs: Sequence[PageRun], first: PageRun) -> Html:
@@ -100,7 +108,7 @@ def _chart_figure(chart: Chart, runs: Sequence[PageRun]) -> Html:
             tag("div", *buttons, class_="zoom needs-js")),
         tag("div", chart_svg(chart, runs), class_="plot"),
         tag("output", class_="readout needs-js"),
-        data_chart=chart.column, class_="quality" if chart.by_bytes else None,
+        data_chart=chart.column, class_="quality" if chart.by_cost else None,
     )  # fmt: skip
 
 

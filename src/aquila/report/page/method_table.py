@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from aquila.report.page.charts import LineStyle, line_styles
 from aquila.report.page.comparison import LOSS, available_measures
+from aquila.report.page.costs import available_costs
 from aquila.report.page.format import format_column, format_ratio
 from aquila.report.page.html import Html, tag
 from aquila.report.page.runs import PageRun
@@ -23,7 +24,8 @@ class Column:
 
 def methods_section(runs: Sequence[PageRun], baseline: PageRun) -> Html:
     """Return the table with one row per run: quality, traffic and saving."""
-    columns = [*_quality_columns(runs), *_traffic_columns(runs, baseline)]
+    traffic = _traffic_columns(runs, baseline)
+    columns = [*_quality_columns(runs), *traffic[:2], *_simulated_columns(runs), *traffic[2:]]
     heads = [tag("th", "method", scope="col", data_kind="text")]
     heads += [tag("th", c.heading, scope="col", title=c.hint, class_="number") for c in columns]
     rows = [
@@ -114,6 +116,22 @@ def _traffic_columns(runs: Sequence[PageRun], baseline: PageRun) -> list[Column]
         Column("level", "mean bits per coordinate of the uploads", levels,
                ["–" if level is None else f"{level:.2f}" for level in levels]),
     ]  # fmt: skip
+
+
+def _simulated_columns(runs: Sequence[PageRun]) -> list[Column]:
+    """Return time, energy and late replies of the runs with a link model."""
+    columns = []
+    for cost in available_costs(runs)[1:]:
+        totals = [cost.values(run)[-1] for run in runs]
+        texts = format_column(total or 0 for total in totals)
+        shown = ["–" if t is None else text for t, text in zip(totals, texts, strict=True)]
+        heading = f"{cost.cost.title.split()[-1]} {cost.unit.name}"
+        columns.append(Column(heading, f"{cost.cost.title} under the link model", totals, shown))
+    late = [run.result.late for run in runs]
+    if any(late):
+        texts = ["–" if count is None else f"{count:,}" for count in late]
+        columns.append(Column("late", "replies that the deadline lost", late, texts))
+    return columns
 
 
 def _sort_value(number: float | None) -> str | None:

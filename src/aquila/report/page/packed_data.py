@@ -10,6 +10,7 @@ import numpy as np
 
 from aquila.report.page.charts import Chart, charts_for, column_values, line_styles
 from aquila.report.page.comparison import Comparison, available_measures
+from aquila.report.page.costs import PageCost, available_costs
 from aquila.report.page.runs import PageRun
 
 MAX_POINTS = 2_000
@@ -23,9 +24,10 @@ NO_UPLOAD, NO_REPLY, MAX_LEVEL = 0, 255, 254
 
 def pack_page_data(runs: Sequence[PageRun], comparison: Comparison | None) -> str:
     """Return the data for the script of the page, as JSON that is safe in a script element."""
-    figures = charts_for(runs)
-    parts = [part for run in runs for part in _binary_parts(run, figures)]
+    figures, costs = charts_for(runs), available_costs(runs)
+    parts = [part for run in runs for part in _binary_parts(run, costs, figures)]
     content = {
+        "costs": [cost.to_dict() for cost in costs],
         "charts": [chart.to_dict() for chart in figures],
         "measures": {m.key: m.higher_is_better for m in available_measures(runs)},
         "target": comparison.target if comparison else None,
@@ -89,12 +91,13 @@ def _no_upload_label(run: PageRun) -> str:
     return " or ".join(["skip", *["lost"] * lost, *["refused"] * refused])
 
 
-def _binary_parts(run: PageRun, figures: Sequence[Chart]) -> list[bytes]:
+def _binary_parts(run: PageRun, costs: Sequence[PageCost], figures: Sequence[Chart]) -> list[bytes]:
     """Return the columns at the shown rounds, the level map and the bytes per device."""
     shown = shown_rounds(len(run.records), MAX_POINTS)
-    names = ["sent", *(chart.column for chart in figures)]
+    numbers = [cost.values(run) for cost in costs]
+    numbers += [[*column_values(run, chart.column)] for chart in figures]
     columns = [np.array(shown, "<f4")]
-    columns += [_floats(column_values(run, name))[shown.start :: shown.step] for name in names]
+    columns += [_floats(column)[shown.start :: shown.step] for column in numbers]
     return [
         *(column.tobytes() for column in columns),
         level_map(run).tobytes(),

@@ -1,16 +1,16 @@
-"""The top of a report: a headline, and the bytes that each run needed to the same quality."""
+"""The top of a report: a headline, and what each run needed to the same quality."""
 
 import math
 from collections.abc import Sequence
 
 from aquila.report.page.charts import line_styles
 from aquila.report.page.comparison import Comparison, Measure, available_measures
+from aquila.report.page.costs import PageCost, available_costs
 from aquila.report.page.format import format_mib, format_ratio, format_size
 from aquila.report.page.html import Html, tag, void_tag
 from aquila.report.page.method_table import swatch
 from aquila.report.page.runs import PageRun, PageRuns
 from aquila.report.page.settings import common_facts, format_value, problem_differences
-from aquila.report.units import MIB
 
 OBJECTIVES = {
     "uniform": "objective: mean loss over the devices",
@@ -82,41 +82,39 @@ def description(runs: Sequence[PageRun]) -> str:
 
 
 def quality_section(runs: Sequence[PageRun], comparison: Comparison) -> Html:
-    """Return bars of the bytes to the same quality, and controls for the target."""
-    needed = [comparison.needed_bytes[run.label] for run in runs]
-    most = max(count or 0 for count in needed)
+    """Return what each run needed to the same quality, with bars and controls for the target."""
+    measure, target, costs = comparison.measure, comparison.target, available_costs(runs)
+    needed = [[cost.to_target(run, measure, target) for cost in costs] for run in runs]
+    most = max(counts[0] or 0 for counts in needed)
     rows = [
         tag(
             "tr",
-            tag(
-                "th",
-                swatch(style),
-                run.label,
-                scope="row",
-                class_="aquila" if run.is_aquila else None,
-            ),
-            tag("td", _bar(count, most), class_=f"bar-cell {style.colour}"),
-            tag("td", _format_needed(count), class_="number"),
+            tag("th", swatch(style), run.label, scope="row",
+                class_="aquila" if run.is_aquila else None),
+            tag("td", _bar(counts[0], most), class_=f"bar-cell {style.colour}"),
+            *(tag("td", _format_needed(run, cost, count), class_="number", data_cost=cost.key)
+              for cost, count in zip(costs, counts, strict=True)),
             data_run=number,
         )
-        for number, (run, style, count) in enumerate(
+        for number, (run, style, counts) in enumerate(
             zip(runs, line_styles(runs), needed, strict=True)
         )
-    ]
-    order = sorted(range(len(runs)), key=lambda n: math.inf if (c := needed[n]) is None else c)
-    heads = [tag("th", "method", scope="col"), tag("td"), tag("th", "MiB", scope="col")]
+    ]  # fmt: skip
+    order = sorted(range(len(runs)), key=lambda n: math.inf if (c := needed[n][0]) is None else c)
+    heads = [tag("th", "method", scope="col"), tag("td")]
+    heads += [tag("th", _heading(cost, costs), scope="col", class_="cost") for cost in costs]
     text = f"{comparison.measure.title} {comparison.measure.format_value(comparison.target)}"
     return tag(
         "section",
-        tag("h2", "Bytes to the same quality"),
-        _controls(available_measures(runs), comparison),
+        tag("h2", _title(costs)),
+        _controls(available_measures(runs), comparison, costs),
         tag(
             "table",
-            tag("caption", "Uplink in MiB until each run first reached ",
+            tag("caption", _caption(costs), " until each run first reached ",
                 tag("span", text, id="goal"), "."),
             tag("thead", tag("tr", *heads)),
             tag("tbody", *(rows[number] for number in order)),
-            class_="bytes-to-quality",
+            class_="cost-to-quality",
         ),
         id="quality",
     )  # fmt: skip
@@ -132,23 +130,59 @@ def _second_sentence(comparison: Comparison | None) -> str:
     missed = [run.label for run in comparison.runs if comparison.needed_bytes[run.label] is None]
     if missed:
         sentences.append(f"The target was not reached by {', '.join(missed)}.")
+    sentences += _simulated_sentences(comparison)
     return " ".join(sentences)
 
 
-def _controls(known: Sequence[Measure], comparison: Comparison) -> Html:
+def _simulated_sentences(comparison: Comparison) -> list[str]:
+    """Return time and energy of lead and baseline to the target, under the link model."""
+    runs = list(dict.fromkeys((comparison.lead.label, comparison.baseline.label)))
+    by_label = {run.label: run for run in comparison.runs}
+    sentences = []
+    for cost in available_costs(comparison.runs)[1:]:
+        needed = [
+            cost.to_target(by_label[label], comparison.measure, comparison.target) for label in runs
+        ]
+        if None not in needed:
+            parts = [
+                f"{format_size(number or 0)}\u00a0{cost.unit.name} ({label})"
+                for label, number in zip(runs, needed, strict=True)
+            ]
+            sentences.append(f"{cost.cost.title.capitalize()}: {', '.join(parts)}.")
+    return sentences
+
+
+def _title(costs: Sequence[PageCost]) -> str:
+    names = "Bytes" if len(costs) == 1 else "Bytes, time and energy"
+    return f"{names} to the same quality"
+
+
+def _caption(costs: Sequence[PageCost]) -> str:
+    return "Uplink in MiB" if len(costs) == 1 else "Uplink, simulated time and energy"
+
+
+def _heading(cost: PageCost, costs: Sequence[PageCost]) -> str:
+    return cost.unit.name if len(costs) == 1 else cost.label
+
+
+def _controls(known: Sequence[Measure], comparison: Comparison, costs: Sequence[PageCost]) -> Html:
     options = [tag("option", m.title, value=m.key, selected=m is comparison.measure) for m in known]
+    bars = [tag("option", cost.cost.title, value=cost.key) for cost in costs]
     return tag(
         "div",
         tag("label", "quality measure ", tag("select", *options, id="measure")),
         tag("label", "target ", void_tag("input", type="range", id="target", min=0, max=200)),
+        *([tag("label", "bars ", tag("select", *bars, id="cost"))] if len(costs) > 1 else []),
         class_="controls needs-js",
     )
 
 
-def _bar(count: int | None, most: int) -> Html:
+def _bar(count: float | None, most: float) -> Html:
     percent = 100 * count / most if count and most else 0
     return tag("svg", tag("rect", width=f"{percent:.2f}%", height="100%"), aria_hidden="true")
 
 
-def _format_needed(count: int | None) -> str:
-    return "not reached" if count is None else format_size(count / MIB)
+def _format_needed(run: PageRun, cost: PageCost, count: float | None) -> str:
+    if count is None:
+        return "not reached" if None not in cost.values(run) else "–"
+    return format_size(count)

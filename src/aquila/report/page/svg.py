@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from aquila.report.page.charts import FRACTION, Chart, column_values, line_styles
+from aquila.report.page.costs import UPLINK
 from aquila.report.page.html import Html, tag
 from aquila.report.page.runs import PageRun
 
@@ -61,14 +62,14 @@ def chart_svg(chart: Chart, runs: Sequence[PageRun]) -> Html:
     all_points = [point for line in lines for point in line]
     if not all_points:
         return tag("p", "No data.")
-    x = Axis([p[0] for p in all_points], LEFT, WIDTH - RIGHT, log=chart.by_bytes)
+    x = Axis([p[0] for p in all_points], LEFT, WIDTH - RIGHT, log=chart.by_cost)
     y = Axis([p[1] for p in all_points], HEIGHT - BOTTOM, TOP, log=chart.log)
     order = sorted(range(len(runs)), key=lambda n: runs[n].is_aquila)  # AQUILA on top
     styles = line_styles(runs)
     elements = [
         tag("polyline", class_=styles[n].classes, points=_path(lines[n], x, y)) for n in order
     ]
-    name = "uplink, MiB" if chart.by_bytes else "round"
+    name = "uplink, MiB" if chart.by_cost else "round"
     return tag(
         "svg", *_grid(x, y, percent=chart.unit == FRACTION), *elements,
         tag("text", name, x=WIDTH - RIGHT, y=HEIGHT - 6, text_anchor="end", class_="name"),
@@ -109,14 +110,12 @@ def _stretched(width: int, height: int, content: Html, label: str) -> Html:
 
 
 def _points(run: PageRun, chart: Chart) -> list[Point]:
-    xs: Iterable[float | None] = (
-        column_values(run, "sent") if chart.by_bytes else range(len(run.records))
-    )
+    xs: Iterable[float | None] = UPLINK.values(run) if chart.by_cost else range(len(run.records))
     points = [
         (x, y)
         for x, y in zip(xs, column_values(run, chart.column), strict=True)
         if x is not None and y is not None and math.isfinite(y)
-        if (x > 0 or not chart.by_bytes) and (y > 0 or not chart.log)
+        if (x > 0 or not chart.by_cost) and (y > 0 or not chart.log)
     ]
     step = -(-len(points) // MAX_POINTS) or 1
     return points[::step]

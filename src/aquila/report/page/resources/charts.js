@@ -19,8 +19,9 @@ class Chart {
     this.listen();
   }
 
-  get byBytes() {
-    return this.spec.by_bytes && xAxis === 'bytes';
+  /** The cost on the horizontal axis; undefined if it shows rounds. */
+  get cost() {
+    return this.spec.by_cost ? page.costs.find((cost) => cost.key === xAxis) : undefined;
   }
 
   build() {
@@ -37,13 +38,13 @@ class Chart {
   }
 
   points(run) {
-    const from = run.columns[this.byBytes ? 'sent' : 'round'];
+    const from = run.columns[this.cost ? this.cost.key : 'round'];
     const to = run.columns[this.spec.column];
     const xs = [];
     const ys = [];
     for (let n = 0; n < from.length; n++) {
       const isDrawn = Number.isFinite(to[n]) && (!this.spec.log || to[n] > 0);
-      if (isDrawn && (!this.byBytes || from[n] > 0)) {
+      if (isDrawn && (!this.cost || from[n] > 0)) {
         xs.push(from[n]);
         ys.push(to[n]);
       }
@@ -66,7 +67,7 @@ class Chart {
       if (log) return low === high ? [low / 2, high * 2] : widen(low, high, 0.03, true);
       return low === high ? [low - 0.5, high + 0.5] : widen(low, high, 0.03, false);
     };
-    return { x: side(0, this.byBytes), y: side(1, this.spec.log) };
+    return { x: side(0, Boolean(this.cost)), y: side(1, this.spec.log) };
   }
 
   options() {
@@ -87,11 +88,11 @@ class Chart {
       legend: { show: false },
       padding: [8, 14, 0, 0],
       scales: {
-        x: { time: false, distr: this.byBytes ? 3 : 1, range: () => this.view.x },
+        x: { time: false, distr: this.cost ? 3 : 1, range: () => this.view.x },
         y: { distr: this.spec.log ? 3 : 1, range: () => this.view.y },
       },
       axes: [
-        { ...axis('x', this.byBytes, formatNumber, 28), label: this.byBytes ? 'uplink, MiB' : 'round',
+        { ...axis('x', Boolean(this.cost), formatNumber, 28), label: this.cost ? this.cost.label : 'round',
           labelSize: 20, labelGap: 2, labelFont: '12px system-ui, sans-serif' },
         axis('y', this.spec.log, this.format, 54),
       ],
@@ -155,7 +156,7 @@ class Chart {
       this.plot.posToVal(fraction * (side === 'x' ? over.clientWidth : over.clientHeight), side);
     const x = [at(left, 'x'), at(right, 'x')];
     const y = [at(bottom, 'y'), at(top, 'y')];
-    if (canZoomTo(...x, this.byBytes) && canZoomTo(...y, this.spec.log)) {
+    if (canZoomTo(...x, Boolean(this.cost)) && canZoomTo(...y, this.spec.log)) {
       this.zoomed = true;
       this.show({ x, y });
     }
@@ -215,7 +216,7 @@ class Chart {
     if (!best.run) return;
     this.dot.style.transform = `translate(${best.px}px, ${best.py}px)`;
     this.dot.style.color = cssVariable(`--${best.run.colour}`);
-    const where = this.byBytes ? `${formatNumber(best.x)} MiB` : `round ${best.x}`;
+    const where = this.cost ? `${formatNumber(best.x)} ${this.cost.unit}` : `round ${best.x}`;
     this.readout.textContent = `${best.run.label}: ${this.format(best.y)} at ${where}`;
   }
 }

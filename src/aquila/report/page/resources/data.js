@@ -16,7 +16,7 @@ async function unpackNumbers() {
   for (const run of page.runs) {
     run.shown = true;
     run.columns = {};
-    for (const name of ['round', 'sent', ...page.charts.map((chart) => chart.column)]) {
+    for (const name of ['round', ...page.costs.map((cost) => cost.key), ...page.charts.map((chart) => chart.column)]) {
       run.columns[name] = takeArray(Float32Array, run.points);
     }
     run.levels = takeArray(Uint8Array, run.map_devices * run.map_rounds);

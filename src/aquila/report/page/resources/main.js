@@ -26,7 +26,7 @@ function listen() {
   onClick('[data-axis]', (button) => {
     xAxis = button.dataset.axis;
     document.querySelectorAll('[data-axis]').forEach((b) => setPressed(b, b === button));
-    figures.filter((figure) => figure.spec.by_bytes).forEach((figure) => figure.build());
+    figures.filter((figure) => figure.spec.by_cost).forEach((figure) => figure.build());
   });
 }
 
@@ -34,7 +34,7 @@ async function start() {
   await unpackNumbers();
   makeSortable(byId('methods-table'));
   listenForBaseline(byId('baseline'));
-  if (byId('measure')) new BytesToQuality();
+  if (byId('measure')) new CostToQuality();
   figures = [...document.querySelectorAll('[data-chart]')].map((figure) => new Chart(figure));
   const map = new LevelMap();
   listen();

@@ -40,12 +40,14 @@ function listenForBaseline(select) {
   });
 }
 
-/** Bars of the bytes to the same quality, for a selectable measure and target. */
-class BytesToQuality {
+/** What each run needed to the same quality, for a selectable measure and target. */
+class CostToQuality {
   constructor() {
     this.measure = byId('measure');
     this.slider = byId('target');
-    this.body = document.querySelector('.bytes-to-quality tbody');
+    this.body = document.querySelector('.cost-to-quality tbody');
+    this.cost = byId('cost'); // only pages with several costs have it
+    this.cost?.addEventListener('change', () => this.draw());
     this.measure.addEventListener('change', () => {
       this.updateTargetRange();
       this.setTarget(this.defaultTarget());
@@ -104,23 +106,33 @@ class BytesToQuality {
     this.slider.setAttribute('aria-valuetext', `${title} ${value}`);
   }
 
-  neededMib(run) {
+  /** Returns the round, as an index, in which a run first reached the target; -1 if never. */
+  reachedAt(run) {
     const values = run.columns[this.measureKey];
     const tolerance = 1e-6 * Math.abs(this.target); // the columns are float32
-    const reached = values.findIndex((v) =>
+    return values.findIndex((v) =>
       this.higherIsBetter ? v >= this.target - tolerance : v <= this.target + tolerance);
-    return reached < 0 ? Infinity : run.columns.sent[reached];
   }
 
   draw() {
     this.showTarget();
-    const found = [...this.body.rows].map((row) => [row, this.neededMib(page.runs[row.dataset.run])]);
-    const largest = Math.max(...found.map(([, mib]) => (mib < Infinity ? mib : 0)), 1e-12);
+    const bars = this.cost ? this.cost.value : page.costs[0].key;
+    const found = [...this.body.rows].map((row) => {
+      const run = page.runs[row.dataset.run];
+      const round = this.reachedAt(run);
+      for (const cell of row.querySelectorAll('[data-cost]')) {
+        const column = run.columns[cell.dataset.cost];
+        const reached = round < 0 ? 'not reached' : formatNumber(column[round]);
+        cell.textContent = Number.isFinite(column[0]) ? reached : '–';
+      }
+      const needed = round < 0 ? Infinity : run.columns[bars][round];
+      return [row, Number.isFinite(needed) ? needed : Infinity];
+    });
+    const largest = Math.max(...found.map(([, needed]) => (needed < Infinity ? needed : 0)), 1e-12);
     found.sort(([, a], [, b]) => (a === b ? 0 : a - b));
-    for (const [row, mib] of found) {
-      const reached = mib < Infinity;
-      row.querySelector('rect').setAttribute('width', reached ? `${(100 * mib) / largest}%` : '0');
-      row.lastElementChild.textContent = reached ? formatNumber(mib) : 'not reached';
+    for (const [row, needed] of found) {
+      const width = needed < Infinity ? `${(100 * needed) / largest}%` : '0';
+      row.querySelector('rect').setAttribute('width', width);
     }
     this.body.append(...found.map(([row]) => row));
   }
