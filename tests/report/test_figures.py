@@ -9,12 +9,14 @@ import pytest
 from aquila.methods import METHODS
 from aquila.report.beta_sweep import loss_by_beta, quality_by_beta
 from aquila.report.bits_per_coordinate import MARKERS, bytes_against_width, width_and_real_bits
+from aquila.report.costs import ENERGY, TIME
 from aquila.report.curves import Series, draw_curves
 from aquila.report.figures import (
     FIGURES,
     bits_per_round,
     error_ratio,
     loss_against_bits,
+    quality_against,
     quality_against_uplink,
 )
 from aquila.report.labelled_run import LabelledRun
@@ -25,6 +27,7 @@ from helpers.fake_records import fake_record, write_fake_run
 
 RECORDS = [fake_record(n) for n in range(12)]
 RESULTS = [LabelledRun("aquila", RECORDS), LabelledRun("qsgd", RECORDS)]
+TIMED = [fake_record(n, seconds=1800.0, joules=4.0, late=0) for n in range(12)]
 NOTHING = [LabelledRun("qsgd", [fake_record(0, uploads=0, paper_bits=0, levels={}, metrics={})])]
 
 
@@ -34,13 +37,23 @@ def points(figure, line: int = 0) -> list[tuple[float, float]]:
 
 def test_folder_gets_every_figure_it_has_data_for(tmp_path):
     for beta in ("0.1", "0.5"):
-        write_fake_run(tmp_path / "runs" / beta, f"aquila beta={beta}", RECORDS)
-    write_fake_run(tmp_path / "runs" / "qsgd", "qsgd", RECORDS)
+        write_fake_run(tmp_path / "runs" / beta, f"aquila beta={beta}", TIMED)
+    write_fake_run(tmp_path / "runs" / "qsgd", "qsgd", TIMED)
     text = output("figures", str(tmp_path / "runs"), "--out", str(tmp_path / "out"))
     drawn = sorted((tmp_path / "out").iterdir())
     assert [path.stem for path in drawn] == sorted(FIGURES)
     assert all(str(path) in text for path in drawn)
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in drawn)
+
+
+def test_quality_against_simulated_costs():
+    timed = [LabelledRun("aquila", TIMED), LabelledRun("qsgd", RECORDS)]
+    figure = quality_against(timed, TIME)
+    assert points(figure) == [(0.5 * n, 50.0) for n in range(1, 13)]
+    assert figure.axes[0].get_xlabel() == "simulated time, h"
+    assert len(figure.axes[0].lines) == 1
+    assert points(quality_against(timed, ENERGY))[-1] == (48.0, 50.0)
+    assert quality_against(RESULTS, TIME) is None
 
 
 def test_runs_of_different_folders_are_not_mixed(tmp_path):

@@ -70,6 +70,50 @@ def test_headings_sort_in_both_directions_by_mouse_and_keyboard(open_report):
     assert page.locator("#methods-table [aria-sort]").count() == 1
 
 
+def write_timed_page(folder):
+    for name, level, seconds in (("aquila", 4, 3600.0), ("fedsgd", 32, 1800.0)):
+        costs = {"seconds": seconds, "joules": 50.0 * level, "late": 1, "lost": 1}
+        write_run(folder / name, name, level=level, **costs)
+    write_run(folder / "laq", "laq", level=5)
+    path = folder / "page.html"
+    path.write_text(render(read_runs([folder])), encoding="utf-8")
+    return path
+
+
+def test_time_and_energy_are_axes_and_columns(browser, tmp_path):
+    path = write_timed_page(tmp_path)
+    page = browser.new_page(viewport=WIDE)
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto(path.as_uri())
+    page.wait_for_selector("html[data-ready=true]")
+    rows = page.locator(".cost-to-quality tbody tr")
+    assert rows.first.inner_text().split("\t")[0].strip() == "aquila"
+    assert "–" in rows.filter(has_text="laq").inner_text()
+    page.locator("#cost").select_option("time")
+    assert rows.first.inner_text().split("\t")[0].strip() == "fedsgd"
+    heads = page.locator("#methods-table thead th").all_inner_texts()
+    assert [h for h in heads if h.startswith(("time", "energy", "late"))] == [
+        "time h", "energy kJ", "late",
+    ]  # fmt: skip
+    before = picture(page)
+    for axis in ("time", "energy"):
+        page.locator(f"[data-axis={axis}]").click()
+        assert wait_until(page, lambda now, last=before: now != last)
+        before = picture(page)
+    page.set_viewport_size(NARROW)
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    page.close()
+    assert errors == []
+
+
+def test_pages_without_a_link_model_show_bytes_only(open_report):
+    page = open_report()
+    assert page.locator("[data-axis]").count() == 2
+    assert page.locator("#cost").count() == 0
+    assert page.locator("#quality h2").inner_text() == "Bytes to the same quality"
+
+
 def test_legend_hides_and_shows_lines(open_report):
     page = open_report()
     before = picture(page)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from aquila.report.page import read_runs
+from aquila.report.page import read_runs, render
 from aquila.report.page.comparison import (
     ACCURACY,
     LOSS,
@@ -11,6 +11,7 @@ from aquila.report.page.comparison import (
     common_target,
     compare,
 )
+from aquila.report.page.costs import available_costs
 from aquila.report.page.summary import summary_sentence
 from helpers.run_folders import improving_record, write_comparison, write_run
 
@@ -27,6 +28,27 @@ def test_bytes_count_up_to_the_first_round_at_the_target(runs):
     assert bytes_to_target(own, ACCURACY, accuracies[0] / 2) == own.cumulative_uplink[0]
     assert bytes_to_target(own, ACCURACY, 0.9999) is None
     assert bytes_to_target(own, LOSS, LOSS.values(own)[5]) == own.cumulative_uplink[5]
+
+
+def test_time_and_energy_to_the_target(tmp_path):
+    write_run(tmp_path / "a", "aquila", seconds=1800.0, joules=2.0, late=0)
+    write_run(tmp_path / "b", "fedsgd", level=32, seconds=3600.0, joules=500.0, late=0)
+    found = read_runs([tmp_path]).runs
+    uplink, time, energy = available_costs(found)
+    assert [cost.label for cost in (uplink, time, energy)] == [
+        "uplink, MiB", "simulated time, h", "energy, kJ",
+    ]  # fmt: skip
+    accuracies = ACCURACY.values(found[0])
+    assert time.to_target(found[0], ACCURACY, accuracies[3]) == 2.0
+    assert energy.to_target(found[0], ACCURACY, accuracies[3]) == 0.008
+    assert time.to_target(found[0], ACCURACY, 0.9999) is None
+    text = render(read_runs([tmp_path]))
+    assert "Simulated time: 5.500\u00a0h (aquila), 11.00\u00a0h (fedsgd)." in text
+    assert "Bytes, time and energy to the same quality" in text
+
+
+def test_runs_without_a_link_model_have_one_cost(runs):
+    assert [cost.key for cost in available_costs(runs)] == ["bytes"]
 
 
 def test_half_of_the_runs_reach_the_target(tmp_path):

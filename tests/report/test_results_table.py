@@ -1,4 +1,5 @@
 import io
+import re
 from dataclasses import replace
 
 import pytest
@@ -56,6 +57,17 @@ def test_last_metric_is_the_latest_value():
     judged = [replace(records[0], metrics={"a": 1.0}), replace(records[1], metrics={"a": 2.0})]
     assert LabelledRun("x", [*judged, *records[2:]]).last_metric("a") == 2.0
     assert LabelledRun("x", records).last_metric("a") is None
+
+
+def test_time_and_energy_are_columns_with_a_link_model():
+    plain = result("qsgd")
+    timed = LabelledRun("qsgd", [replace(r, seconds=360.0, joules=0.5) for r in plain.records])
+    text = render(plain, timed)
+    assert re.search(r"saving +time +energy", text)
+    assert "30 min" in text
+    assert "2.5 J" in text
+    assert "simulated by the link model" in text
+    assert "energy" not in render(plain)
 
 
 def test_run_without_rounds_has_a_row():

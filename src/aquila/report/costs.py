@@ -1,11 +1,16 @@
 """What training costs: uplink bytes, simulated time and energy, with units for readers."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
 from aquila.report.units import GIB, MIB
-from aquila.sim.records import Record
+
+if TYPE_CHECKING:
+    from aquila.sim.records import Record
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,11 @@ class Cost:
     field: str
     title: str
     units: tuple[Unit, ...]
+
+    @property
+    def short_title(self) -> str:
+        """The last word of the title, for narrow columns."""
+        return self.title.split()[-1]
 
     def totals(self, records: Sequence[Record]) -> list[float] | None:
         """Return the total after every round; None if the records do not have the cost."""
@@ -62,4 +72,3 @@ TIME = Cost(
 ENERGY = Cost("energy", "joules", "energy", (Unit("J", 1), Unit("kJ", 1e3), Unit("MJ", 1e6)))
 SIMULATED_COSTS = (TIME, ENERGY)
 """Costs that only runs with a link model have."""
-COSTS = {cost.key: cost for cost in (BYTES, TIME, ENERGY)}

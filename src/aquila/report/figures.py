@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from aquila.report.beta_sweep import loss_by_beta, quality_by_beta
 from aquila.report.bits_per_coordinate import bytes_against_width
+from aquila.report.costs import BYTES, ENERGY, TIME, Cost
 from aquila.report.curves import Series, draw_curves, quality_metric
 from aquila.report.labelled_run import LabelledRun
 from aquila.report.levels import levels_over_time
@@ -46,7 +47,7 @@ def draw_all(runs: Sequence[StoredRun], root: Path, out: Path) -> list[Path]:
 def loss_against_bits(results: Sequence[LabelledRun]) -> Figure | None:
     """Draw Figures 2 and 3, (a) to (c): training loss against total bits sent, counted as b·d."""
     total = max(result.paper_bits for result in results) / 8
-    curves = _against_sent(
+    curves = _against_total(
         results, lambda r: r.paper_bits / 8 / _unit_bytes(total), lambda r: r.loss
     )
     return draw_curves(
@@ -77,20 +78,37 @@ def bits_per_round(results: Sequence[LabelledRun]) -> Figure | None:
 
 def quality_against_uplink(results: Sequence[LabelledRun]) -> Figure | None:
     """Draw test accuracy or perplexity against real bytes."""
+    return quality_against(results, BYTES)
+
+
+def quality_against_time(results: Sequence[LabelledRun]) -> Figure | None:
+    """Draw test accuracy or perplexity against the simulated time of runs with a link model."""
+    return quality_against(results, TIME)
+
+
+def quality_against_energy(results: Sequence[LabelledRun]) -> Figure | None:
+    """Draw test accuracy or perplexity against the simulated energy of all devices."""
+    return quality_against(results, ENERGY)
+
+
+def quality_against(results: Sequence[LabelledRun], cost: Cost) -> Figure | None:
+    """Draw test accuracy or perplexity against a cost, if a run has both."""
     metric, label, times = quality_metric(results)
-    if all(result.last_metric(metric) is None for result in results):
+    known = [result for result in results if cost.total(result.records) is not None]
+    if all(result.last_metric(metric) is None for result in known):
         return None
-    total = max(result.uplink_bytes for result in results)
-    curves = _against_sent(
-        results,
-        lambda r: r.uplink_bytes / _unit_bytes(total),
+    unit = cost.unit_for(max(cost.total(result.records) or 0 for result in known))
+    curves = _against_total(
+        known,
+        lambda r: getattr(r, cost.field) / unit.size,
         lambda r: times * r.metrics[metric] if metric in r.metrics else None,
     )
+    name = "real bytes" if cost is BYTES else cost.title
     return draw_curves(
         curves,
-        f"uplink, {_unit_name(total)} of real frames",
+        f"{cost.title}, {unit.name}" + (" of real frames" if cost is BYTES else ""),
         label if times == 1 else f"{label}, %",
-        title=f"{label.capitalize()} against real bytes",
+        title=f"{label.capitalize()} against {name}",
         xscale="log",
     )
 
@@ -123,21 +141,23 @@ FIGURES: dict[str, Callable[[Sequence[LabelledRun]], Figure | None]] = {
     "loss_by_beta": loss_by_beta,
     "quality_by_beta": quality_by_beta,
     "quality_against_uplink": quality_against_uplink,
+    "quality_against_time": quality_against_time,
+    "quality_against_energy": quality_against_energy,
     "levels": levels_over_time,
     "error_ratio": error_ratio,
     "bytes_against_width": bytes_against_width,
 }
 
 
-def _against_sent(
+def _against_total(
     results: Sequence[LabelledRun],
-    sent: Callable[[Record], float],
+    cost: Callable[[Record], float],
     value: Callable[[Record], float | None],
 ) -> list[Series]:
-    """Return a value against the total sent so far, for the rounds that have the value."""
+    """Return a value against the total cost so far, for the rounds that have the value."""
     curves = []
     for result in results:
-        totals: Iterable[float] = accumulate(sent(record) for record in result.records)
+        totals: Iterable[float] = accumulate(cost(record) for record in result.records)
         both = zip(totals, map(value, result.records), strict=True)
         curves.append(Series(result.label, [(x, y) for x, y in both if y is not None]))
     return curves

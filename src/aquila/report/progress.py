@@ -69,6 +69,7 @@ class ProgressDisplay:
         if progress.done % max(1, self.rounds // LINES_PER_RUN) == 0:
             fields = progress.fields()
             names = ["loss", "quality", "uplink", "replies"]
+            names += ["simulated"] if fields["simulated"] else []
             names += ["time"] if progress.done < self.rounds else []
             label = fields["label"].ljust(self.label_width)
             parts = (label, f"round {fields['round']}", *(fields[name] for name in names))

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from aquila.report.costs import TIME
+
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
@@ -18,15 +20,16 @@ BARS = "▁▂▃▄▅▆▇█"
 MIN_BARS, MAX_BARS = 8, 24
 GAP = "  "
 
-LAYOUTS = (
-    ("label", "bars", "round", "loss", "quality", "uplink", "replies", "time"),
-    ("label", "bars", "round", "loss", "quality", "uplink", "time"),
-    ("label", "round", "loss", "quality", "uplink", "time"),
+LAYOUTS: tuple[tuple[str, ...], ...] = (
+    ("label", "bars", "round", "loss", "quality", "uplink", "simulated", "replies", "time"),
+    ("label", "bars", "round", "loss", "quality", "uplink", "simulated", "time"),
+    ("label", "round", "loss", "quality", "uplink", "simulated", "time"),
+    ("label", "round", "loss", "quality", "uplink", "simulated"),
     ("label", "round", "loss", "quality", "uplink"),
     ("label", "round", "loss", "uplink"),
     ("label", "round", "loss"),
 )
-"""Fields of a line, from the widest terminal to the narrowest."""
+"""Fields of a line, from the widest terminal to the narrowest. Only link models simulate time."""
 
 
 @dataclass
@@ -42,6 +45,7 @@ class RunProgress:
     uplink_bytes: int = 0
     uploads: int = 0
     skips: int = 0
+    seconds: float | None = None
     finished: bool = False
 
     def __post_init__(self) -> None:
@@ -66,6 +70,8 @@ class RunProgress:
         self.uplink_bytes += record.uplink_bytes
         self.uploads += record.uploads
         self.skips += record.skips
+        if record.seconds is not None:
+            self.seconds = (self.seconds or 0.0) + record.seconds
 
     @property
     def time(self) -> str:
@@ -79,6 +85,11 @@ class RunProgress:
         left = per_round * (self.rounds - self.done) - (self.clock() - self._last_round_time)
         return f"{_format_duration(max(0.0, left))} left"
 
+    @property
+    def simulated(self) -> str:
+        """Time that has passed under the link model; empty without one."""
+        return "" if self.seconds is None else f"{TIME.format_total(self.seconds):>8} simulated"
+
     def fields(self) -> dict[str, str]:
         """Return the fields of a line except the bars, each padded to its final width."""
         position = f"{self.done:>{len(str(self.rounds))}}/{self.rounds}"
@@ -88,6 +99,7 @@ class RunProgress:
             "loss": f"loss {_format_loss(self.losses[-1])}" if self.losses else " " * 11,
             "quality": self.quality or " " * 6,
             "uplink": f"{_format_bytes(self.uplink_bytes)} up",
+            "simulated": self.simulated,
             "replies": f"{self.uploads:>5} sent {self.skips:>4} skipped",
             "time": f"{self.time:<9}",
         }
@@ -111,6 +123,8 @@ def format_line(progress: RunProgress, label_width: int, width: int, bars: bool 
     fields = progress.fields()
     fields["label"] = fields["label"].ljust(label_width)
     layouts = [names for names in LAYOUTS if bars or "bars" not in names]
+    if not fields["simulated"]:
+        layouts = [tuple(name for name in names if name != "simulated") for names in layouts]
     names = next((n for n in layouts if _spare_width(fields, n, width) >= 0), layouts[-1])
     room = min(MAX_BARS, MIN_BARS + _spare_width(fields, names, width))
     text = Text(no_wrap=True, overflow="ellipsis" if bars else "crop", end="")

@@ -10,6 +10,7 @@ from rich.table import Table
 from aquila.core.fleet import Fleet
 from aquila.core.packet import Dense, Packet
 from aquila.core.wire import pack
+from aquila.report.costs import SIMULATED_COSTS
 from aquila.report.labelled_run import LabelledRun
 from aquila.report.units import MIB
 
@@ -33,6 +34,8 @@ def results_table(results: Sequence[LabelledRun], fleet: Fleet, width: int = 100
     extra = [
         name for name in EXTRA_METRICS if any(r.last_metric(name) is not None for r in results)
     ]
+    simulated = [c for c in SIMULATED_COSTS if any(c.total(r.records) is not None for r in results)]
+    shown += [cost.key for cost in simulated]
     for heading in (*shown, *(EXTRA_METRICS[name][0] for name in extra)):
         table.add_column(heading, justify="right", no_wrap=True, min_width=len(heading))
     for result in results:
@@ -47,6 +50,8 @@ def results_table(results: Sequence[LabelledRun], fleet: Fleet, width: int = 100
         "paper: MiB counted as bits × coordinates.\n"
         "saving: dense uplink ÷ this uplink."
     )
+    if simulated:
+        table.caption += "\ntime, energy: of the run and all devices, simulated by the link model."
     worse = [result.label for result in results if result.loss_increased]
     if worse:
         table.caption += (
@@ -83,4 +88,9 @@ def _format_cells(result: LabelledRun, fleet: Fleet) -> dict[str, str]:
         "uplink": f"{result.uplink_bytes / MIB:.3f}",
         "paper": f"{result.paper_bits / 8 / MIB:.3f}",
         "saving": f"{ratio:.1f} x",
+        **{
+            cost.key: cost.format_total(total)
+            for cost in SIMULATED_COSTS
+            if (total := cost.total(result.records)) is not None
+        },
     }

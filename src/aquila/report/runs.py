@@ -133,7 +133,9 @@ def _is_valid(record: Record) -> bool:
         return False
     counts = [getattr(record, name) for name in COUNTS]
     counts += [*record.levels.values(), *record.uplink.values()]
-    numbers = [n for n in (record.loss, record.error_ratio) if n is not None]
+    counts += [] if record.late is None else [record.late]
+    optional = (record.loss, record.error_ratio, record.seconds, record.joules)
+    numbers = [n for n in optional if n is not None]
     numbers += record.metrics.values()
     return all(type(c) is int and 0 <= c < 2**63 for c in counts) and all(
         (isinstance(n, int | float) and abs(n) < 2**1000) or n != n for n in numbers

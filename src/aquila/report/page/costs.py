@@ -26,6 +26,11 @@ class PageCost:
         """Name and unit."""
         return f"{self.cost.title}, {self.unit.name}"
 
+    @property
+    def heading(self) -> str:
+        """Short name and unit, for a column of a table."""
+        return f"{self.cost.short_title} {self.unit.name}"
+
     def values(self, run: PageRun) -> list[float | None]:
         """Return the total after every round, None for a run without this cost."""
         totals = self.cost.totals(run.records)

@@ -58,7 +58,7 @@ def curves_section(runs: Sequence[PageRun]) -> Html:
 
 def _axes(runs: Sequence[PageRun]) -> dict[str, str]:
     """Return the horizontal axes that the page offers, by key."""
-    costs = {cost.key: cost.cost.title for cost in available_costs(runs)}
+    costs = {cost.key: cost.cost.short_title for cost in available_costs(runs)}
     return {**costs, BYTES.key: "uplink bytes", "round": "rounds"}
 
 

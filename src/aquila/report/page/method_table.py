@@ -125,8 +125,9 @@ def _simulated_columns(runs: Sequence[PageRun]) -> list[Column]:
         totals = [cost.values(run)[-1] for run in runs]
         texts = format_column(total or 0 for total in totals)
         shown = ["–" if t is None else text for t, text in zip(totals, texts, strict=True)]
-        heading = f"{cost.cost.title.split()[-1]} {cost.unit.name}"
-        columns.append(Column(heading, f"{cost.cost.title} under the link model", totals, shown))
+        columns.append(
+            Column(cost.heading, f"{cost.cost.title} under the link model", totals, shown)
+        )
     late = [run.result.late for run in runs]
     if any(late):
         texts = ["–" if count is None else f"{count:,}" for count in late]

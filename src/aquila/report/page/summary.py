@@ -162,7 +162,7 @@ def _caption(costs: Sequence[PageCost]) -> str:
 
 
 def _heading(cost: PageCost, costs: Sequence[PageCost]) -> str:
-    return cost.unit.name if len(costs) == 1 else cost.label
+    return cost.unit.name if len(costs) == 1 else cost.heading
 
 
 def _controls(known: Sequence[Measure], comparison: Comparison, costs: Sequence[PageCost]) -> Html:

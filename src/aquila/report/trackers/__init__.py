@@ -112,6 +112,9 @@ def round_metrics(record: Record, sent: int) -> dict[str, float]:
         "loss": record.loss,
         "mean_level": record.mean_level,
         "error_ratio": record.error_ratio,
+        "seconds": record.seconds,
+        "joules": record.joules,
+        "late": record.late,
     }
     return {
         **{name: value for name, value in optional.items() if value is not None},
