@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -31,6 +32,23 @@ def test_measured_powers_follow_the_cited_model():
         link = PRESETS[name].link
         assert link.transmit_power == pytest.approx(base + up * link.uplink_rate / 1e6, abs=1e-3)
         assert link.receive_power == pytest.approx(base + down * link.downlink_rate / 1e6, abs=1e-3)
+
+
+def test_page_states_the_numbers_of_the_presets():
+    page = (Path(__file__).parents[2] / "docs" / "links.md").read_text()
+    factors = {"kbit/s": 1e3, "Mbit/s": 1e6, "s": 1, "W": 1, "dB": 1}
+    fields = (
+        "uplink_rate", "downlink_rate", "latency", "jitter", "compute_time", "transmit_power",
+        "receive_power", "compute_power", "snr_db",
+    )  # fmt: skip
+    for name, preset in PRESETS.items():
+        [row] = re.findall(rf"^\| `{name}` \| (.*) \|$", page, re.MULTILINE)
+        stated = [cell.partition(",")[0].split() for cell in row.split(" | ")]
+        numbers = [float(number) * factors[unit] for number, unit in stated]
+        assert numbers == [getattr(preset.link, field) for field in fields]
+        assert ("1 % of the time" in row) == (preset.link.duty_cycle == 0.01)
+    for kind, share in MIXED_SHARES.items():
+        assert f"{share:.0%}".replace("%", " %") + f" `{kind}`" in page
 
 
 @pytest.mark.parametrize("name", PRESET_NAMES)

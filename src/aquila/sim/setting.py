@@ -116,13 +116,13 @@ class Setting:
         return (
             f"{self.data}, {self.model} with {parameters:,} parameters, {self.devices} devices, "
             f"split {self.split}, widths {self.widths}, {work}, {batch}, {self.rounds} rounds, "
-            f"alpha {self.alpha:g}, seed {self.seed}" + self._describe_server()
+            f"alpha {self.alpha:g}, seed {self.seed}" + self._describe_options()
         )
 
-    def _describe_server(self) -> str:
-        """Return the server's training options that differ from plain descent."""
-        recipe = self.options.recipe.items()
-        values = {n: f"{v:g}" if isinstance(v, float) else v for n, v in recipe}
+    def _describe_options(self) -> str:
+        """Return the options of server and network that differ from their defaults."""
+        changed = {**self.options.recipe, **self.options.network}.items()
+        values = {n: f"{v:g}" if isinstance(v, float) else v for n, v in changed}
         return "".join(f", {name.replace('_', ' ')} {value}" for name, value in values.items())
 
     def identity(self) -> str:

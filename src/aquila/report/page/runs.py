@@ -11,6 +11,7 @@ from pathlib import Path
 from aquila.report.colours import is_aquila
 from aquila.report.labelled_run import LabelledRun
 from aquila.report.runs import MAX_DEVICES, read_facts, read_valid_records, read_with_errors
+from aquila.runtime.options import LINK_OPTIONS, option_parameters
 from aquila.sim.compressed import find_file, read_file
 from aquila.sim.records import RECORDS_FILE, Record, records_file
 from aquila.sim.setting import RUN_FILE, SPLIT_FILE
@@ -27,10 +28,11 @@ PROBLEM_SETTINGS = (
     "dimension",
     "data_digest",
     "weights",
+    *LINK_OPTIONS,
 )
-"""Settings that must be equal for the bytes of two runs to be comparable."""
+"""Settings that must be equal for the costs of two runs to be comparable."""
 
-DEFAULTS = {"weights": "uniform"}
+DEFAULTS = {name: option_parameters()[name].default for name in ("weights", *LINK_OPTIONS)}
 """Values of settings that older run folders do not record."""
 WITHOUT_NAMES = ("dimension", "data_digest")
 """Settings that identify the model and the data of runs that do not name them."""

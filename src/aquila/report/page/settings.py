@@ -20,6 +20,8 @@ GLOSSARY = {
     "error ratio": "‖ε‖ / ‖v‖: quantization error relative to the quantized vector, mean over "
     "devices. Stochastic quantizers can exceed 1; their error averages out to zero.",
     "saving": "uplink of the baseline ÷ uplink of the run.",
+    "time, energy": "simulated by the link model; energy is that of all devices.",
+    "late": "replies that arrived after the deadline and were lost.",
 }  # fmt: skip
 
 
