@@ -55,7 +55,7 @@ class LinkModel:
         return hashlib.sha256(repr(self.rounds).encode()).hexdigest()[:16]
 
 
-Link = str | LinkModel
+LinkChoice = str | LinkModel
 """The option `link` of a run."""
 
 
@@ -73,6 +73,6 @@ def check_link(link: object) -> None:
         raise ValueError(f"link must be a preset, csv:FILE or empty, not {link!r}{hint}")
 
 
-def link_name(link: Link) -> str:
+def link_name(link: LinkChoice) -> str:
     """Return the option as text."""
     return link if isinstance(link, str) else f"{link.name} ({link.digest})"

@@ -158,7 +158,7 @@ class RunOptions:
             raise ValueError(f"resume must be True or False, not {self.resume!r}")
         if not isinstance(self.facts, Mapping | None):
             raise ValueError(f"facts must be entries of run.json by name, not {self.facts!r}")
-        if self.link == "" and (unused := [n for n in LINK_OPTIONS if n in self.network]):
+        if self.link == "" and (unused := [n for n in LINK_OPTIONS if n in self.link_options]):
             raise ValueError(f"{unused[0]} needs a link model: set link")
 
     def to_dict(self) -> dict[str, object]:
@@ -180,7 +180,7 @@ class RunOptions:
         return self._changed(RECIPE)
 
     @property
-    def network(self) -> dict[str, object]:
+    def link_options(self) -> dict[str, object]:
         """The options of the simulated network that are set, by name."""
         return self._changed(LINK_OPTIONS)
 

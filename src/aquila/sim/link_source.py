@@ -7,14 +7,14 @@ from pathlib import Path
 from aquila.core.link import LINK_FIELDS, DeviceLink
 from aquila.core.parameter import spelling_hint
 from aquila.core.random import Key, Purpose
-from aquila.runtime.link_model import TRACE_PREFIX, Link, LinkModel
+from aquila.runtime.link_model import TRACE_PREFIX, LinkChoice, LinkModel
 from aquila.runtime.link_presets import MIXED, MIXED_SHARES, PRESETS
 
 REQUIRED = ("round", "device", "uplink_rate", "downlink_rate")
 KNOWN = ("round", "device", *LINK_FIELDS)
 
 
-def resolve_link(link: Link, devices: int, seed: int) -> LinkModel:
+def resolve_link(link: LinkChoice, devices: int, seed: int) -> LinkModel:
     """Return the link model of an option `link` that is not empty."""
     if isinstance(link, LinkModel):
         if link.devices != devices:

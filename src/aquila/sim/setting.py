@@ -121,7 +121,7 @@ class Setting:
 
     def _describe_options(self) -> str:
         """Return the options of server and network that differ from their defaults."""
-        changed = {**self.options.recipe, **self.options.network}.items()
+        changed = {**self.options.recipe, **self.options.link_options}.items()
         values = {n: f"{v:g}" if isinstance(v, float) else v for n, v in changed}
         return "".join(f", {name.replace('_', ' ')} {value}" for name, value in values.items())
 
