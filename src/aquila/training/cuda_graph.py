@@ -75,7 +75,8 @@ class RngLock:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        # reentrant, because reading a batch within a turn may run the module to check its outputs
+        self._lock = threading.RLock()
         self._last_use: torch.cuda.Event | None = None
 
     @contextmanager

@@ -140,11 +140,12 @@ class FlatModule:
 
     @torch.no_grad()
     def output_form(self, x: Inputs) -> OutputForm:
-        """Return the form of the outputs for inputs of another shape than the probe's."""
-        with self._seeded(Key((0,))):
-            form = OutputForm.of(self.outputs(_in_fast_format(x), self.module), x)
-        self.changing_buffers.reset()
-        return form
+        """Return the form of the outputs for inputs of another shape than the probe's.
+
+        A turn that is in progress goes on as if nothing had been computed.
+        """
+        with self._seeded(Key((0,))), self.changing_buffers.preserved():
+            return OutputForm.of(self.outputs(_in_fast_format(x), self.module), x)
 
     def gradient(
         self, theta: Vector, batch: Batch, key: Key, mask: torch.Tensor | None = None
