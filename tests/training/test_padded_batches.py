@@ -32,20 +32,18 @@ def pad(samples):
     return x, torch.tensor([label for _, label in samples])
 
 
-def train_with_timeout(made):
-    """Train on a thread, so that a deadlock fails the test."""
-    runs = []
-    method = aquila.create("fedavg", alpha=0.1)
-    thread = threading.Thread(target=lambda: runs.append(made.train(method, 2)), daemon=True)
-    thread.start()
-    thread.join(60)
-    assert runs, "training did not end"
-    return runs[0]
+def train_twice(runs):
+    """Train in a thread that also makes the problem, so that it trains the module of the checks."""
+    made = aquila.problem(Classifier(), [DataLoader(TEXTS, 3, collate_fn=pad)])
+    for _ in range(2):  # only the first run finds new shapes
+        runs.append(made.train(aquila.create("fedavg", alpha=0.1), 2))
 
 
 def test_checks_of_new_shapes_do_not_change_the_turn():
-    made = aquila.problem(Classifier(), [DataLoader(TEXTS, 3, collate_fn=pad)])
-    first = train_with_timeout(made)  # checks every new shape while it trains
-    second = train_with_timeout(made)
-    assert first.records == second.records
-    assert first.theta.equal(second.theta)
+    runs = []
+    thread = threading.Thread(target=train_twice, args=(runs,), daemon=True)
+    thread.start()
+    thread.join(60)
+    assert len(runs) == 2, "training did not end"
+    assert runs[0].records == runs[1].records
+    assert runs[0].theta.equal(runs[1].theta)
