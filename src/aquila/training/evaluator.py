@@ -130,9 +130,10 @@ class Evaluator:
 
     def _weight(self, x: Inputs, y: torch.Tensor | None, predicted: TensorBatch | None) -> int:
         """Return how many targets the loss of a batch is the mean of, as far as that is known."""
-        if y is not None:
-            return y.numel()
-        if predicted is None:
+        targets = predicted[1] if y is None and predicted is not None else y
+        if targets is None:
             return count_samples(x)
         ignored = self.model.objective.class_layout.ignore_index
-        return int(predicted[1].ne(ignored).sum()) if ignored is not None else predicted[1].numel()
+        if ignored is None or targets.is_floating_point():
+            return targets.numel()
+        return int(targets.ne(ignored).sum())

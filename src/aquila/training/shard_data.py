@@ -7,7 +7,7 @@ from itertools import count, pairwise
 from typing import Any, TypeVar
 
 import torch
-from torch.utils.data import DataLoader, default_collate
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, default_collate
 
 from aquila.core.random import Key
 from aquila.training.batch_form import as_batch, as_sample
@@ -112,11 +112,17 @@ class LoaderData:
 
     @property
     def samples(self) -> int | None:
-        """Length of the loader's data set, None if it is a stream without a length."""
+        """Number of samples in one pass; None if the loader does not tell, as for many streams."""
+        loader, batches = self.loader, self.loader.batch_sampler
+        if not isinstance(batches, BatchSampler):  # its batches can have any size
+            return None
+        is_stream = isinstance(loader.dataset, IterableDataset)
+        source: Any = loader.dataset if is_stream else batches.sampler
         try:
-            return len(self.loader.dataset)  # type: ignore[arg-type]
+            count = len(source)
         except (AttributeError, NotImplementedError, TypeError):
             return None
+        return count - count % batches.batch_size if batches.drop_last else count
 
     def minibatches(self, size: int | None, key: Key) -> Iterator[tuple[Key, Batch]]:
         """Yield the batches of one pass; `size` does not apply."""
