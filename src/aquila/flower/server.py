@@ -3,7 +3,7 @@
 import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from logging import getLogger
 from pathlib import Path
 
@@ -91,10 +91,8 @@ class Strategy:
         `on_record` is called with the record of each round that was run, or a list of such
         functions. If one of them returns True, the run ends.
         """
-        callbacks, rule = (
-            Callbacks(on_record),
-            StoppingRule(self.options, self.evaluate is not None),
-        )
+        callbacks = Callbacks(on_record)
+        rule = StoppingRule(self.options, self.evaluate is not None)
         with ExitStack() as stack:
             if self.options.out is None:
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="aquila-")))
@@ -115,7 +113,8 @@ class Strategy:
             )  # fmt: skip
             records = run_folder.resume(session)
             rule.resume(records)
-            start = RunStart(self.method, self.rounds, self.seed, self.options, tuple(records))
+            options = replace(self.options, resume=run_folder.is_resumed)
+            start = RunStart(self.method, self.rounds, self.seed, options, tuple(records))
             stack.enter_context(callbacks.opened(start))
             training = Training(self, grid, registry, run_folder, session, records)
             training.run(rule, callbacks)
