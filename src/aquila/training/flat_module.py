@@ -189,8 +189,14 @@ class FlatModule:
     def outputs(self, x: Inputs, module: nn.Module | None = None) -> Any:
         """Return the outputs of the module, or of a given copy, in the chosen precision."""
         with self.autocast():
-            outputs = run_module(module or self.module, x)
-        return outputs.to(self.theta.dtype) if isinstance(outputs, torch.Tensor) else outputs
+            return run_module(module or self.module, x)
+
+    def outputs_for_loss(
+        self, x: Inputs, y: torch.Tensor | None, module: nn.Module | None = None
+    ) -> Any:
+        """Return what the loss reads of the outputs. The loss computes in the type of the model."""
+        read = self.objective.read(self.outputs(x, module), y)
+        return read.to(self.theta.dtype) if isinstance(read, torch.Tensor) else read
 
     def autocast(self) -> torch.autocast:
         """Return a context in which layers compute in the chosen precision."""
@@ -240,7 +246,7 @@ class FlatModule:
     def _compute_loss(
         self, x: Inputs, y: torch.Tensor | None, mask: torch.Tensor | None
     ) -> torch.Tensor:
-        outputs = self.objective.read(self.outputs(x), y)
+        outputs = self.outputs_for_loss(x, y)
         if mask is not None:  # HeteroFL: unseen classes have logit zero
             outputs = self.objective.class_layout.mask_unseen(mask, outputs)
         self.record_outputs(outputs, x, y)
