@@ -4,7 +4,9 @@ import pytest
 import torch
 
 import aquila
+from aquila.report.run_callbacks import _facts
 from aquila.report.trackers import TrackedRun
+from aquila.sim.callbacks import RunStart
 from helpers.problems import ridge
 
 PROBLEM = ridge(devices=3, dimension=8)
@@ -92,3 +94,8 @@ def test_trackers_know_the_method_and_the_options(monkeypatch, tmp_path):
     assert run.facts["method"] == "laq"
     assert run.facts["method.alpha"] == METHOD.device.alpha
     assert (run.facts["uplink_loss"], run.facts["seed"], run.facts["data"]) == (0.1, 0, "ridge")
+
+
+def test_trackers_know_the_parameters_of_wrapped_methods():
+    facts = _facts(RunStart(aquila.create("ladaq", alpha=0.25), 1, 0, aquila.RunOptions()))
+    assert facts["method.alpha"] == 0.25

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -13,11 +12,8 @@ from aquila.report.progress import ProgressDisplay, make_console
 from aquila.report.trackers import RunTracking, TrackedRun, Tracker, make_trackers
 
 if TYPE_CHECKING:
-    from aquila.core.method import Method
     from aquila.sim.callbacks import RunStart
     from aquila.sim.records import Record
-
-PLAIN_VALUES = (bool, int, float, str)
 
 
 def progress(label: str | None = None) -> ProgressCallback:
@@ -117,23 +113,16 @@ class TrackerCallback:
 
 
 def _facts(start: RunStart) -> dict[str, object]:
+    from aquila.sim.run_file import method_parameters
+
+    parameters = method_parameters(start.method)
     return {
         "method": start.method.name,
-        **_method_parameters(start.method),
+        **{f"method.{name}": value for name, value in parameters.items()},
         "rounds": start.rounds,
         "seed": start.seed,
         **start.options.to_dict(),
     }
-
-
-def _method_parameters(method: Method) -> dict[str, object]:
-    """Return the fields of both halves that are plain values."""
-    found: dict[str, object] = {}
-    for half in (method.device, method.server):
-        if dataclasses.is_dataclass(half):
-            values = {field.name: getattr(half, field.name) for field in dataclasses.fields(half)}
-            found |= {f"method.{n}": v for n, v in values.items() if isinstance(v, PLAIN_VALUES)}
-    return found
 
 
 def _warn(message: str) -> None:

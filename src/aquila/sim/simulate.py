@@ -150,9 +150,10 @@ class _Training:
         last = done == self.start.rounds
         evaluates = last or done % options.evaluate_every == 0
         record = self.simulation.advance(self.evaluate if evaluates else None)
-        self.records.append(record)
         if self.rule.add(record) and self.rule.best is not None:
             self.models.keep_best(self.simulation.theta, self.rule.best)
+        # last, because an interrupt saves the run if every round has a record
+        self.records.append(record)
         if self.folder is not None:
             every = options.checkpoint_every
             last = last or self.rule.reason is not None
