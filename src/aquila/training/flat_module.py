@@ -281,9 +281,11 @@ class FlatModule:
 
 
 def _generator_state(device: torch.device) -> torch.Tensor:
-    if device.type == "cuda":
-        return torch.cuda.get_rng_state(device)
-    return torch.default_generator.get_state()
+    """Return the state of the generators that a module on this device may draw from."""
+    on_cpu = torch.default_generator.get_state()
+    if device.type != "cuda":
+        return on_cpu
+    return torch.cat([on_cpu, torch.cuda.get_rng_state(device)])
 
 
 def _in_fast_format(x: Inputs) -> Inputs:
