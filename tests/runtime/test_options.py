@@ -35,8 +35,6 @@ def test_values_take_the_type_of_their_field():
         ({"downlink_loss": -0.1}, "downlink_loss must be a number from 0 to 1, not -0.1"),
         ({"on_nan": "ignore"}, "on_nan must be one of stop, skip, not 'ignore'"),
         ({"executor": "processes"}, "executor must be one of auto, sequential, batched, threads"),
-        ({"server_momentum": 0.5}, "server_momentum has no effect with server_optimizer sgd; it"),
-        ({"server_optimizer": "nesterov", "server_tau": 0.1}, "it belongs to adam, yogi"),
         ({"workers": -1}, "workers must be a whole number >= 0, not -1"),
         ({"state_memory": -1}, "state_memory must be a number >= 0, not -1"),
         ({"evaluate_every": 0}, "evaluate_every must be a whole number >= 1, not 0"),

@@ -39,14 +39,6 @@ RECIPE = (
 )  # fmt: skip
 """Fields that say how the server trains. A run resumes only with the same values."""
 
-ADAPTIVE = ("adam", "yogi")
-OPTIMIZERS_WITH = {
-    "server_momentum": ("momentum", "nesterov", *ADAPTIVE),
-    "server_beta2": ADAPTIVE,
-    "server_tau": ADAPTIVE,
-}
-"""The server optimizers that read an option."""
-
 
 @dataclass(frozen=True)
 class RunOptions:
@@ -139,23 +131,12 @@ class RunOptions:
                 _check_schedule(name, value)
             else:
                 object.__setattr__(self, name, parameter.check(value))
-        self._check_server_options()
         if not isinstance(self.out, Path | str | None) or self.out == "":
             raise ValueError(f"out must be the path of a folder, not {self.out!r}")
         if not isinstance(self.resume, bool):
             raise ValueError(f"resume must be True or False, not {self.resume!r}")
         if not isinstance(self.facts, Mapping | None):
             raise ValueError(f"facts must be entries of run.json by name, not {self.facts!r}")
-
-    def _check_server_options(self) -> None:
-        """Raise ValueError for an option that the server optimizer does not read."""
-        for name, optimizers in OPTIMIZERS_WITH.items():
-            changed = getattr(self, name) != option_parameters()[name].default
-            if changed and self.server_optimizer not in optimizers:
-                raise ValueError(
-                    f"{name} has no effect with server_optimizer {self.server_optimizer}; it "
-                    f"belongs to {', '.join(optimizers)}"
-                )
 
     def to_dict(self) -> dict[str, object]:
         """Return the plain values, by name. A function is represented by its name."""
