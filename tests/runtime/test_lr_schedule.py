@@ -79,13 +79,6 @@ def test_factor_of_steps_keeps_its_digits():
     assert parse_schedule(resolved).step_factor == factor
 
 
-@pytest.mark.parametrize("text", ["cosine+linear", "cosine:5+cosine", "warmup:3+warmup:4",
-                                  "steps:3+steps:6:0.5"])  # fmt: skip
-def test_terms_are_not_repeated(text):
-    with pytest.raises(ValueError, match=r"it can have one warmup, one steps, and one of cosine"):
-        aquila.RunOptions(schedule=text)
-
-
 def test_length_of_the_run_is_filled_in_once():
     assert resolve_schedule("warmup:5+cosine", 60) == "warmup:5+cosine:60"
     assert resolve_schedule("cosine:30", 60) == "cosine:30"

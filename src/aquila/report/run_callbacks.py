@@ -72,6 +72,7 @@ class ProgressCallback:
 
     def close(self, finished: bool) -> None:
         """Leave the last line on the terminal."""
+        self._show = None
         self._stack.close()
 
 
@@ -108,8 +109,9 @@ class TrackerCallback:
 
     def close(self, finished: bool) -> None:
         """Mark the run as finished, or as stopped by an error or an interrupt."""
-        if self._tracking is not None:
-            self._tracking.close(finished)
+        tracking, self._tracking = self._tracking, None  # the next run may fail before its log
+        if tracking is not None:
+            tracking.close(finished)
 
 
 def _facts(start: RunStart) -> dict[str, object]:

@@ -86,15 +86,12 @@ def parse_schedule(text: str) -> LrSchedule:
     for term in text.split("+"):
         name, _, argument = term.strip().partition(":")
         try:
-            found = _read_term(name, argument)
+            read = _read_term(name, argument)
         except ValueError:
             raise ScheduleError(f"{text!r} is not a schedule; allowed: {SYNTAX}") from None
-        if fields.keys() & found.keys():
-            raise ScheduleError(
-                f"{text!r} is not a schedule: it can have one warmup, one steps, and one of cosine "
-                "and linear"
-            )
-        fields |= found
+        if fields.keys() & read.keys():
+            raise ScheduleError(f"{text!r} has two terms of one kind; give one decay at most")
+        fields |= read
     return LrSchedule(**fields)
 
 
