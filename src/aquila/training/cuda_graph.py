@@ -102,6 +102,14 @@ class RngLock:
 RNG_LOCK = RngLock()
 
 
+def generator_state(device: torch.device) -> torch.Tensor:
+    """Return the state of the generators that a module on this device may draw from."""
+    on_cpu = torch.default_generator.get_state()
+    if device.type != "cuda":
+        return on_cpu
+    return torch.cat([on_cpu, torch.cuda.get_rng_state(device)])
+
+
 @dataclass(frozen=True)
 class _CapturedStep:
     graph: torch.cuda.CUDAGraph

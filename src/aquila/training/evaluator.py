@@ -109,7 +109,7 @@ class Evaluator:
         """
         objective = self.model.objective
         batches = (
-            (x, y, self.model.outputs_for_loss(x, y, tested))
+            (x, y, objective.read(self.model.outputs(x, tested), y))
             for x, y in in_order(self.test, self._pass_size())
         )
         if not isinstance(self.test, TensorData) or self.test.batch[1] is None:

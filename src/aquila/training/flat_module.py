@@ -10,7 +10,7 @@ from torch import nn
 from aquila.core.random import Key
 from aquila.core.vector import Vector
 from aquila.tasks.models import trained_batch_norms
-from aquila.training.cuda_graph import RNG_LOCK, StepGraphs
+from aquila.training.cuda_graph import RNG_LOCK, StepGraphs, generator_state
 from aquila.training.inputs import (
     Batch,
     Inputs,
@@ -129,9 +129,9 @@ class FlatModule:
             self._seeded(Key((0,))),
             torch.autograd.graph.saved_tensors_hooks(record_saved, lambda tensor: tensor),
         ):
-            before = _generator_state(self.theta.device)
+            before = generator_state(self.theta.device)
             outputs = self.outputs(_in_fast_format(x), self.module)  # not compiled: unusual shape
-            self.uses_rng = not before.equal(_generator_state(self.theta.device))
+            self.uses_rng = not before.equal(generator_state(self.theta.device))
             form = OutputForm.of(outputs, x)
             del outputs
         self.changing_buffers.forget_unchanged()
@@ -189,14 +189,8 @@ class FlatModule:
     def outputs(self, x: Inputs, module: nn.Module | None = None) -> Any:
         """Return the outputs of the module, or of a given copy, in the chosen precision."""
         with self.autocast():
-            return run_module(module or self.module, x)
-
-    def outputs_for_loss(
-        self, x: Inputs, y: torch.Tensor | None, module: nn.Module | None = None
-    ) -> Any:
-        """Return what the loss reads of the outputs. The loss computes in the type of the model."""
-        read = self.objective.read(self.outputs(x, module), y)
-        return read.to(self.theta.dtype) if isinstance(read, torch.Tensor) else read
+            outputs = run_module(module or self.module, x)
+        return outputs.to(self.theta.dtype) if isinstance(outputs, torch.Tensor) else outputs
 
     def autocast(self) -> torch.autocast:
         """Return a context in which layers compute in the chosen precision."""
@@ -246,7 +240,7 @@ class FlatModule:
     def _compute_loss(
         self, x: Inputs, y: torch.Tensor | None, mask: torch.Tensor | None
     ) -> torch.Tensor:
-        outputs = self.outputs_for_loss(x, y)
+        outputs = self.objective.read(self.outputs(x), y)
         if mask is not None:  # HeteroFL: unseen classes have logit zero
             outputs = self.objective.class_layout.mask_unseen(mask, outputs)
         self.record_outputs(outputs, x, y)
@@ -278,14 +272,6 @@ class FlatModule:
                 return
             with RNG_LOCK.seeded(key.torch().initial_seed(), self.theta.device):
                 yield
-
-
-def _generator_state(device: torch.device) -> torch.Tensor:
-    """Return the state of the generators that a module on this device may draw from."""
-    on_cpu = torch.default_generator.get_state()
-    if device.type != "cuda":
-        return on_cpu
-    return torch.cat([on_cpu, torch.cuda.get_rng_state(device)])
 
 
 def _in_fast_format(x: Inputs) -> Inputs:

@@ -79,8 +79,12 @@ class Objective:
         return ignored is None or not bool((y == ignored).any())
 
     def read(self, outputs: Any, y: torch.Tensor | None) -> Any:
-        """Return what the loss reads of the outputs."""
-        return scores_of(outputs) if y is not None and self.reads_scores else outputs
+        """Return what the loss reads of the outputs. Scores of 16 bits become float32."""
+        if y is None or not self.reads_scores:
+            return outputs
+        scores = scores_of(outputs)
+        has_16_bits = scores is not None and scores.dtype in (torch.bfloat16, torch.float16)
+        return scores.float() if scores is not None and has_16_bits else scores
 
     def value(self, read: Any, y: torch.Tensor | None) -> torch.Tensor:
         """Return the loss, given the result of `read`."""
