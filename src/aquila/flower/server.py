@@ -15,8 +15,8 @@ from aquila.core.parameter import check_whole_number
 from aquila.core.vector import Vector, check_theta0, digest
 from aquila.flower.keys import read_keys
 from aquila.flower.registry import DeviceRegistry
+from aquila.flower.round_loop import RoundLoop, RoundOverhead
 from aquila.flower.run_folder import ServerRunFolder
-from aquila.flower.training import RoundOverhead, Training
 from aquila.flower.transport import SAMPLES_KEY, Value
 from aquila.runtime.file_lock import LOCK_FILE, file_lock
 from aquila.runtime.norm_limit import NormLimit
@@ -116,9 +116,9 @@ class Strategy:
             options = replace(self.options, resume=run_folder.is_resumed)
             start = RunStart(self.method, self.rounds, self.seed, options, tuple(records))
             stack.enter_context(callbacks.opened(start))
-            training = Training(self, grid, registry, run_folder, session, records)
-            training.run(rule, callbacks)
-            return RunResult(session.theta.clone(), records, training.overheads)
+            loop = RoundLoop(self, grid, registry, run_folder, session, records)
+            loop.run(rule, callbacks)
+            return RunResult(session.theta.clone(), records, loop.overheads)
 
     def _registry(self, run_folder: ServerRunFolder) -> DeviceRegistry:
         hello: dict[str, Value] = {"method": repr(self.method)}

@@ -10,7 +10,7 @@ from aquila.core.vector import Vector
 from aquila.sim.model_files import read_metadata, read_model, write_model
 from aquila.sim.records import Record
 from aquila.sim.stopping import BestRound, main_metric
-from aquila.training.trained_module import ModuleBuilder
+from aquila.training.module_builder import ModuleBuilder
 from aquila.version import __version__
 
 MODEL_FILE = "model.safetensors"

@@ -13,8 +13,8 @@ from aquila.training.flat_module import MAX_PASS_TARGETS, FlatModule
 from aquila.training.inputs import Inputs, TensorBatch, count_samples
 from aquila.training.losses import ClassLayout
 from aquila.training.model_copies import LastTrained
+from aquila.training.module_builder import ModuleBuilder
 from aquila.training.shard_data import ShardData, TensorData, in_order
-from aquila.training.trained_module import ModuleBuilder
 
 TEST_BATCH = 256
 """Samples per pass if they are not plain tensors and `batch_size` is not set."""

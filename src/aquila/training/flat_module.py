@@ -10,7 +10,7 @@ from torch import nn
 from aquila.core.random import Key
 from aquila.core.vector import Vector
 from aquila.tasks.models import trained_batch_norms
-from aquila.training.cuda_graph import RNG_LOCK, StepGraphs, generator_state
+from aquila.training.cuda_graph import StepGraphs
 from aquila.training.inputs import (
     Batch,
     Inputs,
@@ -25,6 +25,7 @@ from aquila.training.local_optimizer import LocalStep
 from aquila.training.local_training import LocalTraining
 from aquila.training.losses import Loss
 from aquila.training.objective import Objective, OutputForm
+from aquila.training.rng_lock import RNG_LOCK, generator_state
 from aquila.training.torch_threads import torch_threads
 from aquila.training.training_copy import ChangingBuffers, training_copy
 

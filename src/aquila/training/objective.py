@@ -1,12 +1,13 @@
 """The objective of training: from the outputs of a module to the loss and the accuracy."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.nn import functional
 
-from aquila.training.inputs import Inputs, TensorBatch, module_loss, scores_of
+from aquila.training.inputs import Inputs, TensorBatch
 from aquila.training.losses import (
     CLASS_TARGET_LOSSES,
     DEFAULT_IGNORE_INDEX,
@@ -110,6 +111,29 @@ class Objective:
         """Use the loss of the module, and read classes from its labels, as Hugging Face does."""
         self.has_targets, self.label_shift = False, shift
         self.class_layout = ClassLayout(-1, DEFAULT_IGNORE_INDEX)
+
+
+def scores_of(outputs: Any) -> torch.Tensor | None:
+    """Return the tensor that standard losses read; None if the outputs have none.
+
+    This is the tensor itself, `logits` of a dict or an object, or the first element of a tuple.
+    """
+    found = outputs
+    if not isinstance(outputs, torch.Tensor):
+        found = _field(outputs, "logits")
+    if found is None and isinstance(outputs, tuple | list) and outputs:
+        found = outputs[0]
+    return found if isinstance(found, torch.Tensor) else None
+
+
+def module_loss(outputs: Any) -> torch.Tensor | None:
+    """Return the loss that a module computed itself; None if the outputs have none."""
+    found = _field(outputs, "loss")
+    return found if isinstance(found, torch.Tensor) and found.ndim == 0 else None
+
+
+def _field(outputs: Any, name: str) -> Any:
+    return outputs.get(name) if isinstance(outputs, Mapping) else getattr(outputs, name, None)
 
 
 def _shifted(scores: torch.Tensor, labels: torch.Tensor, shift: int) -> TensorBatch:

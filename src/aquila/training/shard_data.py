@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, default_collate
 
 from aquila.core.random import Key
-from aquila.training.batch_form import as_batch, as_sample
+from aquila.training.batch_conversion import as_batch, as_sample
 from aquila.training.inputs import Batch, Inputs, concatenate, count_samples, parts_of, take_samples
 
 Prepare = Callable[[str, Batch], Batch]

@@ -10,7 +10,7 @@ from torch.utils.data import IterableDataset, Subset
 from aquila.core.parameter import check_whole_number
 from aquila.core.random import Key, Purpose
 from aquila.tasks.partition import split_labels
-from aquila.training.batch_form import describe
+from aquila.training.batch_conversion import describe
 
 IN_MEMORY = (torch.Tensor, np.ndarray, tuple, list, Mapping)
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from aquila.training.batch_form import describe
+from aquila.training.batch_conversion import describe
 from aquila.training.flat_module import FlatModule
 from aquila.training.inputs import Batch, Inputs, channels_last, map_inputs, parts_of, take_samples
 from aquila.training.objective import LABELS, OutputForm
