@@ -35,7 +35,7 @@ class _Accuracy:
     def add(self, layout: ClassLayout, scores: torch.Tensor, targets: torch.Tensor) -> None:
         if self.classes is not None:
             scores = layout.mask_unseen(self.classes, scores)
-        self.is_text = targets.ndim > 1
+        self.is_text = targets.ndim == 2  # a class per pixel has one axis more
         predictions = scores.argmax(layout.class_axis)
         if layout.ignore_index is not None:
             counted = targets != layout.ignore_index

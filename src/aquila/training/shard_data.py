@@ -181,12 +181,11 @@ def equal_batches(pool: Sequence[ShardData], most: int) -> Iterator[Inputs]:
 
 
 def _have_one_shape(pool: Sequence[ShardData]) -> bool:
-    shapes = {
-        tuple(part.shape[1:] for part in parts_of(data.batch[0]).values())
-        for data in pool
-        if isinstance(data, TensorData)
-    }
-    return len(pool) == 1 or len(shapes) <= 1
+    """Whether the first samples of all shards have the same shapes."""
+    if len(pool) == 1:
+        return True
+    first = (data.take(slice(1))[0] for data in pool if not isinstance(data, LoaderData))
+    return len({tuple(part.shape for part in parts_of(x).values()) for x in first}) <= 1
 
 
 @contextmanager
