@@ -146,3 +146,19 @@ def test_callback_ends_the_run():
     result = run.start(grid, on_record=[seen.append, lambda record: record.round == 1])
     assert [record.round for record in seen] == [0, 1]
     assert result.records == seen
+
+
+def test_trackers_continue_the_log_of_a_resumed_run(tmp_path):
+    pytest.importorskip("tensorboard", reason="tensorboard is not installed")
+    from aquila.report.trackers.tensorboard import EVENT_FILES, _logged_steps
+
+    problem, method = make_problem(aquila.LocalTraining()), create("fedavg")
+    options, grid = (
+        aquila.RunOptions(out=tmp_path / "run"),
+        local_grid(client_app(problem, method), 3),
+    )
+    for rounds in (2, 4):
+        run = strategy(problem, method, options, rounds)
+        run.start(grid, on_record=aquila.trackers(tensorboard=tmp_path / "board"))
+    files = (tmp_path / "board" / "fedavg").glob(EVENT_FILES)
+    assert sorted(step for file in files for step in _logged_steps(file)) == [0, 1, 2, 3]

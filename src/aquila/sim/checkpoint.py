@@ -82,7 +82,7 @@ def load_checkpoint(path: Path, simulation: "Simulation") -> None:
         raise ValueError(f"{path} is not a complete checkpoint: {error}") from error
 
 
-def read_model(path: Path) -> tuple[int, Vector]:
+def read_checkpoint_model(path: Path) -> tuple[int, Vector]:
     """Return the number of rounds and the model of a checkpoint, without the run it is of."""
     try:
         with ZipFile(path) as archive:

@@ -10,7 +10,7 @@ from torch import nn
 from aquila.core.random import Key
 from aquila.core.vector import Vector
 from aquila.tasks.models import trained_batch_norms
-from aquila.training.cuda_graph import RNG_LOCK, StepGraphs
+from aquila.training.cuda_graph import StepGraphs
 from aquila.training.inputs import (
     Batch,
     Inputs,
@@ -25,6 +25,7 @@ from aquila.training.local_optimizer import LocalStep
 from aquila.training.local_training import LocalTraining
 from aquila.training.losses import Loss
 from aquila.training.objective import Objective, OutputForm
+from aquila.training.rng_lock import RNG_LOCK, generator_state
 from aquila.training.torch_threads import torch_threads
 from aquila.training.training_copy import ChangingBuffers, training_copy
 
@@ -129,9 +130,9 @@ class FlatModule:
             self._seeded(Key((0,))),
             torch.autograd.graph.saved_tensors_hooks(record_saved, lambda tensor: tensor),
         ):
-            before = _generator_state(self.theta.device)
+            before = generator_state(self.theta.device)
             outputs = self.outputs(_in_fast_format(x), self.module)  # not compiled: unusual shape
-            self.uses_rng = not before.equal(_generator_state(self.theta.device))
+            self.uses_rng = not before.equal(generator_state(self.theta.device))
             form = OutputForm.of(outputs, x)
             del outputs
         self.changing_buffers.forget_unchanged()
@@ -140,11 +141,12 @@ class FlatModule:
 
     @torch.no_grad()
     def output_form(self, x: Inputs) -> OutputForm:
-        """Return the form of the outputs for inputs of another shape than the probe's."""
-        with self._seeded(Key((0,))):
-            form = OutputForm.of(self.outputs(_in_fast_format(x), self.module), x)
-        self.changing_buffers.reset()
-        return form
+        """Return the form of the outputs for inputs of another shape than the probe's.
+
+        A turn that is in progress goes on as if nothing had been computed.
+        """
+        with self._seeded(Key((0,))), self.changing_buffers.preserved():
+            return OutputForm.of(self.outputs(_in_fast_format(x), self.module), x)
 
     def gradient(
         self, theta: Vector, batch: Batch, key: Key, mask: torch.Tensor | None = None
@@ -288,12 +290,6 @@ class FlatModule:
                 return
             with RNG_LOCK.seeded(key.torch().initial_seed(), self.theta.device):
                 yield
-
-
-def _generator_state(device: torch.device) -> torch.Tensor:
-    if device.type == "cuda":
-        return torch.cuda.get_rng_state(device)
-    return torch.default_generator.get_state()
 
 
 def _in_fast_format(x: Inputs) -> Inputs:

@@ -16,8 +16,8 @@ from aquila.training.inputs import Batch, TensorBatch
 from aquila.training.local_optimizer import regularize
 from aquila.training.local_training import LocalTraining
 from aquila.training.model_copies import LastTrained, ModelCopies
+from aquila.training.module_builder import ModuleBuilder
 from aquila.training.shard_data import ShardData, TensorData
-from aquila.training.trained_module import ModuleBuilder
 
 Augment = Callable[[Any, Key], Any]
 """(inputs, key) -> inputs changed at random"""
