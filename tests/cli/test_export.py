@@ -88,7 +88,8 @@ def test_export_fills_the_statistics_of_batch_norms(tmp_path):
 
 
 def test_checkpoint_of_a_python_run_gives_its_vector(tmp_path):
-    method, options = aquila.create("laq"), aquila.RunOptions(out=tmp_path / "run")
+    facts = {"data": "my photos", "model": "mlp"}  # as a user describes them
+    method, options = aquila.create("laq"), aquila.RunOptions(out=tmp_path / "run", facts=facts)
     run = aquila.simulate(method, torch.zeros(20), ridge().devices, 3, options=options)
     output("export", str(tmp_path / "run"), "--checkpoint", "-o", str(tmp_path / "m.pt"))
     assert same(torch.load(tmp_path / "m.pt", weights_only=True), {"theta": run.theta})

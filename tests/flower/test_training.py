@@ -101,6 +101,19 @@ def test_devices_without_samples_are_refused(caplog):
     assert "weights=samples needs the number of samples of every device" in caplog.text
 
 
+@pytest.mark.parametrize("rule", ["weighted", "pow_d", "cpow_d", "rpow_d"])
+@pytest.mark.parametrize("name", METHODS)
+def test_selection_gives_the_same_bits_as_the_simulator(name, rule, tmp_path):
+    problem, method = make_problem(LOCAL["momentum"]), create(name)
+    options = aquila.RunOptions(selection=rule, participation=0.4, weights="samples")
+    wanted = aquila.simulate(method, problem.theta0, problem.devices, ROUNDS, SEED, options=options)
+    grid, saved = local_grid(client_app(problem, method), 3), replace(options, out=tmp_path)
+    strategy(problem, method, saved, rounds=3).start(grid)
+    got = strategy(problem, method, saved).start(grid)
+    assert torch.equal(got.theta, wanted.theta)
+    assert got.records == wanted.records
+
+
 def accuracy_by_round(values):
     """Return an evaluation whose accuracies are the given values."""
     left = iter(values)
@@ -133,3 +146,19 @@ def test_callback_ends_the_run():
     result = run.start(grid, on_record=[seen.append, lambda record: record.round == 1])
     assert [record.round for record in seen] == [0, 1]
     assert result.records == seen
+
+
+def test_trackers_continue_the_log_of_a_resumed_run(tmp_path):
+    pytest.importorskip("tensorboard", reason="tensorboard is not installed")
+    from aquila.report.trackers.tensorboard import EVENT_FILES, _logged_steps
+
+    problem, method = make_problem(aquila.LocalTraining()), create("fedavg")
+    options, grid = (
+        aquila.RunOptions(out=tmp_path / "run"),
+        local_grid(client_app(problem, method), 3),
+    )
+    for rounds in (2, 4):
+        run = strategy(problem, method, options, rounds)
+        run.start(grid, on_record=aquila.trackers(tensorboard=tmp_path / "board"))
+    files = (tmp_path / "board" / "fedavg").glob(EVENT_FILES)
+    assert sorted(step for file in files for step in _logged_steps(file)) == [0, 1, 2, 3]

@@ -4,7 +4,9 @@ import pytest
 import torch
 
 import aquila
+from aquila.report.run_callbacks import _facts
 from aquila.report.trackers import TrackedRun
+from aquila.sim.callbacks import RunStart
 from helpers.problems import ridge
 
 PROBLEM = ridge(devices=3, dimension=8)
@@ -92,3 +94,41 @@ def test_trackers_know_the_method_and_the_options(monkeypatch, tmp_path):
     assert run.facts["method"] == "laq"
     assert run.facts["method.alpha"] == METHOD.device.alpha
     assert (run.facts["uplink_loss"], run.facts["seed"], run.facts["data"]) == (0.1, 0, "ridge")
+
+
+def test_refused_run_leaves_the_log_of_the_last_one_alone(monkeypatch, tmp_path):
+    ends = []
+
+    class Tracker:
+        title = "list"
+
+        def __init__(self, folder):
+            self.names = set()
+
+        def reserve_name(self, name, overwrite):
+            if name in self.names:
+                raise ValueError("already holds a run")
+            self.names.add(name)
+
+        def open(self, run, resume):
+            return self
+
+        def known_rounds(self, rounds):
+            return 0
+
+        def log(self, round_number, values): ...
+
+        def close(self, finished):
+            ends.append(finished)
+
+    monkeypatch.setattr("aquila.report.trackers.tensorboard.TensorBoard", Tracker)
+    tracker = aquila.trackers(tmp_path)
+    simulate(tracker)
+    with pytest.raises(ValueError, match="already holds a run"):
+        simulate(tracker)
+    assert ends == [True]
+
+
+def test_trackers_know_the_parameters_of_wrapped_methods():
+    facts = _facts(RunStart(aquila.create("ladaq", alpha=0.25), 1, 0, aquila.RunOptions()))
+    assert facts["method.alpha"] == 0.25

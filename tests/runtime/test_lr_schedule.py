@@ -1,5 +1,7 @@
 """Schedules against the schedulers of torch, and the errors of wrong texts."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch.optim import lr_scheduler
@@ -71,6 +73,12 @@ def test_text_survives_parsing(text):
     assert str(parse_schedule(text)) == text
 
 
+def test_factor_of_steps_keeps_its_digits():
+    factor = 1 / 3
+    resolved = resolve_schedule(f"cosine+steps:2:{factor!r}", 10)
+    assert parse_schedule(resolved).step_factor == factor
+
+
 def test_length_of_the_run_is_filled_in_once():
     assert resolve_schedule("warmup:5+cosine", 60) == "warmup:5+cosine:60"
     assert resolve_schedule("cosine:30", 60) == "cosine:30"
@@ -96,6 +104,16 @@ def test_schedule_must_be_text_or_function():
 
 def halved(round_number):
     return 0.5**round_number
+
+
+def scaled(factor, round_number):
+    return factor / (1 + round_number)
+
+
+def test_names_tell_the_arguments_of_a_partial_function():
+    names = {schedule_name(partial(scaled, factor)) for factor in (0.5, 1.0)}
+    assert len(names) == 2
+    assert any(name.endswith("test_lr_schedule.scaled(0.5)") for name in names)
 
 
 def test_function_is_a_schedule():

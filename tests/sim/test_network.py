@@ -121,6 +121,22 @@ def test_loss_of_messages_does_not_depend_on_the_link_model():
     assert without_cost(timed.records) == plain.records
 
 
+def test_orders_follow_the_answers_of_the_candidates():
+    options = {"participation": 0.5, "selection": "pow_d", "candidates": 4}
+    plain = simulate(rounds=1, **options).records[0]
+    timed = simulate(rounds=1, link=model(), **options).records[0]
+    assert replace(timed, seconds=None, joules=None, late=None) == plain
+    whole = simulate(rounds=1, participation=0.5, link=model()).records[0]
+    # a candidate receives the model in a query, and two of them again in an order
+    order, answer = whole.downlink_bytes / 2, min(timed.uplink.values())
+    query = (timed.downlink_bytes - 2 * order) / 4
+    waiting = 8 * query / 16000 + 0.2 + 8 * answer / 8000
+    training = 8 * order / 16000 + 2.2 + 8 * (max(timed.uplink.values()) - answer) / 8000
+    assert timed.seconds == pytest.approx(waiting + training, rel=0.02)
+    radio = 8 * timed.downlink_bytes / 16000 + 3 * 8 * timed.uplink_bytes / 8000
+    assert timed.joules == pytest.approx(radio + 0.5 * 2 * 2)
+
+
 @pytest.mark.parametrize("executor", ["sequential", "threads"])
 def test_run_follows_from_the_seed(executor):
     options = {"link": "mixed", "fading": "rayleigh", "deadline": 30.0}

@@ -7,7 +7,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 import aquila
-from aquila.sim.model_files import load_state, read_model
+from aquila.sim.model_files import load_state, read_metadata, read_model, write_model
 from aquila.sim.model_store import BEST_FILE, MODEL_FILE
 from aquila.sim.records import read_records
 from aquila.version import __version__
@@ -287,3 +287,15 @@ def test_unreadable_model_files_are_errors(tmp_path, capsys):
         with pytest.raises(ValueError, match=message):
             read_model(tmp_path / name)
     assert "was run" not in capsys.readouterr().out
+
+
+def test_same_model_gives_the_same_file(tmp_path):
+    tensors = {"a": torch.randn(3, 2), "b": torch.arange(4), "c": torch.tensor(1.5)}
+    facts = {name: name * 3 for name in ("aquila", "method", "round", "metric", "value")}
+    for number in range(5):
+        write_model(tmp_path / f"{number}.safetensors", tensors, facts)
+    contents = {file.read_bytes() for file in tmp_path.iterdir()}
+    assert len(contents) == 1
+    assert read_metadata(tmp_path / "0.safetensors") == facts
+    loaded = read_model(tmp_path / "0.safetensors")
+    assert all(loaded[name].equal(tensor) for name, tensor in tensors.items())

@@ -120,6 +120,18 @@ def test_statistics_of_data_sets_are_those_of_their_tensors(mode):
 FORMS = [tuple, lambda pair: TensorDataset(*pair)]
 
 
+def test_images_of_data_sets_may_have_several_sizes():
+    images = [torch.randn(8, 3, size, size, generator=GENERATOR) for size in (8, 12)]
+    pairs = [(x, torch.arange(8) % 2) for x in images]
+    layers = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+    module = nn.Sequential(*layers, nn.Linear(4, 2))
+    norms = [
+        made.load(made.theta0)[1]
+        for made in (aquila.problem(module, [form(pair) for pair in pairs]) for form in FORMS)
+    ]
+    assert torch.equal(norms[0].running_mean, norms[1].running_mean)
+
+
 def test_statistics_of_a_loader_are_those_of_its_batches():
     loaders = [DataLoader(TensorDataset(*pair), batch_size=10) for pair in SHARDS]
     options = aquila.ProblemOptions(batch_norm="gathered")

@@ -101,6 +101,12 @@ def test_texts_have_a_perplexity():
     assert 10 < metrics["perplexity"] < 200
 
 
+def test_classes_of_pixels_have_no_perplexity():
+    x, y = torch.randn(6, 3, 4, 4), torch.randint(2, (6, 4, 4))
+    made = aquila.problem(nn.Conv2d(3, 2, 1), [(x, y)], test=(x, y))
+    assert set(made.evaluate(made.theta0)) == {"test_loss", "test_accuracy"}
+
+
 def test_any_number_of_training_samples_gives_statistics():
     x, y = torch.randn(501, 6), torch.zeros(501).long()
     module = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4, track_running_stats=False))

@@ -61,10 +61,12 @@ def results(module, inputs, **arguments):
     }
 
 
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
 @pytest.mark.parametrize("form", OUTPUTS)
-def test_outputs_of_every_form_give_the_same_bits(form):
-    theta, metrics = results(Network(OUTPUTS[form]), X)
-    expected, expected_metrics = results(Network(), X)
+def test_outputs_of_every_form_give_the_same_bits(form, precision):
+    options = aquila.ProblemOptions(precision=precision)
+    theta, metrics = results(Network(OUTPUTS[form]), X, options=options)
+    expected, expected_metrics = results(Network(), X, options=options)
     assert torch.equal(theta, expected)
     assert metrics == expected_metrics
 

@@ -6,7 +6,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    SubsetRandomSampler,
+    TensorDataset,
+)
 
 import aquila
 from aquila.core.random import Key
@@ -191,6 +198,32 @@ def test_samples_are_the_length_of_the_data():
     made = aquila.problem(network(), forms, batch_size=4)
     assert [shard.samples for shard in made.devices] == [12, 36, 36]
     assert [shard.oracle(Key((0,))).samples for shard in made.devices] == [12, 36, 36]
+
+
+LOADERS = {
+    "sampler": ({"batch_size": 5, "sampler": SubsetRandomSampler(range(7))}, 7),
+    "incomplete batch left out": ({"batch_size": 5, "drop_last": True}, 35),
+    "batch sampler": ({"batch_sampler": BatchSampler(range(11), 4, drop_last=True)}, 8),
+    "list of batches": ({"batch_sampler": [[0, 1], [2, 3, 4]]}, None),
+}
+
+
+@pytest.mark.parametrize(("arguments", "samples"), LOADERS.values(), ids=LOADERS)
+def test_samples_of_a_loader_are_those_that_it_yields(arguments, samples):
+    made = aquila.problem(network(), [DataLoader(TensorDataset(X, Y), **arguments)])
+    assert made.devices[0].samples == samples
+    read = sum(len(y) for _, y in made.devices[0].oracle(Key((0, 0, 0))).batches(0))
+    assert read == (samples or 5)
+
+
+def test_ignored_test_targets_do_not_count_in_any_form():
+    y = torch.where(torch.arange(36) < 20, -100, Y)
+    loader = DataLoader(TensorDataset(X, y), batch_size=16)  # the first batch is all ignored
+    expected, found = (
+        made.evaluate(made.theta0)
+        for made in (aquila.problem(network(), PAIRS, test=test) for test in ((X, y), loader))
+    )
+    assert found == pytest.approx(expected, rel=1e-6)
 
 
 class Noisy(TensorDataset):

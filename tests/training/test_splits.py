@@ -61,6 +61,12 @@ def test_targets_of_a_data_set_are_found():
     assert sum(map(len, aquila.split(data, None, 5, "dirichlet:1"))) == 120
 
 
+def test_targets_may_be_a_tuple():
+    shards = aquila.split(X, tuple(Y.tolist()), 4)
+    expected = aquila.split(X, Y, 4)
+    assert all(y.equal(other) for (_, y), (_, other) in zip(shards, expected, strict=True))
+
+
 class Stream(IterableDataset):
     def __iter__(self):
         yield 0
@@ -75,6 +81,7 @@ class Stream(IterableDataset):
         ((X, Y, 4, "classes:-1"), "classes per device must be from 1 to 4, not -1"),
         ((X, Y, 4, "random"), "there is no split 'random'"),
         ((X, Y[1:], 4), "split got 120 inputs and 119 targets"),
+        (({"x": X, "mask": X[1:]}, Y[1:], 4), "split got inputs of the lengths 120, 119"),
         ((X, X, 4, "classes:2"), "needs one class per sample"),
         ((X, X[:, 0], 4, "dirichlet:1"), "needs classes, but the targets are torch.float32"),
         ((TensorDataset(X, Y), None, 4), "a TensorDataset has no targets"),

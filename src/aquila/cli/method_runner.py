@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aquila.cli.run_file import run_facts, tracker_parameters
+from aquila.cli.run_facts import run_facts, tracker_parameters
 
 if TYPE_CHECKING:
     from aquila.cli.method_spec import MethodSpec

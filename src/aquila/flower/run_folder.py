@@ -22,7 +22,7 @@ class ServerRunFolder:
 
     `fingerprint` is a text that identifies the run's settings. The run's name is random. Devices
     store their states under this name, because two runs with the same settings must not share
-    states.
+    states. `is_resumed` says whether an earlier process has started the run.
     """
 
     def __init__(self, folder: Path, fingerprint: str) -> None:
@@ -31,7 +31,9 @@ class ServerRunFolder:
         self.archive = FolderArchive(folder / "archive")
         self._attempts = folder / "attempts.json"
         self._samples = folder / "samples.json"
-        self.name = self._read_or_create_name(folder / "run.json", fingerprint)
+        description = folder / "run.json"
+        self.is_resumed = description.exists()
+        self.name = self._read_or_create_name(description, fingerprint)
 
     def resume(self, session: ServerSession) -> list[Record]:
         """Restore a new session to the last closed round, and return the records up to it."""

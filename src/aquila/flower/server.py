@@ -3,7 +3,7 @@
 import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from logging import getLogger
 from pathlib import Path
 
@@ -15,8 +15,8 @@ from aquila.core.parameter import check_whole_number
 from aquila.core.vector import Vector, check_theta0, digest
 from aquila.flower.keys import read_keys
 from aquila.flower.registry import DeviceRegistry
+from aquila.flower.round_loop import RoundLoop, RoundOverhead
 from aquila.flower.run_folder import ServerRunFolder
-from aquila.flower.training import RoundOverhead, Training
 from aquila.flower.transport import SAMPLES_KEY, Value
 from aquila.runtime.file_lock import LOCK_FILE, file_lock
 from aquila.runtime.norm_limit import NormLimit
@@ -91,10 +91,8 @@ class Strategy:
         `on_record` is called with the record of each round that was run, or a list of such
         functions. If one of them returns True, the run ends.
         """
-        callbacks, rule = (
-            Callbacks(on_record),
-            StoppingRule(self.options, self.evaluate is not None),
-        )
+        callbacks = Callbacks(on_record)
+        rule = StoppingRule(self.options, self.evaluate is not None)
         with ExitStack() as stack:
             if self.options.out is None:
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="aquila-")))
@@ -115,11 +113,12 @@ class Strategy:
             )  # fmt: skip
             records = run_folder.resume(session)
             rule.resume(records)
-            start = RunStart(self.method, self.rounds, self.seed, self.options, tuple(records))
+            options = replace(self.options, resume=run_folder.is_resumed)
+            start = RunStart(self.method, self.rounds, self.seed, options, tuple(records))
             stack.enter_context(callbacks.opened(start))
-            training = Training(self, grid, registry, run_folder, session, records)
-            training.run(rule, callbacks)
-            return RunResult(session.theta.clone(), records, training.overheads)
+            loop = RoundLoop(self, grid, registry, run_folder, session, records)
+            loop.run(rule, callbacks)
+            return RunResult(session.theta.clone(), records, loop.overheads)
 
     def _registry(self, run_folder: ServerRunFolder) -> DeviceRegistry:
         hello: dict[str, Value] = {"method": repr(self.method)}

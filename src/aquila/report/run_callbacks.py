@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -13,11 +12,8 @@ from aquila.report.progress import ProgressDisplay, make_console
 from aquila.report.trackers import RunTracking, TrackedRun, Tracker, make_trackers
 
 if TYPE_CHECKING:
-    from aquila.core.method import Method
     from aquila.sim.callbacks import RunStart
     from aquila.sim.records import Record
-
-PLAIN_VALUES = (bool, int, float, str)
 
 
 def progress(label: str | None = None) -> ProgressCallback:
@@ -76,6 +72,7 @@ class ProgressCallback:
 
     def close(self, finished: bool) -> None:
         """Leave the last line on the terminal."""
+        self._show = None
         self._stack.close()
 
 
@@ -112,28 +109,22 @@ class TrackerCallback:
 
     def close(self, finished: bool) -> None:
         """Mark the run as finished, or as stopped by an error or an interrupt."""
-        if self._tracking is not None:
-            self._tracking.close(finished)
+        tracking, self._tracking = self._tracking, None  # the next run may fail before its log
+        if tracking is not None:
+            tracking.close(finished)
 
 
 def _facts(start: RunStart) -> dict[str, object]:
+    from aquila.sim.run_file import method_parameters
+
+    parameters = method_parameters(start.method)
     return {
         "method": start.method.name,
-        **_method_parameters(start.method),
+        **{f"method.{name}": value for name, value in parameters.items()},
         "rounds": start.rounds,
         "seed": start.seed,
         **start.options.to_dict(),
     }
-
-
-def _method_parameters(method: Method) -> dict[str, object]:
-    """Return the fields of both halves that are plain values."""
-    found: dict[str, object] = {}
-    for half in (method.device, method.server):
-        if dataclasses.is_dataclass(half):
-            values = {field.name: getattr(half, field.name) for field in dataclasses.fields(half)}
-            found |= {f"method.{n}": v for n, v in values.items() if isinstance(v, PLAIN_VALUES)}
-    return found
 
 
 def _warn(message: str) -> None:

@@ -1,6 +1,7 @@
 """Schedules of learning rates: a factor on the rate per round.
 
-A schedule is a text or a function. Its text joins terms by `+`, and their factors are multiplied:
+A schedule is a text or a function. Its text joins terms by `+`, and their factors are multiplied.
+Each kind of term may occur once, and `cosine` and `linear` are one kind:
 
     constant            1
     warmup:5            (k + 1) / 5 in the first 5 rounds
@@ -17,6 +18,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
+
+from aquila.core.function_name import function_name
 
 Schedule = str | Callable[[int], float]
 """The text of a schedule, or a function round -> factor."""
@@ -72,21 +75,24 @@ class LrSchedule:
         warmup = f"warmup:{self.warmup}" if self.warmup else ""
         rounds = f":{self.rounds}" if self.rounds else ""
         decay = "" if self.decay == "constant" else f"{self.decay}{rounds}"
-        factor = "" if self.step_factor == STEP_FACTOR else f":{self.step_factor:g}"
+        factor = "" if self.step_factor == STEP_FACTOR else f":{self.step_factor!r}"
         steps = f"steps:{','.join(map(str, self.milestones))}{factor}" if self.milestones else ""
         return "+".join(filter(None, (warmup, decay, steps))) or "constant"
 
 
 def parse_schedule(text: str) -> LrSchedule:
     """Return the schedule of a text; ScheduleError says what is allowed."""
-    schedule = LrSchedule()
+    fields: dict[str, Any] = {}
     for term in text.split("+"):
         name, _, argument = term.strip().partition(":")
         try:
-            schedule = replace(schedule, **_read_term(name, argument))
+            read = _read_term(name, argument)
         except ValueError:
             raise ScheduleError(f"{text!r} is not a schedule; allowed: {SYNTAX}") from None
-    return schedule
+        if fields.keys() & read.keys():
+            raise ScheduleError(f"{text!r} has two terms of one kind; give one decay at most")
+        fields |= read
+    return LrSchedule(**fields)
 
 
 def resolve_schedule(schedule: Schedule, rounds: int) -> Schedule:
@@ -116,10 +122,7 @@ def schedule_function(schedule: Schedule) -> Callable[[int], float]:
 
 def schedule_name(schedule: Schedule) -> str:
     """Return text that identifies a schedule, the qualified name of a function."""
-    if not callable(schedule):
-        return schedule
-    name = getattr(schedule, "__qualname__", type(schedule).__qualname__)
-    return f"{getattr(schedule, '__module__', '')}.{name}"
+    return function_name(schedule) if callable(schedule) else schedule
 
 
 def _read_term(name: str, argument: str) -> dict[str, Any]:

@@ -9,12 +9,17 @@ import torch
 
 from aquila.core.vector import Vector
 from aquila.runtime.persist import read_server_model
-from aquila.sim.checkpoint import read_model as read_checkpoint
-from aquila.sim.model_files import StateDict, check_model_path, read_metadata, write_model
-from aquila.sim.model_files import read_model as read_tensors
+from aquila.sim.checkpoint import read_checkpoint_model
+from aquila.sim.model_files import (
+    StateDict,
+    check_model_path,
+    read_metadata,
+    read_model,
+    write_model,
+)
 from aquila.sim.model_store import BEST_FILE, MODEL_FILE, THETA
 from aquila.sim.run_folder import CHECKPOINT_FILE
-from aquila.sim.setting import RUN_FILE, Setting, setting_parameters
+from aquila.sim.setting import PYTHON, RUN_FILE, Setting, setting_parameters
 from aquila.version import __version__
 
 Source = Literal["newest", "best", "checkpoint"]
@@ -43,7 +48,7 @@ def export_model(folder: Path, source: Source, target: Path) -> dict[str, str]:
 def _stored_model(path: Path) -> tuple[StateDict, dict[str, str]]:
     if not path.exists():
         raise ValueError(f"{path.parent} has no best model; a run that is evaluated writes one")
-    return read_tensors(path), read_metadata(path)
+    return read_model(path), read_metadata(path)
 
 
 def _newest_model(folder: Path, checkpoint: bool) -> tuple[StateDict, dict[str, str]]:
@@ -68,7 +73,7 @@ def _newest_model(folder: Path, checkpoint: bool) -> tuple[StateDict, dict[str, 
 def _read_checkpoint(folder: Path) -> tuple[int, Vector] | None:
     """Return the number of rounds and the model of a checkpoint of the simulator or of Flower."""
     if (folder / CHECKPOINT_FILE).exists():
-        return read_checkpoint(folder / CHECKPOINT_FILE)
+        return read_checkpoint_model(folder / CHECKPOINT_FILE)
     if (folder / SERVER_FILE).exists():
         return read_server_model(folder / SERVER_FILE)
     return None
@@ -84,7 +89,7 @@ def _read_facts(path: Path) -> dict[str, Any]:
 
 def _state_dict(theta: Vector, facts: dict[str, Any]) -> StateDict:
     """Return the state dict of the module that the run file describes, or only the vector."""
-    if not {"model", "data"} <= set(facts):
+    if facts.get("started_from") == PYTHON or not {"model", "data"} <= set(facts):
         return {THETA: theta}
     values = {name: value for name, value in facts.items() if name in setting_parameters()}
     setting = replace(Setting.of(values), init_from="")  # the checkpoint replaces these weights

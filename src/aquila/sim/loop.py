@@ -27,6 +27,9 @@ from aquila.sim.records import Evaluate, Record, RoundOutcome, make_record
 from aquila.sim.state_store import make_state_store
 from aquila.training.data_digest import describe_shards
 
+QUERY_LINK = 2
+"""Last integer of the keys that decide which queries and answers are lost."""
+
 
 class Simulation:
     """A run that advances round by round and can be inspected between rounds.
@@ -80,12 +83,14 @@ class Simulation:
     def advance(self, evaluate: Evaluate | None = None) -> Record:
         """Run one round and return its record; `evaluate` measures the model after it."""
         # open the round and send the orders
-        number, traffic, orders = self.server.round, Traffic(), self.server.open_round()
+        number, traffic = self.server.round, Traffic()
+        clock = None if self.network is None else RoundClock(self.network, number)
+        self._ask_losses(traffic, clock)
+        orders = self.server.open_round()
         for device, order in orders.items():
             traffic.add_downlink(device, self._order_reader.cost(order))
         link_keys = {device: Key((self.seed, number, device, Purpose.LINK)) for device in orders}
         reached = [device for device in orders if self.link.order_arrives(link_keys[device])]
-        clock = None if self.network is None else RoundClock(self.network, number)
         if clock is not None:
             reached = clock.start(reached)
 
@@ -107,6 +112,22 @@ class Simulation:
         cost = None if clock is None else clock.cost(all_arrived=not lost)
         outcome = RoundOutcome.of(traffic, replies, lost, cost)
         return make_record(number, outcome, notes, self.fleet, metrics)
+
+    def _ask_losses(self, traffic: Traffic, clock: RoundClock | None) -> None:
+        """Ask the candidates of the round for their losses, if the selection needs them."""
+        queries = self.server.open_query()
+        present = set(queries if clock is None else clock.start(list(queries)))
+        for device, query in queries.items():
+            key = Key((self.seed, self.server.round, device, Purpose.LINK)).child(QUERY_LINK)
+            traffic.add_downlink(device, self._order_reader.cost(query))
+            if device not in present or not self.link.order_arrives(key):
+                continue
+            answer = self.devices[device].handle(query)
+            traffic.add_uplink(device, cost_of(answer))
+            if clock is not None:
+                clock.add_answer(device, traffic)
+            if self.link.reply_arrives(key):
+                self.server.receive_loss(device, answer)
 
     def _release_references(self, reached: list[DeviceId]) -> None:
         """Drop the references of devices that this round did not reach.

@@ -1,6 +1,7 @@
 """Models in files: state dicts as `.safetensors` or `.pt`, read without running code."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import torch
@@ -32,7 +33,7 @@ def write_model(path: Path, tensors: StateDict, metadata: Mapping[str, str]) -> 
     copies = {name: t.detach().cpu().clone().contiguous() for name, t in tensors.items()}
     with atomic_file(check_model_path(path)) as file:
         if path.suffix == SAFETENSORS:
-            file.write(save(copies, dict(metadata)))
+            file.writelines(_safetensors(copies, metadata))
         else:
             torch.save(copies, file)
 
@@ -84,6 +85,17 @@ def load_state(module: nn.Module, tensors: StateDict, source: str) -> None:
         if name not in expected:
             raise ValueError(f"{source} has {name}, which the module lacks")
     module.load_state_dict(tensors)
+
+
+def _safetensors(tensors: StateDict, metadata: Mapping[str, str]) -> Iterator[bytes | memoryview]:
+    """Yield the parts of a file. The same model and metadata always give the same bytes."""
+    content = memoryview(save(tensors, dict(metadata)))
+    size = int.from_bytes(content[:8], "little")
+    header = json.loads(bytes(content[8 : 8 + size]))
+    header["__metadata__"] = dict(metadata)  # safetensors itself writes it in any order
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    yield from (len(text).to_bytes(8, "little"), text, content[8 + size :])
 
 
 def _unused(module: nn.Module) -> set[str]:

@@ -5,13 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import nn
 
 from aquila.core.vector import Vector
 from aquila.sim.model_files import read_metadata, read_model, write_model
 from aquila.sim.records import Record
 from aquila.sim.stopping import BestRound, main_metric
-from aquila.training.trained_module import ModuleBuilder
+from aquila.training.module_builder import ModuleBuilder
 from aquila.version import __version__
 
 MODEL_FILE = "model.safetensors"
@@ -79,7 +78,7 @@ class ModelStore:
     def resume(self, theta: Vector, rounds: int) -> None:
         """Read the best model of a run that continues after this number of rounds.
 
-        `theta` is any model of the run. Its module tells the names of the trained parameters.
+        `theta` is any model of the run.
         """
         self._resumed_rounds = rounds
         if self._folder is None:
@@ -88,7 +87,7 @@ class ModelStore:
         facts = read_metadata(path)
         if "value" not in facts or int(facts["round"]) >= rounds:
             return
-        names = [THETA] if self.builder is None else _trained(self.builder.module_for(theta))
+        names = [THETA] if self.builder is None else self.builder.trained_parameters
         tensors = read_model(path)
         best = torch.cat([tensors[name].reshape(-1) for name in names]).to(theta)
         self.best = BestModel(best, int(facts["round"]), facts["metric"], float(facts["value"]))
@@ -115,7 +114,3 @@ class ModelStore:
 
     def _save(self, path: Path, theta: Vector, facts: Mapping[str, str]) -> None:
         save_model(path, theta, self.builder, {"method": self._method, **facts})
-
-
-def _trained(module: nn.Module) -> list[str]:
-    return [name for name, parameter in module.named_parameters() if parameter.requires_grad]

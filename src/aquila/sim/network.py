@@ -15,8 +15,8 @@ from aquila.runtime.traffic import Traffic
 from aquila.sim.link_source import resolve_link
 from aquila.sim.records import SimulatedCost
 
-STATE_DRAWS = 2
-"""Child of the key of a link. Children 0 and 1 decide whether messages are lost."""
+STATE_DRAWS = 3
+"""Child of the key of a link. The children 0 to 2 decide whether messages are lost."""
 
 
 @dataclass(frozen=True)
@@ -119,21 +119,31 @@ class RoundClock:
     def __init__(self, network: Network, round_number: int) -> None:
         self._network, self._number = network, round_number
         self._states: dict[DeviceId, LinkState] = {}
+        self._answers: dict[DeviceId, tuple[int, int]] = {}
+        self._answer_seconds = 0.0
         self._times: dict[DeviceId, float] = {}
-        self._joules: dict[DeviceId, float] = {}
+        self._joules: list[float] = []
 
     def start(self, reached: Sequence[DeviceId]) -> list[DeviceId]:
-        """Draw the links of the devices whose orders arrive; return those that take part."""
+        """Draw the links of the devices that messages reach; return those that take part."""
         drawn = self._network.states(self._number, reached)
         self._states = {device: state for device, state in drawn.items() if state.present}
         return list(self._states)
 
+    def add_answer(self, device: DeviceId, traffic: Traffic) -> None:
+        """Count a candidate's answer to a query. The orders follow after the last answer."""
+        state = _without_work(self._states[device])
+        count = self._answers[device] = _bytes_of(device, traffic)
+        self._answer_seconds = max(self._answer_seconds, state.seconds(*count))
+        self._joules.append(state.joules(*count))
+
     def add_reply(self, device: DeviceId, traffic: Traffic) -> bool:
         """Count the time and energy of a device that has replied; return whether it is in time."""
-        state = self._states[device]
-        down, up = traffic.downlink[device].bytes, traffic.uplink[device].bytes
-        self._times[device] = state.seconds(down, up)
-        self._joules[device] = state.joules(down, up)
+        state, (asked, answered) = self._states[device], self._answers.get(device, (0, 0))
+        down, up = _bytes_of(device, traffic)
+        count = down - asked, up - answered
+        self._times[device] = self._answer_seconds + state.seconds(*count)
+        self._joules.append(state.joules(*count))
         return self._times[device] <= self._network.deadline
 
     def cost(self, all_arrived: bool) -> SimulatedCost:
@@ -144,7 +154,17 @@ class RoundClock:
         deadline, times = self._network.deadline, self._times.values()
         waits = not all_arrived and math.isfinite(deadline)
         return SimulatedCost(
-            seconds=deadline if waits else max(times, default=0.0),
-            joules=math.fsum(self._joules.values()),
+            seconds=deadline if waits else max(times, default=self._answer_seconds),
+            joules=math.fsum(self._joules),
             late=sum(time > deadline for time in times),
         )
+
+
+def _without_work(state: LinkState) -> LinkState:
+    """Return the link of a device that answers without training."""
+    return replace(state, link=replace(state.link, compute_time=0.0))
+
+
+def _bytes_of(device: DeviceId, traffic: Traffic) -> tuple[int, int]:
+    """Return the bytes to and from a device so far."""
+    return traffic.downlink[device].bytes, traffic.uplink[device].bytes

@@ -21,11 +21,11 @@ from aquila.training.flat_module import FlatModule, Precision
 from aquila.training.local_training import LocalTraining
 from aquila.training.losses import Loss, check_loss
 from aquila.training.model_copies import LastTrained, ModelCopies
+from aquila.training.module_builder import BatchNormStatistics, ModuleBuilder
 from aquila.training.module_shard import Augment, LocalWork, ModuleShard
 from aquila.training.read_shards import Shard, read_shards
 from aquila.training.shard_data import ShardData, TensorData
 from aquila.training.target_checks import seen_classes
-from aquila.training.trained_module import BatchNormStatistics, ModuleBuilder
 
 
 @dataclass(frozen=True, repr=False)

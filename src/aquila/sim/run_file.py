@@ -37,7 +37,7 @@ def write_run_file(
     shards = [session.shard for session in simulation.devices]
     facts = {
         "method": method.name,
-        "parameters": dict(_plain_fields(method.device)) | dict(_plain_fields(method.server)),
+        "parameters": method_parameters(method),
         "started_from": PYTHON,
         "dimension": simulation.fleet.dimension,
         "widths": _describe_widths(simulation.fleet),
@@ -54,6 +54,11 @@ def write_run_file(
     atomic_write(folder / RUN_FILE, content.encode())
     if split is not None:
         atomic_write(folder / SPLIT_FILE, split)
+
+
+def method_parameters(method: Method) -> dict[str, Value]:
+    """Return the hyperparameters of a method, by name."""
+    return dict(_plain_fields(method.device)) | dict(_plain_fields(method.server))
 
 
 def environment(torch_device: str) -> dict[str, object]:

@@ -18,7 +18,7 @@ from aquila.sim.oracle import Device
 from aquila.sim.records import Evaluate, Record
 from aquila.sim.run_folder import RunFolder
 from aquila.sim.stopping import StoppingRule
-from aquila.training.trained_module import ModuleBuilder
+from aquila.training.module_builder import ModuleBuilder
 
 CALLBACK_REASON = "on_record returned True"
 
@@ -102,13 +102,13 @@ def simulate(
         models.resume(simulation.theta, len(records))
         rule.resume(records)
         stack.enter_context(callbacks.opened(start))
-        training = _Training(simulation, start, evaluate, records, folder, models, rule)
-        stopped = training.run(callbacks)
+        loop = _RoundLoop(simulation, start, evaluate, records, folder, models, rule)
+        stopped = loop.run(callbacks)
     return Run(simulation.theta, records, models.best, stopped, models.builder)
 
 
 @dataclass(frozen=True)
-class _Training:
+class _RoundLoop:
     """The rounds of one call of `simulate`."""
 
     simulation: Simulation
@@ -150,9 +150,10 @@ class _Training:
         last = done == self.start.rounds
         evaluates = last or done % options.evaluate_every == 0
         record = self.simulation.advance(self.evaluate if evaluates else None)
-        self.records.append(record)
         if self.rule.add(record) and self.rule.best is not None:
             self.models.keep_best(self.simulation.theta, self.rule.best)
+        # last, because an interrupt saves the run if every round has a record
+        self.records.append(record)
         if self.folder is not None:
             every = options.checkpoint_every
             last = last or self.rule.reason is not None

@@ -1,5 +1,6 @@
 """CUDA graphs of a training step: captured once per batch shape, then replayed."""
 
+import gc
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -67,40 +68,6 @@ class CaptureLock:
 CAPTURE_LOCK = CaptureLock()
 
 
-class RngLock:
-    """Lets one model at a time draw random numbers, because torch has one global generator.
-
-    On a GPU the work of the next model is queued behind that of the last one, so no host thread
-    waits for the GPU.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._last_use: torch.cuda.Event | None = None
-
-    @contextmanager
-    def seeded(self, seed: int, device: torch.device) -> Iterator[None]:
-        """Seed torch's generators, and restore them at the end."""
-        on_gpu = device.type == "cuda"
-        with CAPTURE_LOCK.released():
-            self._lock.acquire()
-        try:
-            if on_gpu and self._last_use is not None:
-                torch.cuda.current_stream().wait_event(self._last_use)
-            with torch.random.fork_rng([device] if on_gpu else []):
-                torch.default_generator.manual_seed(seed)
-                if on_gpu:
-                    torch.cuda.manual_seed(seed)
-                yield
-            if on_gpu:
-                self._last_use = torch.cuda.current_stream().record_event()
-        finally:
-            self._lock.release()
-
-
-RNG_LOCK = RngLock()
-
-
 @dataclass(frozen=True)
 class _CapturedStep:
     graph: torch.cuda.CUDAGraph
@@ -157,7 +124,8 @@ class StepGraphs:
                 self._step(inputs, targets, mask)
         torch.cuda.current_stream().wait_stream(self._stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
+        capture = torch.cuda.graph(graph, pool=self._pool, stream=self._stream)
+        with _without_garbage_collection(), capture:
             self._step(inputs, targets, mask)
         for tensor, value in zip(self._mutated, before, strict=True):
             tensor.copy_(value)
@@ -174,3 +142,15 @@ class StepGraphs:
             yield
         finally:
             default.graphsafe_set_state(before)
+
+
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """Collect no cycles: freeing another graph during a capture would invalidate the capture."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -13,8 +13,8 @@ from aquila.training.flat_module import MAX_PASS_TARGETS, FlatModule
 from aquila.training.inputs import Inputs, TensorBatch, count_samples
 from aquila.training.losses import ClassLayout
 from aquila.training.model_copies import LastTrained
+from aquila.training.module_builder import ModuleBuilder
 from aquila.training.shard_data import ShardData, TensorData, in_order
-from aquila.training.trained_module import ModuleBuilder
 
 TEST_BATCH = 256
 """Samples per pass if they are not plain tensors and `batch_size` is not set."""
@@ -35,7 +35,7 @@ class _Accuracy:
     def add(self, layout: ClassLayout, scores: torch.Tensor, targets: torch.Tensor) -> None:
         if self.classes is not None:
             scores = layout.mask_unseen(self.classes, scores)
-        self.is_text = targets.ndim > 1
+        self.is_text = targets.ndim == 2  # a class per pixel has one axis more
         predictions = scores.argmax(layout.class_axis)
         if layout.ignore_index is not None:
             counted = targets != layout.ignore_index
@@ -130,9 +130,10 @@ class Evaluator:
 
     def _weight(self, x: Inputs, y: torch.Tensor | None, predicted: TensorBatch | None) -> int:
         """Return how many targets the loss of a batch is the mean of, as far as that is known."""
-        if y is not None:
-            return y.numel()
-        if predicted is None:
+        targets = predicted[1] if y is None and predicted is not None else y
+        if targets is None:
             return count_samples(x)
         ignored = self.model.objective.class_layout.ignore_index
-        return int(predicted[1].ne(ignored).sum()) if ignored is not None else predicted[1].numel()
+        if ignored is None or targets.is_floating_point():
+            return targets.numel()
+        return int(targets.ne(ignored).sum())

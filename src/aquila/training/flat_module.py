@@ -10,7 +10,7 @@ from torch import nn
 from aquila.core.random import Key
 from aquila.core.vector import Vector
 from aquila.tasks.models import trained_batch_norms
-from aquila.training.cuda_graph import RNG_LOCK, StepGraphs
+from aquila.training.cuda_graph import StepGraphs
 from aquila.training.inputs import (
     Batch,
     Inputs,
@@ -25,6 +25,7 @@ from aquila.training.local_optimizer import LocalStep
 from aquila.training.local_training import LocalTraining
 from aquila.training.losses import Loss
 from aquila.training.objective import Objective, OutputForm
+from aquila.training.rng_lock import RNG_LOCK, generator_state
 from aquila.training.torch_threads import torch_threads
 from aquila.training.training_copy import ChangingBuffers, training_copy
 
@@ -129,9 +130,9 @@ class FlatModule:
             self._seeded(Key((0,))),
             torch.autograd.graph.saved_tensors_hooks(record_saved, lambda tensor: tensor),
         ):
-            before = _generator_state(self.theta.device)
+            before = generator_state(self.theta.device)
             outputs = self.outputs(_in_fast_format(x), self.module)  # not compiled: unusual shape
-            self.uses_rng = not before.equal(_generator_state(self.theta.device))
+            self.uses_rng = not before.equal(generator_state(self.theta.device))
             form = OutputForm.of(outputs, x)
             del outputs
         self.changing_buffers.forget_unchanged()
@@ -140,11 +141,12 @@ class FlatModule:
 
     @torch.no_grad()
     def output_form(self, x: Inputs) -> OutputForm:
-        """Return the form of the outputs for inputs of another shape than the probe's."""
-        with self._seeded(Key((0,))):
-            form = OutputForm.of(self.outputs(_in_fast_format(x), self.module), x)
-        self.changing_buffers.reset()
-        return form
+        """Return the form of the outputs for inputs of another shape than the probe's.
+
+        A turn that is in progress goes on as if nothing had been computed.
+        """
+        with self._seeded(Key((0,))), self.changing_buffers.preserved():
+            return OutputForm.of(self.outputs(_in_fast_format(x), self.module), x)
 
     def gradient(
         self, theta: Vector, batch: Batch, key: Key, mask: torch.Tensor | None = None
@@ -184,6 +186,19 @@ class FlatModule:
                 take_step(x, y, mask)
                 steps += 1
         return float(self._loss_sum) / steps, self.theta.clone()
+
+    @torch.no_grad()
+    def mean_loss(
+        self, theta: Vector, batches: Iterable[Batch], key: Key, mask: torch.Tensor | None = None
+    ) -> float:
+        """Return the mean loss over the samples of the batches; the key seeds dropout."""
+        self.load(theta)
+        parts: list[tuple[float, int]] = []
+        with self._seeded(key):
+            for x, y in batches:
+                outputs = self._masked_outputs(_in_fast_format(x), y, mask)
+                parts.append((float(self.objective.value(outputs, y)), count_samples(x)))
+        return sum(loss * count for loss, count in parts) / sum(count for _, count in parts)
 
     def outputs(self, x: Inputs, module: nn.Module | None = None) -> Any:
         """Return the outputs of the module, or of a given copy, in the chosen precision."""
@@ -239,11 +254,15 @@ class FlatModule:
     def _compute_loss(
         self, x: Inputs, y: torch.Tensor | None, mask: torch.Tensor | None
     ) -> torch.Tensor:
+        outputs = self._masked_outputs(x, y, mask)
+        self.record_outputs(outputs, x, y)
+        return self.objective.value(outputs, y).to(self.theta.dtype)
+
+    def _masked_outputs(self, x: Inputs, y: torch.Tensor | None, mask: torch.Tensor | None) -> Any:
         outputs = self.objective.read(self.outputs(x), y)
         if mask is not None:  # HeteroFL: unseen classes have logit zero
             outputs = self.objective.class_layout.mask_unseen(mask, outputs)
-        self.record_outputs(outputs, x, y)
-        return self.objective.value(outputs, y).to(self.theta.dtype)
+        return outputs
 
     def record_outputs(self, outputs: Any, x: Inputs, y: torch.Tensor | None) -> None:
         """Keep the outputs for the accuracy, or compute it now on a GPU: graphs reuse memory."""
@@ -271,12 +290,6 @@ class FlatModule:
                 return
             with RNG_LOCK.seeded(key.torch().initial_seed(), self.theta.device):
                 yield
-
-
-def _generator_state(device: torch.device) -> torch.Tensor:
-    if device.type == "cuda":
-        return torch.cuda.get_rng_state(device)
-    return torch.default_generator.get_state()
 
 
 def _in_fast_format(x: Inputs) -> Inputs:

@@ -1,6 +1,6 @@
-"""Inputs and outputs of a module: a tensor, or a tuple or dict of tensors."""
+"""Inputs of a module, a tensor or a tuple or dict of tensors, and batches of them."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -73,25 +73,6 @@ def split_batch(batch: Batch, passes: int) -> Iterator[Batch]:
         start = end
 
 
-def scores_of(outputs: Any) -> torch.Tensor | None:
-    """Return the tensor that standard losses read; None if the outputs have none.
-
-    This is the tensor itself, `logits` of a dict or an object, or the first element of a tuple.
-    """
-    found = outputs
-    if not isinstance(outputs, torch.Tensor):
-        found = _field(outputs, "logits")
-    if found is None and isinstance(outputs, tuple | list) and outputs:
-        found = outputs[0]
-    return found if isinstance(found, torch.Tensor) else None
-
-
-def module_loss(outputs: Any) -> torch.Tensor | None:
-    """Return the loss that a module computed itself; None if the outputs have none."""
-    found = _field(outputs, "loss")
-    return found if isinstance(found, torch.Tensor) and found.ndim == 0 else None
-
-
 def channels_last(x: torch.Tensor) -> torch.Tensor:
     """Return images in channels-last memory format, which makes convolutions faster."""
     if x.ndim != 4 or x.stride(1) == 1:
@@ -102,7 +83,3 @@ def channels_last(x: torch.Tensor) -> torch.Tensor:
 
 def _tensors(x: Inputs) -> list[torch.Tensor]:
     return list(parts_of(x).values())
-
-
-def _field(outputs: Any, name: str) -> Any:
-    return outputs.get(name) if isinstance(outputs, Mapping) else getattr(outputs, name, None)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from aquila.core.function_name import function_name
 from aquila.core.parameter import Bounds, Parameter, parameters
 
 BuiltinOptimizer = Literal["sgd", "adam", "adamw"]
@@ -76,7 +77,8 @@ class LocalTraining:
     @property
     def optimizer_name(self) -> str:
         """Name of the optimizer; the qualified name of a function."""
-        return _name_of(self.local_optimizer)
+        chosen = self.local_optimizer
+        return chosen if isinstance(chosen, str) else function_name(chosen)
 
     def check_gradient(self, remedy: str) -> None:
         """Raise ValueError if devices that send gradients cannot follow this training.
@@ -121,14 +123,3 @@ class LocalTraining:
 def training_parameters() -> dict[str, Parameter]:
     """Return the fields that settings files and the command line can set, by name."""
     return parameters(LocalTraining)
-
-
-def _name_of(optimizer: OptimizerChoice) -> str:
-    """Return a name that is the same in every process."""
-    if isinstance(optimizer, str):
-        return optimizer
-    if isinstance(optimizer, partial):
-        given = [*map(repr, optimizer.args), *(f"{k}={v!r}" for k, v in optimizer.keywords.items())]
-        return f"{_name_of(optimizer.func)}({', '.join(given)})"
-    named = optimizer if hasattr(optimizer, "__qualname__") else type(optimizer)
-    return f"{named.__module__}.{named.__qualname__}"

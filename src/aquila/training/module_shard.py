@@ -16,8 +16,8 @@ from aquila.training.inputs import Batch, TensorBatch
 from aquila.training.local_optimizer import regularize
 from aquila.training.local_training import LocalTraining
 from aquila.training.model_copies import LastTrained, ModelCopies
+from aquila.training.module_builder import ModuleBuilder
 from aquila.training.shard_data import ShardData, TensorData
-from aquila.training.trained_module import ModuleBuilder
 
 Augment = Callable[[Any, Key], Any]
 """(inputs, key) -> inputs changed at random"""
@@ -155,6 +155,12 @@ class ModuleOracle:
         model = self.shard.models.for_this_thread
         self.shard.last_trained.update(model, self.key, self)
         return model
+
+    def loss(self, theta: Vector, all_samples: bool) -> float:
+        """Return the loss over all samples of the device, or over the round's first minibatch."""
+        model = self.shard.models.for_this_thread
+        batches = islice(self.batches(epoch=0), None if all_samples else 1)
+        return model.mean_loss(theta, batches, self.key, self.shard.classes)
 
     def batches(self, epoch: int) -> Iterable[Batch]:
         """Yield the minibatches of one epoch."""

@@ -1,12 +1,13 @@
 """The objective of training: from the outputs of a module to the loss and the accuracy."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.nn import functional
 
-from aquila.training.inputs import Inputs, TensorBatch, module_loss, scores_of
+from aquila.training.inputs import Inputs, TensorBatch
 from aquila.training.losses import (
     CLASS_TARGET_LOSSES,
     DEFAULT_IGNORE_INDEX,
@@ -79,8 +80,12 @@ class Objective:
         return ignored is None or not bool((y == ignored).any())
 
     def read(self, outputs: Any, y: torch.Tensor | None) -> Any:
-        """Return what the loss reads of the outputs."""
-        return scores_of(outputs) if y is not None and self.reads_scores else outputs
+        """Return what the loss reads of the outputs. Scores of 16 bits become float32."""
+        if y is None or not self.reads_scores:
+            return outputs
+        scores = scores_of(outputs)
+        has_16_bits = scores is not None and scores.dtype in (torch.bfloat16, torch.float16)
+        return scores.float() if scores is not None and has_16_bits else scores
 
     def value(self, read: Any, y: torch.Tensor | None) -> torch.Tensor:
         """Return the loss, given the result of `read`."""
@@ -106,6 +111,29 @@ class Objective:
         """Use the loss of the module, and read classes from its labels, as Hugging Face does."""
         self.has_targets, self.label_shift = False, shift
         self.class_layout = ClassLayout(-1, DEFAULT_IGNORE_INDEX)
+
+
+def scores_of(outputs: Any) -> torch.Tensor | None:
+    """Return the tensor that standard losses read; None if the outputs have none.
+
+    This is the tensor itself, `logits` of a dict or an object, or the first element of a tuple.
+    """
+    found = outputs
+    if not isinstance(outputs, torch.Tensor):
+        found = _field(outputs, "logits")
+    if found is None and isinstance(outputs, tuple | list) and outputs:
+        found = outputs[0]
+    return found if isinstance(found, torch.Tensor) else None
+
+
+def module_loss(outputs: Any) -> torch.Tensor | None:
+    """Return the loss that a module computed itself; None if the outputs have none."""
+    found = _field(outputs, "loss")
+    return found if isinstance(found, torch.Tensor) and found.ndim == 0 else None
+
+
+def _field(outputs: Any, name: str) -> Any:
+    return outputs.get(name) if isinstance(outputs, Mapping) else getattr(outputs, name, None)
 
 
 def _shifted(scores: torch.Tensor, labels: torch.Tensor, shift: int) -> TensorBatch:

@@ -8,10 +8,10 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from aquila.core.random import Key
-from aquila.training.batch_form import FORMS, as_batch, describe
+from aquila.training.batch_conversion import FORMS, as_batch, describe
 from aquila.training.flat_module import FlatModule
 from aquila.training.losses import ClassLayout
-from aquila.training.samples import SampleChecker
+from aquila.training.sample_checker import SampleChecker
 from aquila.training.shard_data import DatasetData, LoaderData, ShardData, TensorData
 
 Shard = Any

@@ -7,10 +7,10 @@ from itertools import count, pairwise
 from typing import Any, TypeVar
 
 import torch
-from torch.utils.data import DataLoader, default_collate
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, default_collate
 
 from aquila.core.random import Key
-from aquila.training.batch_form import as_batch, as_sample
+from aquila.training.batch_conversion import as_batch, as_sample
 from aquila.training.inputs import Batch, Inputs, concatenate, count_samples, parts_of, take_samples
 
 Prepare = Callable[[str, Batch], Batch]
@@ -112,11 +112,17 @@ class LoaderData:
 
     @property
     def samples(self) -> int | None:
-        """Length of the loader's data set, None if it is a stream without a length."""
+        """Number of samples in one pass; None if the loader does not tell, as for many streams."""
+        loader, batches = self.loader, self.loader.batch_sampler
+        if not isinstance(batches, BatchSampler):  # its batches can have any size
+            return None
+        is_stream = isinstance(loader.dataset, IterableDataset)
+        source: Any = loader.dataset if is_stream else batches.sampler
         try:
-            return len(self.loader.dataset)  # type: ignore[arg-type]
+            count = len(source)
         except (AttributeError, NotImplementedError, TypeError):
             return None
+        return count - count % batches.batch_size if batches.drop_last else count
 
     def minibatches(self, size: int | None, key: Key) -> Iterator[tuple[Key, Batch]]:
         """Yield the batches of one pass; `size` does not apply."""
@@ -175,12 +181,11 @@ def equal_batches(pool: Sequence[ShardData], most: int) -> Iterator[Inputs]:
 
 
 def _have_one_shape(pool: Sequence[ShardData]) -> bool:
-    shapes = {
-        tuple(part.shape[1:] for part in parts_of(data.batch[0]).values())
-        for data in pool
-        if isinstance(data, TensorData)
-    }
-    return len(pool) == 1 or len(shapes) <= 1
+    """Whether the first samples of all shards have the same shapes."""
+    if len(pool) == 1:
+        return True
+    first = (data.take(slice(1))[0] for data in pool if not isinstance(data, LoaderData))
+    return len({tuple(part.shape for part in parts_of(x).values()) for x in first}) <= 1
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from torch.utils.data import IterableDataset, Subset
 from aquila.core.parameter import check_whole_number
 from aquila.core.random import Key, Purpose
 from aquila.tasks.partition import split_labels
-from aquila.training.batch_form import describe
+from aquila.training.batch_conversion import describe
 
 IN_MEMORY = (torch.Tensor, np.ndarray, tuple, list, Mapping)
 
@@ -49,7 +49,7 @@ def split(inputs: Any, targets: Any, devices: int, spec: str = "iid", *, seed: i
         return [Subset(inputs, part.tolist()) for part in parts]
     if targets is None:
         return [_take(inputs, part) for part in parts]
-    kept = labels if isinstance(targets, list) else targets
+    kept = labels if isinstance(targets, tuple | list) else targets
     return [(_take(inputs, part), _take(kept, part)) for part in parts]
 
 
@@ -77,9 +77,13 @@ def _numbered(labels: torch.Tensor) -> torch.Tensor:
 
 
 def _count(inputs: Any) -> int:
-    if isinstance(inputs, Mapping):
-        return min(map(len, inputs.values()))
-    return min(map(len, inputs)) if isinstance(inputs, tuple | list) else len(inputs)
+    """Return the number of samples; ValueError if the parts of the inputs differ in length."""
+    if not isinstance(inputs, Mapping | tuple | list):
+        return len(inputs)
+    lengths = list(map(len, inputs.values() if isinstance(inputs, Mapping) else inputs))
+    if len(set(lengths)) != 1:
+        raise ValueError(f"split got inputs of the lengths {', '.join(map(str, lengths))}")
+    return lengths[0]
 
 
 def _take(values: Any, part: torch.Tensor) -> Any:

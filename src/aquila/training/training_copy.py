@@ -1,6 +1,8 @@
 """The copy of a module that trains: modes of its parts, batch norms and buffers."""
 
 import copy
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
 from torch import nn
@@ -49,12 +51,17 @@ class ChangingBuffers:
 
     def reset(self) -> None:
         """Give the buffers their first values."""
-        if not self._first:
-            return
+        self._set(self._first)
+
+    @contextmanager
+    def preserved(self) -> Iterator[None]:
+        """Give the buffers their present values again at the end of a block."""
         now = dict(self._module.named_buffers())
-        with torch.no_grad():
-            for name, first in self._first.items():
-                now[name].copy_(first)
+        before = {name: now[name].clone() for name in self._first}
+        try:
+            yield
+        finally:
+            self._set(before)
 
     def copy_for(self, module: nn.Module) -> "ChangingBuffers":
         """Return the same for a copy of the module, and reset its buffers."""
@@ -62,3 +69,11 @@ class ChangingBuffers:
         copied._first = self._first
         copied.reset()
         return copied
+
+    def _set(self, values: Mapping[str, torch.Tensor]) -> None:
+        if not values:
+            return
+        now = dict(self._module.named_buffers())
+        with torch.no_grad():
+            for name, value in values.items():
+                now[name].copy_(value)

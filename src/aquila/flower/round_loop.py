@@ -34,7 +34,7 @@ class RoundOverhead:
 
 
 @dataclass(frozen=True)
-class Training:
+class RoundLoop:
     """The rounds of one process. `run` appends to `records` and `overheads`."""
 
     strategy: "Strategy"

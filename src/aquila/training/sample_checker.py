@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from aquila.training.batch_form import describe
+from aquila.training.batch_conversion import describe
 from aquila.training.flat_module import FlatModule
 from aquila.training.inputs import Batch, Inputs, channels_last, map_inputs, parts_of, take_samples
 from aquila.training.objective import LABELS, OutputForm
@@ -31,9 +31,9 @@ class SampleChecker:
         form = self._form(name, batch)
         if y is not None:
             _check_outputs(form, model)
-            y = y.to(model.theta.device)
             if form.shape is not None:
                 y = checked_targets(name, y, model.objective, model.theta.dtype, form.shape)
+            y = y.to(model.theta.device)  # after the checks, which would wait for a GPU
         elif form.label_shift is not None and form.shape is not None and isinstance(x, dict):
             check_classes(name, x[LABELS], model.objective.class_layout, form.shape[-1])
         return map_inputs(lambda part: channels_last(part.to(model.theta.device)), x), y

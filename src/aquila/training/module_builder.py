@@ -38,6 +38,11 @@ class ModuleBuilder:
     statistics: BatchNormStatistics = "gathered"
 
     @property
+    def trained_parameters(self) -> list[str]:
+        """Names of the parameters in the vector of a model, in their order."""
+        return list(self.models[0].parameter_views(self.models[0].theta))
+
+    @property
     def evaluated_devices(self) -> Sequence[DeviceId | None]:
         """The devices whose own modules are evaluated; None stands for the common module."""
         local = self.statistics == "local" and bool(trained_batch_norms(self.models[0].module))
