@@ -23,7 +23,6 @@ HUANG = (
 LORAWAN = "LoRaWAN Regional Parameters, EU863-870, data rate 5"
 SARA_N2 = "u-blox SARA-N2 data sheet"
 SX1276 = "Semtech SX1276 data sheet"
-ESP32 = "Espressif ESP32 data sheet"
 OWN_COMPUTE_TIME = "nominal: depends on model and data; set compute_time"
 
 
@@ -45,14 +44,14 @@ PRESETS: dict[str, LinkPreset] = {
         {
             "uplink_rate": f"standard: {LORAWAN}, spreading factor 7 at 125 kHz, 5470 bit/s",
             "downlink_rate": f"standard: {LORAWAN}; the duty cycle of the gateway is left out",
-            "latency": "standard: LoRaWAN, default delay of the first receive window, 1 s",
+            "latency": "nominal: the usual delay of LoRaWAN's first receive window, 1 s",
             "jitter": "nominal: a tenth of the latency",
             "compute_time": OWN_COMPUTE_TIME,
-            "transmit_power": f"data sheet: {SX1276}, 29 mA at 13 dBm, times 3.3 V",
+            "transmit_power": "nominal: 29 mA at 13 dBm for a radio like the SX1276, times 3.3 V",
             "receive_power": f"data sheet: {SX1276}, 10.8 mA, times 3.3 V",
             "compute_power": "nominal: a microcontroller of about 10 mA at 3 V",
             "duty_cycle": "standard: ETSI EN 300 220, 865-868 MHz, 1 %",
-            "snr_db": f"data sheet: {SX1276}, demodulator limit -7.5 dB, plus a margin of 2.5 dB",
+            "snr_db": "nominal: a demodulator limit of -7.5 dB, plus a margin of 2.5 dB",
         },
     ),
     "nb_iot": LinkPreset(
@@ -62,7 +61,7 @@ PRESETS: dict[str, LinkPreset] = {
             snr_db=5.0,
         ),
         {
-            "uplink_rate": "standard: 3GPP Release 13, category NB1, multi-tone with scheduling",
+            "uplink_rate": "nominal: 3GPP Release 13, category NB1, multi-tone with scheduling",
             "downlink_rate": "standard: 3GPP Release 13, category NB1, with scheduling",
             "latency": "nominal: half of 1.6 s; 3GPP TR 45.820 demands at most 10 s per report",
             "jitter": "nominal: a quarter of the latency",
@@ -121,8 +120,8 @@ PRESETS: dict[str, LinkPreset] = {
             "latency": "nominal: half of a round trip of 10 ms",
             "jitter": "nominal: as long as the latency",
             "compute_time": OWN_COMPUTE_TIME,
-            "transmit_power": f"data sheet: {ESP32}, 802.11n at MCS 7, 180 mA, times 3.3 V",
-            "receive_power": f"data sheet: {ESP32}, 100 mA, times 3.3 V",
+            "transmit_power": "nominal: 180 mA for a radio like the ESP32 at MCS 7, times 3.3 V",
+            "receive_power": "nominal: 100 mA for a radio like the ESP32, times 3.3 V",
             "compute_power": "nominal: the processor of a phone under load",
             "snr_db": "nominal: the same room",
         },
