@@ -78,7 +78,7 @@ class LocalTraining:
         """Name of the optimizer; the qualified name of a function."""
         return _name_of(self.local_optimizer)
 
-    def check_gradient(self, remedy: str) -> None:
+    def check_gradient(self, remedy: str, method: str = "") -> None:
         """Raise ValueError if devices that send gradients cannot follow this training.
 
         A gradient has no local optimizer. Weight decay and clipping apply to it, and the proximal
@@ -88,8 +88,9 @@ class LocalTraining:
         if self.local_optimizer != "sgd":
             unusable.insert(0, f"local_optimizer {self.optimizer_name}")
         if unusable:
+            name = f"{method}: " if method else ""
             raise ValueError(
-                f"{' and '.join(unusable)} cannot apply to a gradient, which takes no local steps; "
+                f"{name}{' and '.join(unusable)} cannot apply to a gradient, which takes no local steps; "
                 f"{remedy}"
             )
 
