@@ -30,7 +30,13 @@ def run(values, metric="accuracy", rounds=8, on_record=None, **options):
 def test_stops_when_an_accuracy_is_reached(metric):
     stopped = run([0.5, 0.7, 0.8, 0.9], metric, stop_at=0.8)
     assert len(stopped.records) == 3
-    assert stopped.stopped == f"{metric} reached 0.8 in round 2"
+    assert stopped.stopped == f"{metric} reached 0.8 after 3 rounds"
+
+
+def test_accuracy_in_percent_is_refused():
+    with pytest.raises(ValueError, match="stop_at is 90, but accuracy is at most 1; write 90 % as"):
+        run([0.5, 0.7], stop_at=90)
+    assert len(run([95.0, 80.0], "perplexity", stop_at=90).records) == 2
 
 
 @pytest.mark.parametrize("metric", ["perplexity", "test_loss", "loss"])
@@ -42,7 +48,7 @@ def test_patience_counts_evaluations_without_improvement():
     stopped = run([0.5, 0.7, 0.7, 0.6, 0.9], patience=2)
     assert len(stopped.records) == 4
     assert stopped.stopped == (
-        "accuracy has not improved in 2 evaluations; the best was 0.7 in round 1"
+        "accuracy has not improved in 2 evaluations; the best was 0.7 after 2 rounds"
     )
     assert stopped.best.round == 1
     assert len(run([0.5, 0.7, 0.7, 0.6, 0.9], patience=2, evaluate_every=2).records) == 8
@@ -91,7 +97,7 @@ def test_stopped_run_can_be_continued(tmp_path):
     run(values, stop_at=0.8, out=tmp_path)
     same = run([], stop_at=0.8, out=tmp_path, resume=True)
     assert len(same.records) == 3
-    assert same.stopped == "accuracy reached 0.8 in round 2"
+    assert same.stopped == "accuracy reached 0.8 after 3 rounds"
     longer = run(values[3:], out=tmp_path, resume=True)
     assert longer.records == whole.records
     assert torch.equal(longer.theta, whole.theta)
@@ -148,3 +154,12 @@ def test_callbacks_begin_and_close():
     assert log.calls == [("laq", 2, 0), 0, False]
     with pytest.raises(TypeError, match="on_record must be a function of a record or a list"):
         run([], on_record=[3])
+
+
+def test_run_prints_in_one_line():
+    stopped = run([0.5, 0.7, 0.8], stop_at=0.8)
+    assert str(stopped) == (
+        "Run(8 parameters, 3 rounds, best accuracy 0.8, stopped: accuracy reached 0.8 after 3 "
+        "rounds)"
+    )
+    assert str(stopped.best) == "BestModel(round=2, metric='accuracy', value=0.8)"

@@ -79,14 +79,17 @@ class LrSchedule:
 
 def parse_schedule(text: str) -> LrSchedule:
     """Return the schedule of a text; ScheduleError says what is allowed."""
-    schedule = LrSchedule()
+    fields: dict[str, Any] = {}
     for term in text.split("+"):
         name, _, argument = term.strip().partition(":")
         try:
-            schedule = replace(schedule, **_read_term(name, argument))
+            read = _read_term(name, argument)
         except ValueError:
             raise ScheduleError(f"{text!r} is not a schedule; allowed: {SYNTAX}") from None
-    return schedule
+        if fields.keys() & read.keys():
+            raise ScheduleError(f"{text!r} has two terms of one kind; give one decay at most")
+        fields |= read
+    return LrSchedule(**fields)
 
 
 def resolve_schedule(schedule: Schedule, rounds: int) -> Schedule:
@@ -152,9 +155,13 @@ def _factor(text: str | float) -> float:
 
 
 def _checked_factor(schedule: Callable[[int], float], round_number: int) -> float:
-    factor = float(schedule(round_number))
+    given: Any = schedule(round_number)
+    try:
+        factor = float(given)
+    except (TypeError, ValueError):
+        factor = math.nan
     if not 0 < factor < math.inf:
         raise ScheduleError(
-            f"the schedule returned {factor} for round {round_number}; a factor must be above 0"
+            f"the schedule returned {given!r} for round {round_number}; a factor must be above 0"
         )
     return factor

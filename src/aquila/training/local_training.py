@@ -90,8 +90,8 @@ class LocalTraining:
         if unusable:
             name = f"{method}: " if method else ""
             raise ValueError(
-                f"{name}{' and '.join(unusable)} cannot apply to a gradient, which takes no local steps; "
-                f"{remedy}"
+                f"{name}{' and '.join(unusable)} cannot apply to a gradient, which takes no local "
+                f"steps; {remedy}"
             )
 
     def changes(self) -> dict[str, object]:

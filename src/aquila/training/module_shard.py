@@ -1,6 +1,7 @@
 """The data of one device that trains an `nn.Module`."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count, islice
 from typing import Any
@@ -21,6 +22,9 @@ from aquila.training.trained_module import ModuleBuilder
 
 Augment = Callable[[Any, Key], Any]
 """(inputs, key) -> inputs changed at random"""
+
+TOO_FEW_FOR_BATCH_NORM = "Expected more than 1 value per channel"
+"""Start of torch's message."""
 
 
 @dataclass(frozen=True)
@@ -135,13 +139,28 @@ class ModuleOracle:
             model.record_outputs(computed.outputs, *self.shard.tensors)
             return computed.loss, computed.gradient
         first = next(iter(self.batches(epoch=0)))
-        return model.gradient(theta, first, self.key, self.shard.classes)
+        with self._named_batch_norm_error():
+            return model.gradient(theta, first, self.key, self.shard.classes)
 
     def train(self, theta: Vector, alpha: float) -> tuple[float, Vector]:
         """Train locally; return the mean loss and (theta - local model) / alpha."""
-        model = self._model()
-        loss, local = model.train(theta, self._all_batches(), alpha, self.key, self.shard.classes)
+        model, classes = self._model(), self.shard.classes
+        with self._named_batch_norm_error():
+            loss, local = model.train(theta, self._all_batches(), alpha, self.key, classes)
         return loss, (theta - local) / alpha
+
+    @contextmanager
+    def _named_batch_norm_error(self) -> Iterator[None]:
+        """Name the device whose minibatch has too few samples for a batch norm."""
+        try:
+            yield
+        except ValueError as error:
+            if not str(error).startswith(TOO_FEW_FOR_BATCH_NORM):
+                raise
+            raise ValueError(
+                f"{self.shard.data.name} has a minibatch of one sample, but batch norms need two; "
+                "change batch_size, or add or remove a sample"
+            ) from error
 
     def _all_batches(self) -> Iterable[Batch]:
         """Yield the minibatches of the turn: those of whole epochs, or as many as local steps."""

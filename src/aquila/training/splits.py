@@ -37,6 +37,8 @@ def split(inputs: Any, targets: Any, devices: int, spec: str = "iid", *, seed: i
     """
     check_whole_number("devices", devices, 1)
     check_whole_number("seed", seed, 0)
+    if not isinstance(spec, str):
+        raise TypeError(f"spec must be text such as dirichlet:0.5, not {spec!r}")
     in_memory = isinstance(inputs, IN_MEMORY)
     if not in_memory and (isinstance(inputs, IterableDataset) or not hasattr(inputs, "__len__")):
         raise TypeError(
