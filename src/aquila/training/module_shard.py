@@ -39,9 +39,15 @@ class LocalWork:
     @property
     def fingerprint(self) -> str:
         """The work as text, with a line per property; 0 stands for all samples."""
-        work = {"batch_size": self.batch_size or 0, "epochs": self.epochs}
-        lines = {**work, **self.training.changes()}.items()
+        lines = {**self._length(), **self.training.changes()}.items()
         return "".join(f"\n{name} {value}" for name, value in lines)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the work by name, for `run.json`; batch size 0 stands for all samples."""
+        return {**self._length(), **self.training.to_dict()}
+
+    def _length(self) -> dict[str, object]:
+        return {"batch_size": self.batch_size or 0, "epochs": self.epochs}
 
 
 @dataclass(frozen=True)
