@@ -97,7 +97,8 @@ class Setting:
         data = self.data if self._needs_no_folder else SYNTHETIC_PREFIX + self.data
         return replace(
             self, data=data, data_folder="", samples=200, rounds=2, devices=10, batch_size=10,
-            epochs=1, widths=widths, device="cpu", precision="float32", init_from="",
+            epochs=1, widths=widths, device="cpu", precision="float32", compile_model=False,
+            init_from="",
             training=replace(self.training, local_steps=min(self.training.local_steps, 1)),
         )  # fmt: skip
 
