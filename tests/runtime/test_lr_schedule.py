@@ -116,3 +116,7 @@ def test_function_is_a_schedule():
 def test_function_must_return_positive_factors(factor):
     with pytest.raises(ValueError, match="for round 2; a factor must be above 0"):
         schedule_function(lambda _: factor)(2)
+
+
+def test_run_without_rounds_has_a_schedule():
+    assert aquila.RunOptions(schedule="cosine").for_rounds(0).schedule == "cosine:1"

@@ -1,5 +1,6 @@
 """Runs that end before their last round: by a target, by patience, or by a callback."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -73,6 +74,11 @@ def test_perplexity_is_the_main_metric_of_texts():
     assert (trained.best.metric, trained.best.round) == ("perplexity", 0)
 
 
+def test_callback_may_return_a_bool_of_numpy():
+    ended = run([0.1] * 8, on_record=lambda record: np.float64(record.round) > 1)
+    assert len(ended.records) == 3
+
+
 @pytest.mark.parametrize("every", [0, 1, 5])
 def test_callback_that_returns_true_ends_the_run(tmp_path, every):
     seen = []
@@ -138,8 +144,8 @@ def test_callbacks_begin_and_close():
         def __call__(self, record):
             self.calls.append(record.round)
 
-        def close(self, finished):
-            self.calls.append(finished)
+        def close(self, complete):  # a user's own name of the argument
+            self.calls.append(complete)
 
     log = Log()
     run([0.1] * 2, rounds=2, on_record=log)

@@ -94,3 +94,8 @@ def test_streams_cannot_be_split():
 def test_spec_must_be_text():
     with pytest.raises(TypeError, match="spec must be text such as dirichlet"):
         aquila.split(torch.zeros(4, 2), torch.zeros(4, dtype=torch.int64), 2, 2)
+
+
+def test_targets_must_be_numbers():
+    with pytest.raises(TypeError, match="split needs targets that are numbers"):
+        aquila.split(torch.zeros(2, 2), ["cat", "dog"], 2, "classes:1")

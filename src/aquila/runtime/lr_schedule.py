@@ -99,7 +99,7 @@ def resolve_schedule(schedule: Schedule, rounds: int) -> Schedule:
     parsed = parse_schedule(schedule)
     if parsed.decay == "constant" or parsed.rounds:
         return schedule
-    return str(replace(parsed, rounds=rounds))
+    return str(replace(parsed, rounds=max(1, rounds)))
 
 
 def schedule_function(schedule: Schedule) -> Callable[[int], float]:

@@ -7,6 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from aquila.core.method import Method
 from aquila.runtime.options import RunOptions
 from aquila.sim.records import Record
@@ -74,8 +76,8 @@ class Callbacks:
         """Pass a record to all callbacks; return whether one of them ends the run."""
         # only True: many functions, such as `file.write`, return other values
         answers = [callback(record) for callback in self._callbacks]
-        return any(answer is True for answer in answers)
+        return any(isinstance(answer, bool | np.bool_) and bool(answer) for answer in answers)
 
 
 def _close(callback: Any, kind: object, error: object, traceback: object) -> None:
-    callback.close(finished=error is None)
+    callback.close(error is None)

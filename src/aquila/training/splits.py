@@ -66,7 +66,12 @@ def _labels(inputs: Any, targets: Any, samples: int) -> torch.Tensor:
                 f"split needs targets, and {describe(inputs)} has no {name}; pass the target of "
                 "each sample"
             )
-    labels = found if isinstance(found, torch.Tensor) else torch.as_tensor(np.array(found))
+    try:
+        labels = found if isinstance(found, torch.Tensor) else torch.as_tensor(np.array(found))
+    except TypeError:
+        raise TypeError(
+            "split needs targets that are numbers; number your classes from 0"
+        ) from None
     if len(labels) != samples:
         raise ValueError(f"split got {samples} inputs and {len(labels)} targets")
     return labels.cpu()
