@@ -92,3 +92,20 @@ def test_trackers_know_the_method_and_the_options(monkeypatch, tmp_path):
     assert run.facts["method"] == "laq"
     assert run.facts["method.alpha"] == METHOD.device.alpha
     assert (run.facts["uplink_loss"], run.facts["seed"], run.facts["data"]) == (0.1, 0, "ridge")
+
+
+def test_callbacks_know_the_local_training():
+    class Log:
+        def begin(self, start):
+            self.work = start.work
+
+        def __call__(self, record): ...
+
+    training = aquila.LocalTraining(momentum=0.9)
+    shards = [(torch.zeros(6, 2), torch.zeros(6, dtype=torch.int64))] * 2
+    problem = aquila.problem(torch.nn.Linear(2, 2), shards, batch_size=3, training=training)
+    log = Log()
+    problem.train(aquila.create("fedavg"), rounds=1, on_record=log)
+    assert log.work == {"batch_size": 3, "epochs": 1, **training.to_dict()}
+    simulate(log)
+    assert log.work == {}

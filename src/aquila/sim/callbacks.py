@@ -1,8 +1,8 @@
 """The functions that receive every record of a run, and can end the run."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ class RunStart:
         seed: Seed of the run.
         options: Options of the run.
         records: Rounds that are already done, if the run is resumed.
+        work: Batch size, epochs and local training by name, if all devices have the same.
     """
 
     method: Method
@@ -40,6 +41,7 @@ class RunStart:
     seed: int
     options: RunOptions
     records: Sequence[Record] = ()
+    work: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def folder(self) -> Path | None:

@@ -21,7 +21,7 @@ from aquila.runtime.options import RunOptions
 from aquila.sim.setting import PYTHON, RUN_FILE, SPLIT_FILE
 from aquila.tasks.partition import partition_content
 from aquila.training.data_digest import UNKNOWN, shard_digests
-from aquila.training.module_shard import LocalWork
+from aquila.training.module_shard import shared_work
 from aquila.version import __version__
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def write_run_file(
         "rounds": rounds,
         "seed": simulation.seed,
         **options.to_dict(),
-        **_local_work(shards),
+        **shared_work(shards),
         **(options.facts or {}),
         **environment(simulation.theta.device.type),
     }
@@ -87,14 +87,6 @@ def _describe_widths(fleet: Fleet) -> str:
     if set(sizes) == {fleet.dimension}:
         return "1"
     return ", ".join(f"{count} x {size:,} parameters" for size, count in sizes.items())
-
-
-def _local_work(shards: Sequence[object]) -> dict[str, object]:
-    """Return batch size, epochs and local training, if all devices train modules alike."""
-    works = [getattr(getattr(shard, "inner", shard), "work", None) for shard in shards]
-    first = works[0]
-    same = isinstance(first, LocalWork) and all(work == first for work in works)
-    return first.to_dict() if same and isinstance(first, LocalWork) else {}
 
 
 def _joint_digest(shards: Sequence[object]) -> str | None:

@@ -18,6 +18,7 @@ from aquila.sim.oracle import Device
 from aquila.sim.records import Evaluate, Record
 from aquila.sim.run_folder import RunFolder
 from aquila.sim.stopping import StoppingRule
+from aquila.training.module_shard import shared_work
 from aquila.training.trained_module import ModuleBuilder
 
 CALLBACK_REASON = "on_record returned True"
@@ -102,7 +103,7 @@ def simulate(
     with ExitStack() as stack:
         if folder is not None:
             stack.callback(folder.close)
-        start = RunStart(method, rounds, seed, options, tuple(records))
+        start = RunStart(method, rounds, seed, options, tuple(records), shared_work(devices))
         models = ModelStore(start.folder, method.name, _builder_of(devices))
         models.resume(simulation.theta, len(records))
         rule.resume(records)

@@ -1,6 +1,6 @@
 """The data of one device that trains an `nn.Module`."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count, islice
@@ -105,6 +105,15 @@ class ModuleShard:
     def oracle(self, key: Key) -> "ModuleOracle":
         """Return the oracle of one round; the key seeds its minibatches."""
         return ModuleOracle(self, key)
+
+
+def shared_work(devices: Sequence[object]) -> dict[str, object]:
+    """Return batch size, epochs and local training by name, if all devices have the same."""
+    works = [getattr(getattr(device, "inner", device), "work", None) for device in devices]
+    first = works[0]
+    if not isinstance(first, LocalWork) or any(work != first for work in works):
+        return {}
+    return first.to_dict()
 
 
 @dataclass(frozen=True)
