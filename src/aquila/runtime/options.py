@@ -31,11 +31,12 @@ NanPolicy = Literal["stop", "skip"]
 ExecutorChoice = Literal["auto", "sequential", "batched", "threads"]
 ServerOptimizerChoice = Literal["sgd", "momentum", "nesterov", "adam", "yogi"]
 Weights = Literal["uniform", "samples"]
+Selection = Literal["random", "weighted", "pow_d", "cpow_d", "rpow_d"]
 
 SCHEDULES = ("schedule", "server_schedule")
 RECIPE = (
     "server_optimizer", "server_lr", "server_momentum", "server_beta2", "server_tau", *SCHEDULES,
-    "weights",
+    "weights", "selection", "candidates",
 )  # fmt: skip
 """Fields that say how the server trains. A run resumes only with the same values."""
 OPTIMIZERS_WITH = {
@@ -122,6 +123,12 @@ class RunOptions:
     patience: Annotated[
         int,
         Bounds("end the run after this many evaluations without improvement; 0: never", 0),
+    ] = 0
+    selection: Annotated[Selection, "how a round selects devices, if participation is below 1"] = (
+        "random"
+    )
+    candidates: Annotated[
+        int, Bounds("candidates of pow_d, cpow_d and rpow_d; 0: twice the devices per round", 0)
     ] = 0
     fleet: Fleet | None = None
     out: Path | str | None = None

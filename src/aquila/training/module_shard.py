@@ -190,6 +190,12 @@ class ModuleOracle:
         self.shard.last_trained.update(model, self.key, self)
         return model
 
+    def loss(self, theta: Vector, all_samples: bool) -> float:
+        """Return the loss over all samples of the device, or over the round's first minibatch."""
+        model = self.shard.models.for_this_thread
+        batches = islice(self.batches(epoch=0), None if all_samples else 1)
+        return model.mean_loss(theta, batches, self.key, self.shard.classes)
+
     def batches(self, epoch: int) -> Iterable[Batch]:
         """Yield the minibatches of one epoch."""
         size, augment = self.shard.work.batch_size, self.shard.work.augment
