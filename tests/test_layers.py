@@ -20,7 +20,7 @@ ALLOWED = {
     "tasks": {"core"},
     "training": {"core", "runtime", "tasks"},
     "sim": {"core", "runtime", "tasks", "training", "version"},
-    "report": {"core", "runtime", "sim"},
+    "report": {"core", "runtime", "sim", "training"},
     "deploy": set(),
     "flower": {"core", "runtime", "sim"},
     "cli": {

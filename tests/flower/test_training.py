@@ -101,6 +101,19 @@ def test_devices_without_samples_are_refused(caplog):
     assert "weights=samples needs the number of samples of every device" in caplog.text
 
 
+@pytest.mark.parametrize("rule", ["weighted", "pow_d", "cpow_d", "rpow_d"])
+@pytest.mark.parametrize("name", METHODS)
+def test_selection_gives_the_same_bits_as_the_simulator(name, rule, tmp_path):
+    problem, method = make_problem(LOCAL["momentum"]), create(name)
+    options = aquila.RunOptions(selection=rule, participation=0.4, weights="samples")
+    wanted = aquila.simulate(method, problem.theta0, problem.devices, ROUNDS, SEED, options=options)
+    grid, saved = local_grid(client_app(problem, method), 3), replace(options, out=tmp_path)
+    strategy(problem, method, saved, rounds=3).start(grid)
+    got = strategy(problem, method, saved).start(grid)
+    assert torch.equal(got.theta, wanted.theta)
+    assert got.records == wanted.records
+
+
 def accuracy_by_round(values):
     """Return an evaluation whose accuracies are the given values."""
     left = iter(values)

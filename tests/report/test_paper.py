@@ -62,6 +62,8 @@ def test_run_of_experiment_file_matches_only_its_row(row, tmp_path):
         {"data": "synthetic_cifar10"}, {"model": "cnn"}, {"split": "dirichlet:0.5"},
         {"devices": 20}, {"widths": "1,0.25"}, {"widths": None}, {"samples": 500},
         {"uplink_loss": 0.1}, {"participation": 0.5}, {"test_samples": 10}, {"downlink_error": 0.5},
+        {"augment": True}, {"momentum": 0.9}, {"schedule": "cosine"}, {"server_optimizer": "adam"},
+        {"weights": "samples"},
     ],
 )  # fmt: skip
 def test_run_with_another_setting_matches_no_row(change, tmp_path):

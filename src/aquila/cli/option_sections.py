@@ -15,12 +15,13 @@ DATA_AND_MODEL = (
     "split", "mask_classes", "augment", "rounds", "seed",
 )  # fmt: skip
 LOCAL_TRAINING = ("alpha", "work", "batch_size", "epochs", *training_parameters())
+SERVER = tuple(name for name in RECIPE if name not in ("selection", "candidates"))
 SECTIONS = {
     "Data, model and length of the run": DATA_AND_MODEL,
     "Local training": LOCAL_TRAINING,
-    "Server and weights": RECIPE,
+    "Server and weights": SERVER,
     "Participation, losses, evaluation and stopping": tuple(
-        name for name in option_parameters() if name not in (*RECIPE, *HARDWARE)
+        name for name in option_parameters() if name not in (*SERVER, *HARDWARE)
     ),
     "Hardware": HARDWARE,
 }

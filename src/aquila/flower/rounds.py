@@ -1,8 +1,9 @@
 """One round over Flower's grid: send the orders, collect the replies, tolerate failures."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from logging import getLogger
 
 from flwr.app import Message
@@ -67,18 +68,12 @@ def run_round(
         seconds: How long to wait for replies.
     """
     state = RoundState(session.round)
+    exchange = Exchange(grid, state, nodes_by_device, config, seconds)
+    exchange.run(session.open_query(), partial(_receive_loss, state, session))
+    state.errors.clear()
     orders = session.open_round()
-    messages = {
-        device: _order_message(state, device, order, nodes_by_device[device], config, seconds)
-        for device, order in orders.items()
-        if device in nodes_by_device
-    }
-    for device, reply in _exchange(grid, messages, seconds):
-        try:
-            _receive(state, session, device, reply)
-        except WireError as error:
-            LOG.warning("round %d: device %d: %s", state.number, device, one_line(error))
-    if messages and len(state.errors) == len(messages):
+    sent = exchange.run(orders, partial(_receive, state, session))
+    if sent and len(state.errors) == sent:
         raise RuntimeError(
             f"every device failed in round {state.number}: {next(iter(state.errors.values()))}"
         )
@@ -86,55 +81,89 @@ def run_round(
     return state, RoundOutcome.of(state.traffic, replies, lost=len(orders) - len(replies))
 
 
-def _order_message(
-    state: RoundState,
-    device: DeviceId,
-    order: Order,
-    node: NodeId,
-    config: Mapping[str, str | int],
-    seconds: float,
-) -> Message:
-    content = content_of(config, {MODEL_KEY: order.model, CONTROL_KEY: order.control})
-    message = Message(content, node, TURN_MESSAGE, ttl=seconds, group_id=str(state.number))
-    state.traffic.add_downlink(device, cost_of(order.model) + cost_of(order.control))
-    state.downlink += overhead_of(message)
-    return message
+@dataclass(frozen=True)
+class Exchange:
+    """Sends orders to the connected devices of a round and receives their replies."""
 
+    grid: Grid
+    state: RoundState
+    nodes_by_device: Mapping[DeviceId, NodeId]
+    config: Mapping[str, str | int]
+    seconds: float
 
-def _exchange(
-    grid: Grid, messages: Mapping[DeviceId, Message], seconds: float
-) -> Iterator[tuple[DeviceId, Message]]:
-    """Send the messages, and yield the replies that arrive before the deadline."""
-    waiting: dict[str, DeviceId] = {}
-    # one call per message: a joint call does not say which message was not accepted
-    for device, message in messages.items():
-        for message_id in grid.push_messages([message]):
-            if message_id:
-                waiting[message_id] = device
-    for _ in backoff(seconds):
-        for reply in grid.pull_messages(list(waiting)):
-            sender = waiting.pop(reply.metadata.reply_to_message_id, None)
-            if sender is not None:
-                yield sender, reply
-        if not waiting:
-            return
-    for device in waiting.values():
-        LOG.warning("no reply from device %d within %g s", device, seconds)
+    def run(
+        self, orders: Mapping[DeviceId, Order], receive: Callable[[DeviceId, Message], None]
+    ) -> int:
+        """Send the orders and pass each reply to `receive`; return how many were sent."""
+        messages = {
+            device: self._message(device, order)
+            for device, order in orders.items()
+            if device in self.nodes_by_device
+        }
+        for device, reply in self._replies(messages):
+            try:
+                receive(device, reply)
+            except WireError as error:
+                LOG.warning("round %d: device %d: %s", self.state.number, device, one_line(error))
+        return len(messages)
+
+    def _message(self, device: DeviceId, order: Order) -> Message:
+        content = content_of(self.config, {MODEL_KEY: order.model, CONTROL_KEY: order.control})
+        node, group = self.nodes_by_device[device], str(self.state.number)
+        message = Message(content, node, TURN_MESSAGE, ttl=self.seconds, group_id=group)
+        self.state.traffic.add_downlink(device, cost_of(order.model) + cost_of(order.control))
+        self.state.downlink += overhead_of(message)
+        return message
+
+    def _replies(self, messages: Mapping[DeviceId, Message]) -> Iterator[tuple[DeviceId, Message]]:
+        """Send the messages, and yield the replies that arrive before the deadline."""
+        waiting: dict[str, DeviceId] = {}
+        # one call per message: a joint call does not say which message was not accepted
+        for device, message in messages.items():
+            for message_id in self.grid.push_messages([message]):
+                if message_id:
+                    waiting[message_id] = device
+        for _ in backoff(self.seconds) if waiting else ():
+            for reply in self.grid.pull_messages(list(waiting)):
+                sender = waiting.pop(reply.metadata.reply_to_message_id, None)
+                if sender is not None:
+                    yield sender, reply
+            if not waiting:
+                return
+        for device in waiting.values():
+            LOG.warning("no reply from device %d within %g s", device, self.seconds)
 
 
 def _receive(state: RoundState, session: ServerSession, device: DeviceId, reply: Message) -> None:
     """Pass the frame of a reply to the session. WireError if there is no valid frame."""
+    frame = _frame(state, session, device, reply)
+    session.receive(device, frame)
+    _count(state, device, reply, frame)
+    state.notes[device] = _notes(reply)
+
+
+def _receive_loss(
+    state: RoundState, session: ServerSession, device: DeviceId, reply: Message
+) -> None:
+    """Pass the answer to a query to the session. WireError if there is no valid frame."""
+    frame = _frame(state, session, device, reply)
+    session.receive_loss(device, frame)
+    _count(state, device, reply, frame)
+
+
+def _frame(state: RoundState, session: ServerSession, device: DeviceId, reply: Message) -> bytes:
+    """Return the frame of a reply, or raise WireError."""
     if reply.has_error():
         raise WireError(f"no reply: {reply.error.reason}")
     if ERROR_KEY in config_of(reply.content):
         state.errors[device] = one_line(config_value(reply.content, ERROR_KEY, str))
         raise WireError(state.errors[device])
-    limit = max_frame_bytes(session.fleet.dimension_of(device))
-    frame = frame_of(reply.content, REPLY_KEY, limit)
-    session.receive(device, frame)
+    return frame_of(reply.content, REPLY_KEY, max_frame_bytes(session.fleet.dimension_of(device)))
+
+
+def _count(state: RoundState, device: DeviceId, reply: Message, frame: bytes) -> None:
     state.traffic.add_uplink(device, cost_of(frame))
     state.uplink += overhead_of(reply)
-    state.notes[device] = _notes(reply)
 
 
 def _notes(reply: Message) -> dict[str, float]:

@@ -7,6 +7,8 @@ from importlib.resources import files
 from typing import Any
 
 from aquila.report.runs import StoredRun
+from aquila.runtime.options import RECIPE, option_parameters
+from aquila.training.local_training import training_parameters
 
 TABLES = (2, 3)
 
@@ -42,11 +44,14 @@ class PaperRow:
         return f"{self.title}: {self.model}, {self.devices} devices{half_width}, K = {self.rounds}"
 
     def matches(self, run: StoredRun) -> bool:
-        """Return whether a run has the setting of this row, uses all data and loses no message."""
+        """Return whether a run has the setting of this row.
+
+        It uses all data, loses no message and trains by plain descent.
+        """
         facts = run.facts
         full_run = {
             "samples": 0, "test_samples": 0, "uplink_loss": 0, "participation": 1,
-            "downlink_error": 0,
+            "downlink_error": 0, "augment": False, **_plain_training(),
         }  # fmt: skip
         return (
             all(facts.get(name) == getattr(self, name) for name in MATCHED_SETTINGS)
@@ -82,6 +87,15 @@ def paper_rows(table: int) -> list[PaperRow]:
     text = files("aquila.report").joinpath("paper_tables.toml").read_text(encoding="utf-8")
     rows: list[dict[str, Any]] = tomllib.loads(text)["rows"]
     return [PaperRow(**row) for row in rows if row["table"] == table]
+
+
+def _plain_training() -> dict[str, object]:
+    """Return the training options of plain descent, by name."""
+    options, local = option_parameters(), training_parameters()
+    return {
+        **{name: options[name].default for name in RECIPE},
+        **{name: parameter.default for name, parameter in local.items()},
+    }
 
 
 def _parse_widths(text: object) -> list[float]:

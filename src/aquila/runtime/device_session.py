@@ -21,6 +21,7 @@ from aquila.runtime.messages import LR_FACTOR, NO_ACK, Ack, Order, PendingTurn, 
 from aquila.runtime.nan_guard import GuardedOracle, NonFiniteError
 from aquila.runtime.options import RunOptions
 from aquila.runtime.reference import UNNAMED, ReferenceModel
+from aquila.runtime.selection import LOSS, QUERY_LOSS, REPORT_LOSS
 from aquila.runtime.services import Services
 
 _LOG = logging.getLogger("aquila")
@@ -122,6 +123,8 @@ class DeviceSession:
         model = self._services.resolve_model(model_packet, self._references())
         if model is None:
             return self._refuse(control.round, order_checksum)
+        if QUERY_LOSS in control.scalars:
+            return replace(self._answer_query(control, model.theta), refers_to=order_checksum)
         packet = replace(control, vector=Dense(model.theta))
         ack = Ack(control.ack, control.refers_to)
         state = self._state_for(ack)
@@ -130,6 +133,8 @@ class DeviceSession:
         turn = self._run_turn(self.half.init(model.theta) if state is None else state, packet)
         fresh = state is None and ack != NO_ACK
         reply = replace(turn.reply, ack=NEVER, refers_to=order_checksum, fresh=fresh)
+        if REPORT_LOSS in control.scalars and "loss" in turn.notes:
+            reply = replace(reply, scalars={LOSS: turn.notes["loss"], **reply.scalars})
         turn = replace(turn, reply=reply)
         is_in_sequence = packet.round > self.last_round or ack != self.last_ack
         if state is not None and is_in_sequence:
@@ -187,13 +192,25 @@ class DeviceSession:
         self._pending, self._stale_turn = saved.pending, saved.stale_turn
         self.reference, self._stale_reference = saved.reference, saved.stale_reference
 
-    def _run_turn(self, state: Any, packet: Packet) -> Turn[Any]:
-        key = Key((self._seed, packet.round, self.device))
-        oracle = self.shard.oracle(key.child(Purpose.DATA))
-        lr_factor = packet.scalars.get(LR_FACTOR, 1.0)
-        guarded = GuardedOracle(oracle, self.device, packet.round, lr_factor)
+    def _answer_query(self, query: Packet, theta: Vector) -> Packet:
+        """Return the loss at a model. This changes no state."""
         try:
-            return self.half.step(state, packet, guarded, key.child(Purpose.DEVICE))
+            loss = self._oracle(query).loss(theta, all_samples=bool(query.scalar(QUERY_LOSS)))
+        except NonFiniteError:
+            if self._on_nan == "stop":
+                raise
+            return Packet(query.round, refused=True)
+        return Packet(query.round, None, {LOSS: loss})
+
+    def _oracle(self, packet: Packet) -> GuardedOracle:
+        key = Key((self._seed, packet.round, self.device, Purpose.DATA))
+        lr_factor = packet.scalars.get(LR_FACTOR, 1.0)
+        return GuardedOracle(self.shard.oracle(key), self.device, packet.round, lr_factor)
+
+    def _run_turn(self, state: Any, packet: Packet) -> Turn[Any]:
+        key = Key((self._seed, packet.round, self.device, Purpose.DEVICE))
+        try:
+            return self.half.step(state, packet, self._oracle(packet), key)
         except NonFiniteError:
             if self._on_nan == "stop":
                 raise

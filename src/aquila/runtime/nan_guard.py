@@ -45,6 +45,21 @@ class GuardedOracle:
         rate = alpha * self.lr_factor
         return self._check(self.inner.train(self._own_copy(theta), rate), theta)
 
+    def loss(self, theta: Vector, all_samples: bool) -> float:
+        """Return the loss over all samples, or over the round's first minibatch.
+
+        An oracle without a function `loss` computes a gradient.
+        """
+        compute = getattr(self.inner, "loss", None)
+        if compute is None:
+            return self.gradient(theta)[0]
+        value = float(compute(self._own_copy(theta), all_samples))
+        if not math.isfinite(value):
+            raise NonFiniteError(
+                f"device {self.device}, round {self.round_number}: the loss is {value}"
+            )
+        return value
+
     def _own_copy(self, vector: Vector) -> Vector:
         return vector if getattr(self.inner, "returns_fresh_memory", False) else vector.clone()
 

@@ -31,13 +31,20 @@ NanPolicy = Literal["stop", "skip"]
 ExecutorChoice = Literal["auto", "sequential", "batched", "threads"]
 ServerOptimizerChoice = Literal["sgd", "momentum", "nesterov", "adam", "yogi"]
 Weights = Literal["uniform", "samples"]
+Selection = Literal["random", "weighted", "pow_d", "cpow_d", "rpow_d"]
 
 SCHEDULES = ("schedule", "server_schedule")
 RECIPE = (
     "server_optimizer", "server_lr", "server_momentum", "server_beta2", "server_tau", *SCHEDULES,
-    "weights",
+    "weights", "selection", "candidates",
 )  # fmt: skip
 """Fields that say how the server trains. A run resumes only with the same values."""
+OPTIMIZERS_WITH = {
+    "server_momentum": ("momentum", "nesterov", "adam", "yogi"),
+    "server_beta2": ("adam", "yogi"),
+    "server_tau": ("adam", "yogi"),
+}
+"""Server optimizers that use a field."""
 
 
 @dataclass(frozen=True)
@@ -111,11 +118,17 @@ class RunOptions:
     )
     stop_at: Annotated[
         float,
-        Bounds("end the run when the main metric reaches this value; 0: never", 0),
+        Bounds("end the run when the main metric reaches this value, such as 0.9; 0: never", 0),
     ] = 0.0
     patience: Annotated[
         int,
         Bounds("end the run after this many evaluations without improvement; 0: never", 0),
+    ] = 0
+    selection: Annotated[Selection, "how a round selects devices, if participation is below 1"] = (
+        "random"
+    )
+    candidates: Annotated[
+        int, Bounds("candidates of pow_d, cpow_d and rpow_d; 0: twice the devices per round", 0)
     ] = 0
     fleet: Fleet | None = None
     out: Path | str | None = None
@@ -131,12 +144,22 @@ class RunOptions:
                 _check_schedule(name, value)
             else:
                 object.__setattr__(self, name, parameter.check(value))
+        self._check_server_optimizer()
         if not isinstance(self.out, Path | str | None) or self.out == "":
             raise ValueError(f"out must be the path of a folder, not {self.out!r}")
         if not isinstance(self.resume, bool):
             raise ValueError(f"resume must be True or False, not {self.resume!r}")
         if not isinstance(self.facts, Mapping | None):
             raise ValueError(f"facts must be entries of run.json by name, not {self.facts!r}")
+
+    def _check_server_optimizer(self) -> None:
+        for name, optimizers in OPTIMIZERS_WITH.items():
+            changed = getattr(self, name) != option_parameters()[name].default
+            if changed and self.server_optimizer not in optimizers:
+                raise ValueError(
+                    f"{name} belongs to server_optimizer {', '.join(optimizers)}, not "
+                    f"{self.server_optimizer}"
+                )
 
     def to_dict(self) -> dict[str, object]:
         """Return the plain values, by name. A function is represented by its name."""

@@ -25,7 +25,8 @@ from aquila.runtime.files import atomic_write
 from aquila.runtime.messages import Ack, PendingTurn, ack_of
 from aquila.runtime.model_downlink import references_from_arrays, references_to_arrays
 from aquila.runtime.reference import ReferenceModel, with_checksum
-from aquila.runtime.server_session import ServerSession, ServerSnapshot
+from aquila.runtime.server_session import ServerSession
+from aquila.runtime.server_state import ServerSnapshot
 
 MAGIC = b"AQST"
 VERSION = 2
@@ -89,6 +90,7 @@ def server_to_bytes(session: ServerSession) -> bytes:
             **to_arrays(saved.theta, "theta."),
             **to_arrays(saved.state, "state."),
             **to_arrays(saved.moments, "moments."),
+            "losses": np.asarray(saved.losses),
             **references_to_arrays(saved.references),
         }
     )
@@ -109,6 +111,7 @@ def restore_server(session: ServerSession, content: bytes) -> None:
             round=int(arrays["round"]),
             acks=tuple(_ack_from_row(row) for row in arrays["acks"]),
             references=references_from_arrays(arrays, session.fleet, session.theta),
+            losses=tuple(arrays["losses"].tolist()),
         )
         if len(saved.acks) != len(session.acks):
             raise ValueError(f"it acknowledges {len(saved.acks)} devices, not {len(session.acks)}")

@@ -1,7 +1,6 @@
 """The server's end of the protocol: opens rounds, receives replies and closes rounds."""
 
 import math
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -19,55 +18,18 @@ from aquila.runtime.norm_limit import NormLimit
 from aquila.runtime.options import RunOptions
 from aquila.runtime.reference import ReferenceModel
 from aquila.runtime.reply_archive import ReplyArchive, reply_history
+from aquila.runtime.selection import LOSS, UNKNOWN_LOSS, Selector
 from aquila.runtime.server_optimizer import Descent
+from aquila.runtime.server_state import OpenQuery, OpenRound, ReceivedReply, ServerSnapshot
 from aquila.runtime.services import Services
-
-
-@dataclass(frozen=True)
-class ServerSnapshot:
-    """Everything that a server must save between two rounds to continue after a restart.
-
-    Args:
-        theta: The model.
-        state: State of the method's server half.
-        moments: State of the server optimizer.
-        round: Number of the next round.
-        acks: Acknowledgement per device.
-        references: Model that the devices in step hold, per group of the fleet.
-    """
-
-    theta: Vector
-    state: Any
-    moments: Any
-    round: int
-    acks: tuple[Ack, ...]
-    references: References = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class ReceivedReply:
-    """A valid reply to the open round. `frame` is empty if the server has no archive."""
-
-    reply: Packet
-    ack: Ack
-    frame: bytes
-
-
-@dataclass(frozen=True)
-class OpenRound:
-    """A round between its orders and its update."""
-
-    state: Any
-    references: References
-    orders: dict[DeviceId, Order]
-    received: dict[DeviceId, ReceivedReply] = field(default_factory=dict)
 
 
 class ServerSession:
     """A server that opens a round, receives replies one by one, and closes the round.
 
     With `options.participation` below 1, each round sends that fraction of its orders, at least
-    one. The method treats the other devices as if their replies were lost.
+    one, to devices chosen by `options.selection`. The method treats the other devices as if their
+    replies were lost.
 
     The session owns the model. The method says which step to take, and the server optimizer of
     the options applies it, with the rates of the round.
@@ -110,19 +72,46 @@ class ServerSession:
         self.references: References = {}
         self._open: OpenRound | None = None
         self._seed = seed
-        self._participation = participation
+        self._selector = Selector.of(options, len(fleet.devices), seed)
+        self._query: OpenQuery | None = None
+        self.losses = [UNKNOWN_LOSS] * len(fleet.devices)
         self._downlink_coder = DownlinkCoder(error) if error != 0 else None
         self._limit = limit
         self._services = services
         self._archive = archive if has_memory(self.half) else None
         self._archive_may_be_ahead = True
 
+    def open_query(self) -> dict[DeviceId, Order]:
+        """Return the orders that ask candidates for their losses, before the round is opened.
+
+        Most rules of selection need none. Repeated calls return the same orders.
+        """
+        query = self._selector.query
+        if query is None or self._open is not None:
+            return {}
+        if self._query is None:
+            _, orders = self._method_orders()
+            candidates = self._selector.candidates_of(list(orders), self.fleet, self.round)
+            asked = dict.fromkeys(candidates, query)
+            packets = add_models(asked, self.theta, self.fleet, self.round)
+            self._query = OpenQuery(self._pack_orders(packets, pack_models(packets)))
+        return self._query.orders
+
+    def receive_loss(self, device: DeviceId, frame: bytes) -> None:
+        """Accept the answer to a query; raise WireError and change nothing if it is invalid."""
+        if self._query is None or device not in self._query.orders:
+            raise WireError(f"device {device} was not asked for its loss in round {self.round}")
+        answer = self._services.unpack(frame, dimension=self.fleet.dimension_of(device))
+        if not self._answers_order(answer, self._query.orders[device]):
+            raise WireError(f"the answer is to another query than that of round {self.round}")
+        if not answer.refused:
+            self._query.losses[device] = answer.scalar(LOSS)
+
     def open_round(self) -> dict[DeviceId, Order]:
         """Return the orders of the round. Repeated calls return the same orders."""
         if self._open is None:
-            key = Key((self._seed, self.round, Purpose.SERVER))
-            state, scalars = self.half.orders(self.state, self.fleet, self.round, key)
-            packets = self._add_models(self._sample_participants(scalars))
+            state, scalars = self._method_orders()
+            packets = self._add_models(self._select(scalars))
             self._require_finite(packets)
             models, references = self._pack_models(packets)
             self._open = OpenRound(state, references, self._pack_orders(packets, models))
@@ -172,7 +161,8 @@ class ServerSession:
             self.acks[device] = entry.ack
         self.theta, self.state, self.moments = theta, state, moments
         self.round, self.references = self.round + 1, self._open.references
-        self._open = None
+        self._remember_losses(replies)
+        self._open = self._query = None
         return {device: entry.reply for device, entry in received.items()}
 
     def reference_for(self, device: DeviceId) -> ReferenceModel | None:
@@ -182,29 +172,40 @@ class ServerSession:
     def snapshot(self) -> ServerSnapshot:
         """Return everything that `restore` needs, as of the last closed round."""
         return ServerSnapshot(
-            self.theta, self.state, self.moments, self.round, tuple(self.acks), self.references
-        )
+            self.theta, self.state, self.moments, self.round, tuple(self.acks), self.references,
+            tuple(self.losses),
+        )  # fmt: skip
 
     def restore(self, saved: ServerSnapshot) -> None:
         """Continue from a snapshot. Archived replies of later rounds no longer count."""
         self.theta, self.state, self.moments = saved.theta, saved.state, saved.moments
         self.round, self.acks = saved.round, list(saved.acks)
         self.references = saved.references
-        self._open = None
+        self.losses = list(saved.losses)
+        self._open = self._query = None
         self._archive_may_be_ahead = True
 
-    def _sample_participants(self, orders: dict[DeviceId, Scalars]) -> dict[DeviceId, Scalars]:
-        """Return the orders of a random sample of the devices."""
-        if self._participation == 1:
-            return orders
-        count = max(1, round(self._participation * len(orders)))
-        key = Key((self._seed, self.round, Purpose.PARTICIPATION))
-        return {device: orders[device] for device in key.sample(list(orders), count)}
+    def _method_orders(self) -> tuple[Any, dict[DeviceId, Scalars]]:
+        """Return the method's state and its scalars per device that may take part."""
+        key = Key((self._seed, self.round, Purpose.SERVER))
+        return self.half.orders(self.state, self.fleet, self.round, key)
+
+    def _select(self, orders: dict[DeviceId, Scalars]) -> dict[DeviceId, Scalars]:
+        """Return the orders of the devices that take part."""
+        known = dict(enumerate(self.losses)) if self._query is None else self._query.losses
+        chosen = self._selector.choose(list(orders), self.fleet, known, self.round)
+        return {device: orders[device] for device in chosen}
+
+    def _remember_losses(self, replies: dict[DeviceId, Packet]) -> None:
+        if self._selector.order_scalars:
+            for device, reply in replies.items():
+                self.losses[device] = reply.scalars.get(LOSS, self.losses[device])
 
     def _add_models(self, orders: dict[DeviceId, Scalars]) -> dict[DeviceId, Packet]:
         """Add the model to the scalars of the method, and the factor of the local rate."""
         lr_factor = self._descent.lr_factor(self.round)
-        extra = {} if lr_factor == 1 else {LR_FACTOR: lr_factor}
+        factor = {} if lr_factor == 1 else {LR_FACTOR: lr_factor}
+        extra = {**self._selector.order_scalars, **factor}
         return add_models(orders, self.theta, self.fleet, self.round, extra)
 
     def _require_finite(self, packets: dict[DeviceId, Packet]) -> None:

@@ -30,7 +30,7 @@ from aquila.runtime.model_downlink import (
     references_from_arrays,
     references_to_arrays,
 )
-from aquila.runtime.server_session import ServerSnapshot
+from aquila.runtime.server_state import ServerSnapshot
 
 if TYPE_CHECKING:
     from aquila.sim.loop import Simulation
@@ -54,6 +54,7 @@ def save_checkpoint(path: Path, simulation: "Simulation") -> None:
         **to_arrays(saved.theta, "theta."),
         **to_arrays(saved.state, "server."),
         **to_arrays(saved.moments, "moments."),
+        "losses": np.asarray(saved.losses),
         **references_to_arrays(saved.references),
     }
     with atomic_file(path, private=True) as file, ZipFile(file, "w") as archive:
@@ -108,7 +109,8 @@ def _restore(archive: ZipFile, simulation: "Simulation") -> None:
     theta = from_arrays(server.theta, arrays, "theta.")
     state = from_arrays(server.state, arrays, "server.")
     moments = from_arrays(server.moments, arrays, "moments.")
-    server.restore(ServerSnapshot(theta, state, moments, round_number, acks, references))
+    losses = tuple(_read_array(archive, "losses").tolist())
+    server.restore(ServerSnapshot(theta, state, moments, round_number, acks, references, losses))
     missing = {device for device, last in enumerate(last_rounds) if last != NEVER}
     for device, fields in _saved_states(archive, names):
         saved = DeviceSnapshot(

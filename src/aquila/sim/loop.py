@@ -26,6 +26,9 @@ from aquila.sim.records import Evaluate, Record, RoundOutcome, make_record
 from aquila.sim.state_store import make_state_store
 from aquila.training.data_digest import describe_shards
 
+QUERY_LINK = 2
+"""Last integer of the keys that decide which queries and answers are lost."""
+
 
 class Simulation:
     """A run that advances round by round and can be inspected between rounds.
@@ -78,7 +81,9 @@ class Simulation:
     def advance(self, evaluate: Evaluate | None = None) -> Record:
         """Run one round and return its record; `evaluate` measures the model after it."""
         # open the round and send the orders
-        number, traffic, orders = self.server.round, Traffic(), self.server.open_round()
+        number, traffic = self.server.round, Traffic()
+        self._ask_losses(traffic)
+        orders = self.server.open_round()
         for device, order in orders.items():
             traffic.add_downlink(device, self._order_reader.cost(order))
         link_keys = {device: Key((self.seed, number, device, Purpose.LINK)) for device in orders}
@@ -100,6 +105,18 @@ class Simulation:
         notes = {device: self.devices[device].notes for device in reached}
         outcome = RoundOutcome.of(traffic, replies, lost=len(orders) - arrived)
         return make_record(number, outcome, notes, self.fleet, metrics)
+
+    def _ask_losses(self, traffic: Traffic) -> None:
+        """Ask the candidates of the round for their losses, if the selection needs them."""
+        for device, query in self.server.open_query().items():
+            key = Key((self.seed, self.server.round, device, Purpose.LINK)).child(QUERY_LINK)
+            traffic.add_downlink(device, self._order_reader.cost(query))
+            if not self.link.order_arrives(key):
+                continue
+            answer = self.devices[device].handle(query)
+            traffic.add_uplink(device, cost_of(answer))
+            if self.link.reply_arrives(key):
+                self.server.receive_loss(device, answer)
 
     def _release_references(self, reached: list[DeviceId]) -> None:
         """Drop the references of devices that this round did not reach.

@@ -1,5 +1,6 @@
 """CUDA graphs of a training step: captured once per batch shape, then replayed."""
 
+import gc
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -123,7 +124,8 @@ class StepGraphs:
                 self._step(inputs, targets, mask)
         torch.cuda.current_stream().wait_stream(self._stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
+        capture = torch.cuda.graph(graph, pool=self._pool, stream=self._stream)
+        with _without_garbage_collection(), capture:
             self._step(inputs, targets, mask)
         for tensor, value in zip(self._mutated, before, strict=True):
             tensor.copy_(value)
@@ -140,3 +142,15 @@ class StepGraphs:
             yield
         finally:
             default.graphsafe_set_state(before)
+
+
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """Collect no cycles: freeing another graph during a capture would invalidate the capture."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -187,6 +187,19 @@ class FlatModule:
                 steps += 1
         return float(self._loss_sum) / steps, self.theta.clone()
 
+    @torch.no_grad()
+    def mean_loss(
+        self, theta: Vector, batches: Iterable[Batch], key: Key, mask: torch.Tensor | None = None
+    ) -> float:
+        """Return the mean loss over the samples of the batches; the key seeds dropout."""
+        self.load(theta)
+        parts: list[tuple[float, int]] = []
+        with self._seeded(key):
+            for x, y in batches:
+                outputs = self._masked_outputs(_in_fast_format(x), y, mask)
+                parts.append((float(self.objective.value(outputs, y)), count_samples(x)))
+        return sum(loss * count for loss, count in parts) / sum(count for _, count in parts)
+
     def outputs(self, x: Inputs, module: nn.Module | None = None) -> Any:
         """Return the outputs of the module, or of a given copy, in the chosen precision."""
         with self.autocast():
@@ -241,11 +254,15 @@ class FlatModule:
     def _compute_loss(
         self, x: Inputs, y: torch.Tensor | None, mask: torch.Tensor | None
     ) -> torch.Tensor:
+        outputs = self._masked_outputs(x, y, mask)
+        self.record_outputs(outputs, x, y)
+        return self.objective.value(outputs, y).to(self.theta.dtype)
+
+    def _masked_outputs(self, x: Inputs, y: torch.Tensor | None, mask: torch.Tensor | None) -> Any:
         outputs = self.objective.read(self.outputs(x), y)
         if mask is not None:  # HeteroFL: unseen classes have logit zero
             outputs = self.objective.class_layout.mask_unseen(mask, outputs)
-        self.record_outputs(outputs, x, y)
-        return self.objective.value(outputs, y).to(self.theta.dtype)
+        return outputs
 
     def record_outputs(self, outputs: Any, x: Inputs, y: torch.Tensor | None) -> None:
         """Keep the outputs for the accuracy, or compute it now on a GPU: graphs reuse memory."""

@@ -1,0 +1,60 @@
+"""What a server session keeps: between two rounds, in an open round and in a query."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from aquila.core.fleet import DeviceId
+from aquila.core.packet import Packet
+from aquila.core.vector import Vector
+from aquila.runtime.messages import Ack, Order
+from aquila.runtime.model_downlink import References
+
+
+@dataclass(frozen=True)
+class ServerSnapshot:
+    """Everything that a server must save between two rounds to continue after a restart.
+
+    Args:
+        theta: The model.
+        state: State of the method's server half.
+        moments: State of the server optimizer.
+        round: Number of the next round.
+        acks: Acknowledgement per device.
+        references: Model that the devices in step hold, per group of the fleet.
+        losses: Loss that each device last reported, for the selection of devices.
+    """
+
+    theta: Vector
+    state: Any
+    moments: Any
+    round: int
+    acks: tuple[Ack, ...]
+    references: References = field(default_factory=dict)
+    losses: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class ReceivedReply:
+    """A valid reply to the open round. `frame` is empty if the server has no archive."""
+
+    reply: Packet
+    ack: Ack
+    frame: bytes
+
+
+@dataclass(frozen=True)
+class OpenRound:
+    """A round between its orders and its update."""
+
+    state: Any
+    references: References
+    orders: dict[DeviceId, Order]
+    received: dict[DeviceId, ReceivedReply] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class OpenQuery:
+    """A query for the losses of candidates, before the orders of a round."""
+
+    orders: dict[DeviceId, Order]
+    losses: dict[DeviceId, float] = field(default_factory=dict)
