@@ -35,6 +35,7 @@ ALLOWED = {
         "theory",
         "version",
     },
+    "__main__": {"cli"},
     "__init__": {"core", "methods", "report", "runtime", "sim", "training", "version"},
 }
 

@@ -47,7 +47,7 @@ def test_export_of_the_final_model_the_checkpoint_and_the_best(folder, tmp_path)
     final = load_file(folder / "model.safetensors")
     text = output("export", str(folder), "-o", str(tmp_path / "a.pt"))
     accuracy = read_records(folder)[-1].metrics["test_accuracy"]
-    assert text == f"{tmp_path / 'a.pt'}: qsgd, round 3, test_accuracy {accuracy:.4g}\n"
+    assert text == f"{tmp_path / 'a.pt'}: qsgd, after 4 rounds, test_accuracy {accuracy:.4g}\n"
     assert same(torch.load(tmp_path / "a.pt", weights_only=True), final)
     output("export", str(folder), "--checkpoint", "-o", str(tmp_path / "b.safetensors"))
     assert same(load_file(tmp_path / "b.safetensors"), final)
@@ -61,7 +61,7 @@ def test_export_takes_the_checkpoint_if_it_is_newer(folder, tmp_path):
     new = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()  # tensors of a loaded file share its memory
     (folder / "model.safetensors").write_bytes(old)
-    assert "round 5" in output("export", str(folder), "-o", str(tmp_path / "a.safetensors"))
+    assert "after 6 rounds" in output("export", str(folder), "-o", str(tmp_path / "a.safetensors"))
     assert same(load_file(tmp_path / "a.safetensors"), new)
 
 
@@ -102,7 +102,7 @@ def test_state_of_a_flower_server_gives_its_vector(tmp_path):
     save_server(tmp_path / "server.state", simulation.server)
     (tmp_path / "run.json").write_text('{"run": "ab", "fingerprint": "method laq"}')
     text = output("export", str(tmp_path), "-o", str(tmp_path / "m.safetensors"))
-    assert text.endswith("m.safetensors: round 1\n")
+    assert text.endswith("m.safetensors: after 2 rounds\n")
     assert same(load_file(tmp_path / "m.safetensors"), {"theta": simulation.theta})
 
 

@@ -9,6 +9,7 @@ from aquila.training.local_training import LocalTraining, training_parameters
 from helpers.command_line import error_line, output
 
 SMALL = ("run", "-m", "fedavg", "--smoke", "--work", "epochs")
+FEW = ("--rounds", "1", "--samples", "100", "--devices", "5")
 
 
 def test_options_reach_the_run(tmp_path):
@@ -53,7 +54,8 @@ def test_resume_with_another_recipe_is_refused(tmp_path):
         (("--weight-decay", "-1"), "weight_decay must be a number >= 0"),
         (
             ("--momentum", "0.9"),
-            "momentum cannot apply to a gradient, which takes no local steps; set work to epochs",
+            "laq: momentum cannot apply to a gradient, which takes no local steps; set work to "
+            "epochs",
         ),
         (
             ("--local-optimizer", "adam", "--local-steps", "4"),
@@ -62,7 +64,23 @@ def test_resume_with_another_recipe_is_refused(tmp_path):
     ],
 )
 def test_invalid_combinations_give_one_sentence(options, message):
-    assert message in error_line("run", "-m", "fedavg", *options)
+    assert message in error_line("run", "-m", "laq", *options)
+
+
+def test_fedavg_takes_local_steps_without_being_told():
+    shown = output("run", "-m", "fedavg", "--momentum", "0.9", "--local-steps", "3", *FEW)
+    assert "3 local steps (momentum 0.9)" in shown
+
+
+def test_comparing_all_methods_leaves_out_the_one_without_local_steps(tmp_path):
+    recipe = ("--work", "epochs", "--momentum", "0.9", "--local-steps", "1")
+    shown = output("compare", *recipe, *FEW, "--out", str(tmp_path))
+    assert "fedsgd is left out, because it takes no local steps" in shown
+    assert not (tmp_path / "fedsgd").exists()
+    assert (tmp_path / "fedavg").is_dir()
+    message = error_line("compare", "-m", "fedsgd", *recipe, *FEW, "--out", str(tmp_path))
+    assert "takes no local steps; leave the method out" in message
+    assert "laq: momentum cannot" in error_line("compare", "-m", "laq", "--momentum", "0.9")
 
 
 def test_setting_gives_back_its_training():

@@ -51,7 +51,7 @@ def environment(tmp_path):
     """The environment of an installation: AQUILA's and Flower's programs are on the PATH."""
     programs = tmp_path / "bin"
     programs.mkdir()
-    (programs / "aquila").write_text(f'#!/bin/sh\nexec {sys.executable} -m aquila.cli "$@"\n')
+    (programs / "aquila").write_text(f'#!/bin/sh\nexec {sys.executable} -m aquila "$@"\n')
     (programs / "aquila").chmod(0o700)
     path = [str(programs), str(Path(sys.executable).parent), os.environ["PATH"]]
     source = str(Path(aquila.__file__).parents[1])

@@ -132,3 +132,20 @@ def test_refused_run_leaves_the_log_of_the_last_one_alone(monkeypatch, tmp_path)
 def test_trackers_know_the_parameters_of_wrapped_methods():
     facts = _facts(RunStart(aquila.create("ladaq", alpha=0.25), 1, 0, aquila.RunOptions()))
     assert facts["method.alpha"] == 0.25
+
+
+def test_callbacks_know_the_local_training():
+    class Log:
+        def begin(self, start):
+            self.work = start.work
+
+        def __call__(self, record): ...
+
+    training = aquila.LocalTraining(momentum=0.9)
+    shards = [(torch.zeros(6, 2), torch.zeros(6, dtype=torch.int64))] * 2
+    problem = aquila.problem(torch.nn.Linear(2, 2), shards, batch_size=3, training=training)
+    log = Log()
+    problem.train(aquila.create("fedavg"), rounds=1, on_record=log)
+    assert log.work == {"batch_size": 3, "epochs": 1, **training.to_dict()}
+    simulate(log)
+    assert log.work == {}

@@ -2,6 +2,7 @@
 
 import os
 import stat
+from contextlib import contextmanager
 
 import pytest
 
@@ -54,29 +55,34 @@ def test_only_private_files_ignore_the_umask(tmp_path, private, mode):
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == mode
 
 
-@pytest.fixture
+@contextmanager
 def small_files():
-    """Let no file grow beyond 100 bytes, as if the disk were full."""
+    """Let no file grow beyond 100 bytes, as if the disk were full.
+
+    Not a fixture: pytest could not write its own log while the limit holds.
+    """
     resource = pytest.importorskip("resource")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_failed_append_keeps_the_file_and_names_it(tmp_path, small_files):
+def test_failed_append_keeps_the_file_and_names_it(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"old\n")
     append(path, b"new\n", sync=True)
-    with pytest.raises(OSError, match=f"File too large: '{path}'"):
+    with small_files(), pytest.raises(OSError, match=f"File too large: '{path}'"):
         append(path, b"x" * 200, sync=False)
     assert path.read_bytes() == b"old\nnew\n"
 
 
-def test_failed_atomic_write_names_the_file(tmp_path, small_files):
+def test_failed_atomic_write_names_the_file(tmp_path):
     path = tmp_path / "file"
     atomic_write(path, b"old")
-    with pytest.raises(OSError, match=f"File too large: '{path}'"):
+    with small_files(), pytest.raises(OSError, match=f"File too large: '{path}'"):
         atomic_write(path, b"x" * 200)
     assert path.read_bytes() == b"old"
     assert names(tmp_path) == ["file"]

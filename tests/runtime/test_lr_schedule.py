@@ -97,6 +97,12 @@ def test_wrong_text_is_named_with_what_is_allowed(text):
         aquila.RunOptions(schedule=text)
 
 
+@pytest.mark.parametrize("text", ["cosine+linear", "warmup:2+warmup:3", "steps:2+cosine+steps:3"])
+def test_two_terms_of_one_kind_are_refused(text):
+    with pytest.raises(ValueError, match="has two terms of one kind"):
+        aquila.RunOptions(schedule=text)
+
+
 def test_schedule_must_be_text_or_function():
     with pytest.raises(ValueError, match="server_schedule must be text or a function round"):
         aquila.RunOptions(server_schedule=0.5)
@@ -124,7 +130,11 @@ def test_function_is_a_schedule():
     assert options.for_rounds(5).schedule is halved
 
 
-@pytest.mark.parametrize("factor", [0.0, -1.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("factor", [0.0, -1.0, float("nan"), float("inf"), "x", None])
 def test_function_must_return_positive_factors(factor):
     with pytest.raises(ValueError, match="for round 2; a factor must be above 0"):
         schedule_function(lambda _: factor)(2)
+
+
+def test_run_without_rounds_has_a_schedule():
+    assert aquila.RunOptions(schedule="cosine").for_rounds(0).schedule == "cosine:1"

@@ -35,6 +35,14 @@ def test_values_take_the_type_of_their_field():
         ({"downlink_loss": -0.1}, "downlink_loss must be a number from 0 to 1, not -0.1"),
         ({"on_nan": "ignore"}, "on_nan must be one of stop, skip, not 'ignore'"),
         ({"executor": "processes"}, "executor must be one of auto, sequential, batched, threads"),
+        (
+            {"server_momentum": 0.5},
+            "server_momentum belongs to server_optimizer momentum, nesterov, adam, yogi, not sgd",
+        ),
+        (
+            {"server_optimizer": "momentum", "server_tau": 0.1},
+            "server_tau belongs to server_optimizer adam, yogi, not momentum",
+        ),
         ({"workers": -1}, "workers must be a whole number >= 0, not -1"),
         ({"state_memory": -1}, "state_memory must be a number >= 0, not -1"),
         ({"evaluate_every": 0}, "evaluate_every must be a whole number >= 1, not 0"),

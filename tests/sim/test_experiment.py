@@ -105,6 +105,7 @@ def trained(setting, method):
 def test_smoke_versions_run(path):
     experiment = read_experiment(path, {})
     setting = experiment.setting.smoke()
+    assert not setting.compile_model
     method = aquila.create(
         "aquila", **{**setting.method_defaults, **experiment.methods.get("aquila", {})}
     )

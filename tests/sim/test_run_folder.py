@@ -61,6 +61,16 @@ def test_run_from_python_describes_itself(tmp_path):
     assert [owners.count(device) for device in range(4)] == [10, 11, 12, 13]
 
 
+def test_run_from_python_describes_its_local_training(tmp_path):
+    training = aquila.LocalTraining(momentum=0.9, local_steps=3)
+    problem = aquila.problem(nn.Linear(4, 3), make_shards(), batch_size=5, training=training)
+    method = aquila.create("fedavg", alpha=0.1)
+    simulate(problem, 1, method=method, out=tmp_path)
+    facts = facts_of(tmp_path)
+    assert (facts["batch_size"], facts["epochs"]) == (5, 1)
+    assert training.to_dict().items() <= facts.items()
+
+
 def test_report_of_runs_from_python_is_complete(tmp_path):
     for name in ("aquila", "laq"):
         method = aquila.create(name)

@@ -278,7 +278,8 @@ def test_unreadable_model_files_are_errors(tmp_path, capsys):
     torch.save([torch.zeros(2)], tmp_path / "list.pt")
     for name, message in (
         ("none.pt", "there is no model file"),
-        ("text.pt", "is not a readable model file"),
+        ("text.pt", "is not a readable model file: it must be a state dict written by torch"),
+        (".", "a model file must end in"),
         ("text.safetensors", "is not a readable model file"),
         ("code.pt", "is not a readable model file"),
         ("list.pt", "does not hold a state dict"),

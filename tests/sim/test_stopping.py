@@ -1,5 +1,6 @@
 """Runs that end before their last round: by a target, by patience, or by a callback."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -30,7 +31,13 @@ def run(values, metric="accuracy", rounds=8, on_record=None, **options):
 def test_stops_when_an_accuracy_is_reached(metric):
     stopped = run([0.5, 0.7, 0.8, 0.9], metric, stop_at=0.8)
     assert len(stopped.records) == 3
-    assert stopped.stopped == f"{metric} reached 0.8 in round 2"
+    assert stopped.stopped == f"{metric} reached 0.8 after 3 rounds"
+
+
+def test_accuracy_in_percent_is_refused():
+    with pytest.raises(ValueError, match="stop_at is 90, but accuracy is at most 1; write 90 % as"):
+        run([0.5, 0.7], stop_at=90)
+    assert len(run([95.0, 80.0], "perplexity", stop_at=90).records) == 2
 
 
 @pytest.mark.parametrize("metric", ["perplexity", "test_loss", "loss"])
@@ -42,7 +49,7 @@ def test_patience_counts_evaluations_without_improvement():
     stopped = run([0.5, 0.7, 0.7, 0.6, 0.9], patience=2)
     assert len(stopped.records) == 4
     assert stopped.stopped == (
-        "accuracy has not improved in 2 evaluations; the best was 0.7 in round 1"
+        "accuracy has not improved in 2 evaluations; the best was 0.7 after 2 rounds"
     )
     assert stopped.best.round == 1
     assert len(run([0.5, 0.7, 0.7, 0.6, 0.9], patience=2, evaluate_every=2).records) == 8
@@ -65,6 +72,11 @@ def test_perplexity_is_the_main_metric_of_texts():
         METHOD, torch.zeros(8), PROBLEM.devices, 4, evaluate=lambda theta: next(returned)
     )
     assert (trained.best.metric, trained.best.round) == ("perplexity", 0)
+
+
+def test_callback_may_return_a_bool_of_numpy():
+    ended = run([0.1] * 8, on_record=lambda record: np.float64(record.round) > 1)
+    assert len(ended.records) == 3
 
 
 @pytest.mark.parametrize("every", [0, 1, 5])
@@ -91,7 +103,7 @@ def test_stopped_run_can_be_continued(tmp_path):
     run(values, stop_at=0.8, out=tmp_path)
     same = run([], stop_at=0.8, out=tmp_path, resume=True)
     assert len(same.records) == 3
-    assert same.stopped == "accuracy reached 0.8 in round 2"
+    assert same.stopped == "accuracy reached 0.8 after 3 rounds"
     longer = run(values[3:], out=tmp_path, resume=True)
     assert longer.records == whole.records
     assert torch.equal(longer.theta, whole.theta)
@@ -132,8 +144,8 @@ def test_callbacks_begin_and_close():
         def __call__(self, record):
             self.calls.append(record.round)
 
-        def close(self, finished):
-            self.calls.append(finished)
+        def close(self, complete):  # a user's own name of the argument
+            self.calls.append(complete)
 
     log = Log()
     run([0.1] * 2, rounds=2, on_record=log)
@@ -148,3 +160,12 @@ def test_callbacks_begin_and_close():
     assert log.calls == [("laq", 2, 0), 0, False]
     with pytest.raises(TypeError, match="on_record must be a function of a record or a list"):
         run([], on_record=[3])
+
+
+def test_run_prints_in_one_line():
+    stopped = run([0.5, 0.7, 0.8], stop_at=0.8)
+    assert str(stopped) == (
+        "Run(8 parameters, 3 rounds, best accuracy 0.8, stopped: accuracy reached 0.8 after 3 "
+        "rounds)"
+    )
+    assert str(stopped.best) == "BestModel(round=2, metric='accuracy', value=0.8)"

@@ -188,6 +188,17 @@ def test_unknown_statistics_are_an_error():
         aquila.ProblemOptions(batch_norm="running")
 
 
+@pytest.mark.parametrize(("name", "batch_size"), [("fedavg", 2), ("fedsgd", 1)])
+def test_minibatch_of_one_sample_names_the_device(name, batch_size):
+    shards = [SHARDS[0], (SHARDS[1][0][:3], SHARDS[1][1][:3])]
+    made = aquila.problem(pretrained().requires_grad_(True), shards, batch_size=batch_size)
+    device = 1 if name == "fedavg" else 0
+    with pytest.raises(
+        ValueError, match=f"shard {device} has a minibatch of one sample, but batch"
+    ):
+        made.train(aquila.create(name), rounds=1)
+
+
 def test_modules_of_narrow_devices_have_their_width():
     def net(hidden):
         norm = nn.BatchNorm1d(hidden)

@@ -258,6 +258,12 @@ def test_factory_must_return_an_optimizer():
         trained(made)
 
 
+def test_optimizer_with_several_gradients_per_step_is_refused():
+    made = problem_of(LocalTraining(local_optimizer=torch.optim.LBFGS))
+    with pytest.raises(TypeError, match="cannot be LBFGS, which computes several gradients"):
+        trained(made)
+
+
 def test_names_of_functions_are_stable():
     named = LocalTraining(local_optimizer=torch.optim.RMSprop, clip=1.0)
     assert repr(named) == "LocalTraining(local_optimizer='torch.optim.rmsprop.RMSprop', clip=1.0)"

@@ -96,3 +96,13 @@ def test_invalid_splits_are_errors(arguments, problem):
 def test_streams_cannot_be_split():
     with pytest.raises(TypeError, match="a map-style Dataset, not a Stream"):
         aquila.split(Stream(), None, 4)
+
+
+def test_spec_must_be_text():
+    with pytest.raises(TypeError, match="spec must be text such as dirichlet"):
+        aquila.split(torch.zeros(4, 2), torch.zeros(4, dtype=torch.int64), 2, 2)
+
+
+def test_targets_must_be_numbers():
+    with pytest.raises(TypeError, match="split needs targets that are numbers"):
+        aquila.split(torch.zeros(2, 2), ["cat", "dog"], 2, "classes:1")

@@ -75,7 +75,7 @@ def compare(
         prepare_output(spec, folder, trackers, resume, overwrite)
     console, setting = make_console(), chosen.setting
     problem, parts = setting.problem()
-    console.print(setting.describe(len(problem.theta0)))
+    console.print(setting.describe(len(problem.theta0), [spec.work(chosen) for spec in specs]))
     display = ProgressDisplay(console, setting.rounds, max(len(spec.label) for spec in specs))
     runner = MethodRunner(chosen, problem, parts, resume, display, trackers)
     with locked_output(out, folders, overwrite):
@@ -89,7 +89,7 @@ def compare(
 
 def checked_specs(methods: Sequence[str], experiment: Experiment) -> list[MethodSpec]:
     """Return the methods to compare, by default all; ValueError for a misspelt or repeated one."""
-    specs = [parse_method_spec(text) for text in methods] or default_method_specs()
+    specs = [parse_method_spec(text) for text in methods] or default_method_specs(experiment)
     for number, spec in enumerate(specs):
         spec.create(experiment)
         if spec in specs[:number]:
@@ -97,15 +97,23 @@ def checked_specs(methods: Sequence[str], experiment: Experiment) -> list[Method
     return specs
 
 
-def default_method_specs() -> list[MethodSpec]:
-    """Return every method, some of them in several variants."""
+def default_method_specs(experiment: Experiment) -> list[MethodSpec]:
+    """Return every method that fits the training, some of them in several variants."""
     from aquila.methods import METHODS
 
-    return [
-        MethodSpec(name, parameters)
-        for name in METHODS
-        for parameters in DEFAULT_VARIANTS.get(name, ({},))
-    ]
+    specs = []
+    for name, factory in METHODS.items():
+        variants = [
+            MethodSpec(name, parameters) for parameters in DEFAULT_VARIANTS.get(name, ({},))
+        ]
+        try:
+            variants[0].check_training(experiment)
+            specs += variants
+        except ValueError:
+            if "work" in factory.parameters:
+                raise
+            click.echo(f"Warning: {name} is left out, because it takes no local steps", err=True)
+    return specs
 
 
 def draw_and_report(

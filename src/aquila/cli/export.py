@@ -32,7 +32,7 @@ def export(run: Path, output: Path, checkpoint: bool, best: bool) -> None:
     source: Source = "checkpoint" if checkpoint else "best" if best else "newest"
     metadata = export_model(run, source, output)
     shown = [metadata["method"]] if "method" in metadata else []
-    shown += [f"round {metadata['round']}"] if "round" in metadata else []
+    shown += [f"after {int(metadata['round']) + 1} rounds"] if "round" in metadata else []
     if "metric" in metadata:
         shown.append(f"{metadata['metric']} {float(metadata['value']):.4g}")
     click.echo(f"{output}: {', '.join(shown)}")

@@ -41,10 +41,27 @@ class MethodSpec:
         return {**check_arguments(self.name, entry.function, {**values, **given})}
 
     def create(self, experiment: Experiment) -> Method:
-        """Make the method."""
+        """Make the method; ValueError if it or the local training is not possible."""
         from aquila.methods import create
 
-        return create(self.name, **self.all_parameters(experiment))
+        method = create(self.name, **self.all_parameters(experiment))
+        self.check_training(experiment)
+        return method
+
+    def work(self, experiment: Experiment) -> object:
+        """Return what devices compute with this method: `gradient` or `epochs`."""
+        from aquila.methods import METHODS
+
+        return self.all_parameters(experiment).get("work", METHODS[self.name].fixed_work)
+
+    def check_training(self, experiment: Experiment) -> None:
+        """Raise ValueError if the local training needs local steps and the method takes none."""
+        from aquila.methods import METHODS
+
+        if self.work(experiment) == "gradient":
+            chosen = "work" in METHODS[self.name].parameters
+            remedy = "set work to epochs" if chosen else "leave the method out"
+            experiment.setting.training.check_gradient(remedy, self.label)
 
 
 def parse_method_spec(text: str) -> MethodSpec:

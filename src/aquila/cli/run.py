@@ -53,7 +53,7 @@ def run(
     prepare_output(spec, out, trackers, resume, overwrite)
     console, setting = make_console(), chosen.setting
     problem, parts = setting.problem()
-    console.print(setting.describe(len(problem.theta0)))
+    console.print(setting.describe(len(problem.theta0), [spec.work(chosen)]))
     display = ProgressDisplay(console, setting.rounds, len(spec.label))
     runner = MethodRunner(chosen, problem, parts, resume, display, trackers)
     with locked_output(out, [out] if out else [], overwrite):

@@ -65,6 +65,7 @@ class FedAvgServer:
     paper="McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized "
     "Data, 2017, arXiv 1602.05629",
     lost_reply="The server averages the replies that arrived.",
+    fixed_work="epochs",
 )
 def fedavg(
     alpha: Alpha = 0.1,

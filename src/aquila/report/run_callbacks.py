@@ -38,7 +38,7 @@ def trackers(
         tensorboard: Folder for `tensorboard --logdir`.
         mlflow: Address of MLflow, such as `sqlite:///mlflow.db` or that of a server.
         name: Name of the run. Default: the name of its method.
-        settings: Values to log with the run, besides its method, seed and options.
+        settings: Values to log with the run, besides its method, seed, options and local work.
         overwrite: Delete a run of the same name in the TensorBoard folder.
     """
     made = make_trackers(None if tensorboard is None else Path(tensorboard), mlflow)
@@ -124,6 +124,7 @@ def _facts(start: RunStart) -> dict[str, object]:
         "rounds": start.rounds,
         "seed": start.seed,
         **start.options.to_dict(),
+        **start.work,
     }
 
 

@@ -102,7 +102,7 @@ def resolve_schedule(schedule: Schedule, rounds: int) -> Schedule:
     parsed = parse_schedule(schedule)
     if parsed.decay == "constant" or parsed.rounds:
         return schedule
-    return str(replace(parsed, rounds=rounds))
+    return str(replace(parsed, rounds=max(1, rounds)))
 
 
 def schedule_function(schedule: Schedule) -> Callable[[int], float]:
@@ -155,9 +155,13 @@ def _factor(text: str | float) -> float:
 
 
 def _checked_factor(schedule: Callable[[int], float], round_number: int) -> float:
-    factor = float(schedule(round_number))
+    given: Any = schedule(round_number)
+    try:
+        factor = float(given)
+    except (TypeError, ValueError):
+        factor = math.nan
     if not 0 < factor < math.inf:
         raise ScheduleError(
-            f"the schedule returned {factor} for round {round_number}; a factor must be above 0"
+            f"the schedule returned {given!r} for round {round_number}; a factor must be above 0"
         )
     return factor

@@ -44,6 +44,12 @@ RECIPE = (
 """Fields that say how the server trains. A run resumes only with the same values."""
 LINK_OPTIONS = ("link", "deadline", "fading", "access", "compute_time")
 """Fields that describe the simulated network. A run resumes only with the same values."""
+OPTIMIZERS_WITH = {
+    "server_momentum": ("momentum", "nesterov", "adam", "yogi"),
+    "server_beta2": ("adam", "yogi"),
+    "server_tau": ("adam", "yogi"),
+}
+"""Server optimizers that use a field."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +126,7 @@ class RunOptions:
     )
     stop_at: Annotated[
         float,
-        Bounds("end the run when the main metric reaches this value; 0: never", 0),
+        Bounds("end the run when the main metric reaches this value, such as 0.9; 0: never", 0),
     ] = 0.0
     patience: Annotated[
         int,
@@ -159,6 +165,7 @@ class RunOptions:
                 check_link(value)
             else:
                 object.__setattr__(self, name, parameter.check(value))
+        self._check_server_optimizer()
         if not isinstance(self.out, Path | str | None) or self.out == "":
             raise ValueError(f"out must be the path of a folder, not {self.out!r}")
         if not isinstance(self.resume, bool):
@@ -167,6 +174,15 @@ class RunOptions:
             raise ValueError(f"facts must be entries of run.json by name, not {self.facts!r}")
         if self.link == "" and (unused := [n for n in LINK_OPTIONS if n in self.link_options]):
             raise ValueError(f"{unused[0]} needs a link model: set link")
+
+    def _check_server_optimizer(self) -> None:
+        for name, optimizers in OPTIMIZERS_WITH.items():
+            changed = getattr(self, name) != option_parameters()[name].default
+            if changed and self.server_optimizer not in optimizers:
+                raise ValueError(
+                    f"{name} belongs to server_optimizer {', '.join(optimizers)}, not "
+                    f"{self.server_optimizer}"
+                )
 
     def to_dict(self) -> dict[str, object]:
         """Return the plain values, by name. A function is represented by its name."""

@@ -1,11 +1,13 @@
 """The functions that receive every record of a run, and can end the run."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from aquila.core.method import Method
 from aquila.runtime.options import RunOptions
@@ -31,6 +33,7 @@ class RunStart:
         seed: Seed of the run.
         options: Options of the run.
         records: Rounds that are already done, if the run is resumed.
+        work: Batch size, epochs and local training by name, if all devices have the same.
     """
 
     method: Method
@@ -38,6 +41,7 @@ class RunStart:
     seed: int
     options: RunOptions
     records: Sequence[Record] = ()
+    work: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def folder(self) -> Path | None:
@@ -74,8 +78,8 @@ class Callbacks:
         """Pass a record to all callbacks; return whether one of them ends the run."""
         # only True: many functions, such as `file.write`, return other values
         answers = [callback(record) for callback in self._callbacks]
-        return any(answer is True for answer in answers)
+        return any(isinstance(answer, bool | np.bool_) and bool(answer) for answer in answers)
 
 
 def _close(callback: Any, kind: object, error: object, traceback: object) -> None:
-    callback.close(finished=error is None)
+    callback.close(error is None)

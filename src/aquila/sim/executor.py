@@ -82,7 +82,7 @@ def executor_for(
         raise ValueError(
             "the model draws random numbers (dropout, for example) from torch's global generator, "
             "or a shard is a Dataset or DataLoader, so the devices cannot run on several threads; "
-            "set workers to 0 or 1"
+            "use the executor auto or sequential, with workers 0 or 1"
         )
     if torch_device.type == "cuda":
         return GpuExecutor(thread_safe, workers)

@@ -23,7 +23,9 @@ def check_model_path(path: Path | str) -> Path:
     """Return the path; ValueError unless its name ends in `.pt` or `.safetensors`."""
     path = Path(path)
     if path.suffix not in (SAFETENSORS, TORCH):
-        raise ValueError(f"a model file must end in .safetensors or .pt, unlike {path.name!r}")
+        raise ValueError(
+            f"a model file must end in .safetensors or .pt, unlike {path.name or str(path)!r}"
+        )
     return path
 
 
@@ -48,8 +50,10 @@ def read_model(path: Path | str) -> StateDict:
             return load_file(path)
         tensors = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch and safetensors raise many kinds
-        reason = str(error).partition("\n")[0]
-        raise ValueError(f"{path} is not a readable model file: {reason}") from error
+        written_by = "safetensors" if path.suffix == SAFETENSORS else "torch.save from tensors only"
+        raise ValueError(
+            f"{path} is not a readable model file: it must be a state dict written by {written_by}"
+        ) from error
     if not isinstance(tensors, Mapping) or not all(
         isinstance(tensor, torch.Tensor) for tensor in tensors.values()
     ):

@@ -1,7 +1,7 @@
 """The models of a run in its folder: the final one, and the best so far."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -32,7 +32,7 @@ class BestModel:
         value: Value of the main metric.
     """
 
-    theta: Vector
+    theta: Vector = field(repr=False)
     round: int
     metric: str
     value: float

@@ -70,6 +70,6 @@ def samples_of(number: DeviceId, shard: Shard) -> int:
         return samples
     raise ValueError(
         f"weights=samples needs the number of samples of every device, but device {number} does "
-        "not have a positive attribute samples; set weights=uniform, or make the devices with "
-        "aquila.problem"
+        "not have a positive attribute samples, like functions and streams without a length; set "
+        "weights=uniform"
     )

@@ -21,6 +21,7 @@ from aquila.runtime.options import RunOptions
 from aquila.sim.setting import PYTHON, RUN_FILE, SPLIT_FILE
 from aquila.tasks.partition import partition_content
 from aquila.training.data_digest import UNKNOWN, shard_digests
+from aquila.training.module_shard import shared_work
 from aquila.version import __version__
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ def write_run_file(
         "rounds": rounds,
         "seed": simulation.seed,
         **options.to_dict(),
+        **shared_work(shards),
         **(options.facts or {}),
         **environment(simulation.theta.device.type),
     }

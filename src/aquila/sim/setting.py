@@ -6,7 +6,7 @@ same way. Importing this module does not import torch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -57,7 +57,7 @@ class Setting:
     seed: Annotated[int, Bounds("seed of data, model and methods", 0, 2**53)] = 0
     alpha: Annotated[float, Bounds("step size of methods that set no alpha", 1e-9, 1e9)] = 0.5
     work: Annotated[
-        Literal["gradient", "epochs"], "local work per round: one gradient, or epochs of SGD"
+        Literal["gradient", "epochs"], "local work per round: one gradient, or local training"
     ] = "gradient"
     batch_size: Annotated[int, Bounds("samples per minibatch; 0: all samples of the device", 0)] = 0
     epochs: Annotated[int, Bounds("local epochs per round, if work is epochs", 1)] = 5
@@ -74,10 +74,6 @@ class Setting:
     )
     training: LocalTraining = LocalTraining()
     options: RunOptions = RunOptions()
-
-    def __post_init__(self) -> None:
-        if self.work == "gradient":
-            self.training.check_gradient("set work to epochs")
 
     @classmethod
     def of(cls, values: Mapping[str, object]) -> Setting:
@@ -106,19 +102,27 @@ class Setting:
             training=replace(self.training, local_steps=min(self.training.local_steps, 1)),
         )  # fmt: skip
 
-    def describe(self, parameters: int) -> str:
-        """Return one line that describes the run."""
-        steps, recipe = self.training.local_steps, self.training.describe()
-        count, unit = (steps, "step") if steps else (self.epochs, "epoch")
-        work = f"one local {unit}" if count == 1 else f"{count} local {unit}s"
-        work = work if self.work == "epochs" else "one gradient per round"
+    def describe(self, parameters: int, works: Collection[object] = ()) -> str:
+        """Return one line that describes a run, or runs of methods with these kinds of work."""
+        recipe, rounds = self.training.describe(), f"{self.rounds} round"
+        work = " or ".join(
+            self._describe_work(kind) for kind in dict.fromkeys(works or [self.work])
+        )
         work += f" ({recipe})" if recipe else ""
         batch = f"batches of {self.batch_size}" if self.batch_size else "full batches"
         return (
             f"{self.data}, {self.model} with {parameters:,} parameters, {self.devices} devices, "
-            f"split {self.split}, widths {self.widths}, {work}, {batch}, {self.rounds} rounds, "
+            f"split {self.split}, widths {self.widths}, {work}, {batch}, "
+            f"{rounds if self.rounds == 1 else rounds + 's'}, "
             f"alpha {self.alpha:g}, seed {self.seed}" + self._describe_options()
         )
+
+    def _describe_work(self, work: object) -> str:
+        steps = self.training.local_steps
+        count, unit = (steps, "step") if steps else (self.epochs, "epoch")
+        if work != "epochs":
+            return "one gradient per round"
+        return f"one local {unit}" if count == 1 else f"{count} local {unit}s"
 
     def _describe_options(self) -> str:
         """Return the options of server and network that differ from their defaults."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from aquila.core.method import Method
@@ -19,11 +19,12 @@ from aquila.sim.records import Evaluate, Record
 from aquila.sim.run_folder import RunFolder
 from aquila.sim.stopping import StoppingRule
 from aquila.training.module_builder import ModuleBuilder
+from aquila.training.module_shard import shared_work
 
 CALLBACK_REASON = "on_record returned True"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run:
     """The final model of a run and the record of each round.
 
@@ -38,7 +39,12 @@ class Run:
     records: list[Record]
     best: BestModel | None = None
     stopped: str | None = None
-    _builder: ModuleBuilder | None = field(default=None, repr=False)
+    _builder: ModuleBuilder | None = None
+
+    def __repr__(self) -> str:
+        best, end = self.best, f", stopped: {self.stopped}" if self.stopped else ""
+        quality = "" if best is None else f", best {best.metric} {best.value:.4g}"
+        return f"Run({self.theta.numel():,} parameters, {len(self.records)} rounds{quality}{end})"
 
     def save(self, path: Path | str, *, best: bool = False) -> None:
         """Write the state dict of the trained module to a `.safetensors` or `.pt` file.
@@ -97,7 +103,7 @@ def simulate(
     with ExitStack() as stack:
         if folder is not None:
             stack.callback(folder.close)
-        start = RunStart(method, rounds, seed, options, tuple(records))
+        start = RunStart(method, rounds, seed, options, tuple(records), shared_work(devices))
         models = ModelStore(start.folder, method.name, _builder_of(devices))
         models.resume(simulation.theta, len(records))
         rule.resume(records)

@@ -70,11 +70,11 @@ class StoppingRule:
         if best is None:
             return None
         if self._stop_at and self._reaches(best.metric, best.value, self._stop_at):
-            return f"{best.metric} reached {best.value:.6g} in round {best.round}"
+            return f"{best.metric} reached {best.value:.6g} after {_rounds(best)}"
         if self._patience and self._evaluations_since_best >= self._patience:
             return (
                 f"{best.metric} has not improved in {self._evaluations_since_best} evaluations; "
-                f"the best was {best.value:.6g} in round {best.round}"
+                f"the best was {best.value:.6g} after {_rounds(best)}"
             )
         return None
 
@@ -85,6 +85,10 @@ class StoppingRule:
                 f"stop_at and patience need one of the metrics {', '.join(MAIN_METRICS)}, but "
                 f"evaluate returned {', '.join(record.metrics)}"
             )
+        if found is not None and MAIN_METRICS[found] and self._stop_at > 1:
+            raise ValueError(
+                f"stop_at is {self._stop_at:g}, but {found} is at most 1; write 90 % as 0.9"
+            )
         return found
 
     def _improves(self, metric: str, value: float) -> bool:
@@ -94,3 +98,8 @@ class StoppingRule:
 
     def _reaches(self, metric: str, value: float, target: float) -> bool:
         return value >= target if MAIN_METRICS[metric] else value <= target
+
+
+def _rounds(best: BestRound) -> str:
+    count = best.round + 1  # rounds are numbered from 0
+    return f"{count} round{'s' if count > 1 else ''}"

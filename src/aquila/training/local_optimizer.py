@@ -113,6 +113,10 @@ class FactoryOptimizer:
                 "the function local_optimizer must return a torch.optim.Optimizer, not a "
                 f"{type(self._optimizer).__name__}"
             )
+        if isinstance(self._optimizer, torch.optim.LBFGS):
+            raise TypeError(
+                "local_optimizer cannot be LBFGS, which computes several gradients in one step"
+            )
 
     def step(self) -> None:
         """Take one step."""

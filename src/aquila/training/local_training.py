@@ -80,7 +80,7 @@ class LocalTraining:
         chosen = self.local_optimizer
         return chosen if isinstance(chosen, str) else function_name(chosen)
 
-    def check_gradient(self, remedy: str) -> None:
+    def check_gradient(self, remedy: str, method: str = "") -> None:
         """Raise ValueError if devices that send gradients cannot follow this training.
 
         A gradient has no local optimizer. Weight decay and clipping apply to it, and the proximal
@@ -90,9 +90,10 @@ class LocalTraining:
         if self.local_optimizer != "sgd":
             unusable.insert(0, f"local_optimizer {self.optimizer_name}")
         if unusable:
+            name = f"{method}: " if method else ""
             raise ValueError(
-                f"{' and '.join(unusable)} cannot apply to a gradient, which takes no local steps; "
-                f"{remedy}"
+                f"{name}{' and '.join(unusable)} cannot apply to a gradient, which takes no local "
+                f"steps; {remedy}"
             )
 
     def changes(self) -> dict[str, object]:

@@ -1,6 +1,7 @@
 """The data of one device that trains an `nn.Module`."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count, islice
 from typing import Any
@@ -22,6 +23,9 @@ from aquila.training.shard_data import ShardData, TensorData
 Augment = Callable[[Any, Key], Any]
 """(inputs, key) -> inputs changed at random"""
 
+TOO_FEW_FOR_BATCH_NORM = "Expected more than 1 value per channel"
+"""Start of torch's message."""
+
 
 @dataclass(frozen=True)
 class LocalWork:
@@ -35,9 +39,15 @@ class LocalWork:
     @property
     def fingerprint(self) -> str:
         """The work as text, with a line per property; 0 stands for all samples."""
-        work = {"batch_size": self.batch_size or 0, "epochs": self.epochs}
-        lines = {**work, **self.training.changes()}.items()
+        lines = {**self._length(), **self.training.changes()}.items()
         return "".join(f"\n{name} {value}" for name, value in lines)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the work by name, for `run.json`; batch size 0 stands for all samples."""
+        return {**self._length(), **self.training.to_dict()}
+
+    def _length(self) -> dict[str, object]:
+        return {"batch_size": self.batch_size or 0, "epochs": self.epochs}
 
 
 @dataclass(frozen=True)
@@ -97,6 +107,15 @@ class ModuleShard:
         return ModuleOracle(self, key)
 
 
+def shared_work(devices: Sequence[object]) -> dict[str, object]:
+    """Return batch size, epochs and local training by name, if all devices have the same."""
+    works = [getattr(getattr(device, "inner", device), "work", None) for device in devices]
+    first = works[0]
+    if not isinstance(first, LocalWork) or any(work != first for work in works):
+        return {}
+    return first.to_dict()
+
+
 @dataclass(frozen=True)
 class ModuleOracle:
     """A shard in one round. It returns tensors that share no memory."""
@@ -135,13 +154,28 @@ class ModuleOracle:
             model.record_outputs(computed.outputs, *self.shard.tensors)
             return computed.loss, computed.gradient
         first = next(iter(self.batches(epoch=0)))
-        return model.gradient(theta, first, self.key, self.shard.classes)
+        with self._named_batch_norm_error():
+            return model.gradient(theta, first, self.key, self.shard.classes)
 
     def train(self, theta: Vector, alpha: float) -> tuple[float, Vector]:
         """Train locally; return the mean loss and (theta - local model) / alpha."""
-        model = self._model()
-        loss, local = model.train(theta, self._all_batches(), alpha, self.key, self.shard.classes)
+        model, classes = self._model(), self.shard.classes
+        with self._named_batch_norm_error():
+            loss, local = model.train(theta, self._all_batches(), alpha, self.key, classes)
         return loss, (theta - local) / alpha
+
+    @contextmanager
+    def _named_batch_norm_error(self) -> Iterator[None]:
+        """Name the device whose minibatch has too few samples for a batch norm."""
+        try:
+            yield
+        except ValueError as error:
+            if not str(error).startswith(TOO_FEW_FOR_BATCH_NORM):
+                raise
+            raise ValueError(
+                f"{self.shard.data.name} has a minibatch of one sample, but batch norms need two; "
+                "change batch_size, or add or remove a sample"
+            ) from error
 
     def _all_batches(self) -> Iterable[Batch]:
         """Yield the minibatches of the turn: those of whole epochs, or as many as local steps."""

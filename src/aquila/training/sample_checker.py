@@ -93,7 +93,8 @@ def _check_lengths(name: str, x: Inputs, y: torch.Tensor | None) -> None:
     if len(set(lengths.values())) > 1 or 0 in lengths.values():
         found = " and ".join(f"{length} {what}" for what, length in lengths.items())
         needed = "equally many" if any(lengths.values()) else "at least one sample"
-        raise ValueError(f"{name} has {found}; each device needs {needed}")
+        owner = "it" if name == "test" else "each device"
+        raise ValueError(f"{name} has {found}; {owner} needs {needed}")
 
 
 def _check_alike(name: str, batch: Batch, first_name: str, first: Batch) -> None:

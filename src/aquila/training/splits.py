@@ -37,6 +37,8 @@ def split(inputs: Any, targets: Any, devices: int, spec: str = "iid", *, seed: i
     """
     check_whole_number("devices", devices, 1)
     check_whole_number("seed", seed, 0)
+    if not isinstance(spec, str):
+        raise TypeError(f"spec must be text such as dirichlet:0.5, not {spec!r}")
     in_memory = isinstance(inputs, IN_MEMORY)
     if not in_memory and (isinstance(inputs, IterableDataset) or not hasattr(inputs, "__len__")):
         raise TypeError(
@@ -64,7 +66,12 @@ def _labels(inputs: Any, targets: Any, samples: int) -> torch.Tensor:
                 f"split needs targets, and {describe(inputs)} has no {name}; pass the target of "
                 "each sample"
             )
-    labels = found if isinstance(found, torch.Tensor) else torch.as_tensor(np.array(found))
+    try:
+        labels = found if isinstance(found, torch.Tensor) else torch.as_tensor(np.array(found))
+    except TypeError:
+        raise TypeError(
+            "split needs targets that are numbers; number your classes from 0"
+        ) from None
     if len(labels) != samples:
         raise ValueError(f"split got {samples} inputs and {len(labels)} targets")
     return labels.cpu()

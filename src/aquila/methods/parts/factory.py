@@ -26,6 +26,8 @@ class MethodFactory:
     paper: str
     lost_reply: str
     reconstruction: str
+    fixed_work: Work = "gradient"
+    """What a device computes if the method has no parameter `work`."""
 
     @property
     def summary(self) -> str:
@@ -43,7 +45,7 @@ class MethodFactory:
 
 
 def method_factory(
-    *, paper: str, lost_reply: str, reconstruction: str = ""
+    *, paper: str, lost_reply: str, reconstruction: str = "", fixed_work: Work = "gradient"
 ) -> Callable[[Callable[..., Method]], MethodFactory]:
     """Turn a factory function into a catalogue entry.
 
@@ -51,9 +53,12 @@ def method_factory(
         paper: The paper that introduced the method.
         lost_reply: What happens if a reply never arrives. A full sentence.
         reconstruction: What the original text does not specify and how it was filled in.
+        fixed_work: What a device computes if the method has no parameter `work`.
     """
 
     def decorate(function: Callable[..., Method]) -> MethodFactory:
-        return MethodFactory(function.__name__, function, paper, lost_reply, reconstruction)
+        return MethodFactory(
+            function.__name__, function, paper, lost_reply, reconstruction, fixed_work
+        )
 
     return decorate

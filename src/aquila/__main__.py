@@ -1,0 +1,5 @@
+"""`python -m aquila`, for places where scripts are not installed."""
+
+from aquila.cli import main
+
+main()

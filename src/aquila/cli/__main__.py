@@ -1,5 +1,0 @@
-"""`python -m aquila.cli`, for places where scripts are not installed."""
-
-from aquila.cli import main
-
-main()
