@@ -64,6 +64,7 @@ ROWS = (
     Row("fedsgd", silent_on_zero=False, works=()),
     Row("fedavg", silent_on_zero=False, works=()),
     Row("qsgd"),
+    Row("fedpaq", parameters={"bits": 6}, works=()),
     Row("adaquantfl", skip_scalars=("loss",)),
     Row("adaquantfl_levels", skip_scalars=("loss",), parameters={"s_0": 32}),
     memory_row("lag"),

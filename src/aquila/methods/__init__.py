@@ -13,6 +13,7 @@ FILES = (
     "fedsgd",
     "fedavg",
     "qsgd",
+    "fedpaq",
     "adaquantfl",
     "lag",
     "laq",
