@@ -87,6 +87,7 @@ ROWS = (
         loss_ratio_with_widths=0.8,
     ),
     # without a memory, errors of devices that differ do not vanish
+    Row("ef_signsgd", parameters={"alpha": 0.1}, gap=0.03, gap_after_restart=0.05),
     Row("topk", parameters={"density": 0.5}, gap=0.02),
 )
 

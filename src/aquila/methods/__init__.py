@@ -24,6 +24,7 @@ FILES = (
     "diana",
     "eden",
     "signsgd",
+    "ef_signsgd",
     "topk",
 )
 """The files of this folder with methods, in the order of all lists. A new method adds a line."""
