@@ -74,6 +74,7 @@ ROWS = (
     Row("lena_tables"),
     Row("marina", silent_on_zero=False),
     memory_row("ef21", parameters={"density": 0.5}),
+    memory_row("ef21_sgdm", parameters={"density": 0.5, "eta": 0.3}),
     memory_row("diana", parameters={"bits": 6}),
     Row("eden", parameters={"bits": 6}),
     # the majority is biased if devices differ, so the gap does not vanish at any step size;
@@ -89,6 +90,7 @@ ROWS = (
     # without a memory, errors of devices that differ do not vanish
     Row("ef_signsgd", parameters={"alpha": 0.1}, gap=0.03, gap_after_restart=0.05),
     Row("topk", parameters={"density": 0.5}, gap=0.02),
+    Row("sparseloco", parameters={"density": 0.5, "chunk": 10}, works=(), gap=0.02),
 )
 
 

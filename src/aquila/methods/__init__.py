@@ -21,11 +21,13 @@ FILES = (
     "lena",
     "marina",
     "ef21",
+    "ef21_sgdm",
     "diana",
     "eden",
     "signsgd",
     "ef_signsgd",
     "topk",
+    "sparseloco",
 )
 """The files of this folder with methods, in the order of all lists. A new method adds a line."""
 
