@@ -70,6 +70,8 @@ ROWS = (
     memory_row("lag"),
     memory_row("laq"),
     memory_row("ladaq", skip_scalars=("loss",)),
+    # two bits leave an error that can silence a device, as in LAQ
+    memory_row("aqg", parameters={"b_min": 4}),
     memory_row("lena"),
     Row("lena_tables"),
     Row("marina", silent_on_zero=False),

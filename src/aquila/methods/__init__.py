@@ -18,6 +18,7 @@ FILES = (
     "lag",
     "laq",
     "ladaq",
+    "aqg",
     "lena",
     "marina",
     "ef21",

@@ -8,8 +8,9 @@ Theorem 2.1). As in the paper, randomized Hadamard transforms replace uniform ro
 - More bits: Q rounds to a clipped uniform grid, the best one for a normal sample. It replaces the
   paper's Lloyd-Max points, because frames hold uniform grids. ω is 0.135, 0.039 and 0.012 at 2, 3
   and 4 bits; Lloyd-Max points give 0.133, 0.036 and 0.010.
-- Less than one bit: with `density` p below 1, both sides draw a fraction p of the rotated coordinates
-  from the seed. Only their signs are sent, and the decoded ones are divided by p. ω is π/(2p) - 1.
+- Less than one bit: with `density` p below 1, both sides draw that fraction of the rotated
+  coordinates from the seed. Only their signs are sent, and the decoded ones are divided by p. ω is
+  π/(2p) - 1.
 
 Below one bit, a frame still has d codes: the signs of the drawn coordinates, then zeros. The coder
 reduces the zeros to a few bytes. With a million coordinates and p = 0.1, a frame has 12,757 bytes,
@@ -98,7 +99,7 @@ def drawn_coordinates(dimension: int, density: float, seed: int) -> torch.Tensor
 
 
 def drawn_first(signs: Codes, density: float, seed: int) -> Codes:
-    """Return the signs of the drawn coordinates, then zeros, on a grid divided by their fraction."""
+    """Return the signs of the drawn coordinates, then zeros; the grid grows by 1/p."""
     drawn = drawn_coordinates(signs.dimension, density, seed).to(signs.codes.device)
     codes = torch.zeros_like(signs.codes)
     codes[: len(drawn)] = signs.codes[drawn]
