@@ -67,6 +67,7 @@ ROWS = (
     Row("fedpaq", parameters={"bits": 6}, works=()),
     Row("adaquantfl", skip_scalars=("loss",)),
     Row("adaquantfl_levels", skip_scalars=("loss",), parameters={"s_0": 32}),
+    Row("dadaquant", skip_scalars=("loss",), parameters={"q_min": 8, "q_max": 64, "phi": 5}),
     memory_row("lag"),
     memory_row("laq"),
     memory_row("ladaq", skip_scalars=("loss",)),

@@ -15,6 +15,7 @@ FILES = (
     "qsgd",
     "fedpaq",
     "adaquantfl",
+    "dadaquant",
     "lag",
     "laq",
     "ladaq",

@@ -69,13 +69,16 @@ class LaqDevice:
         If there is none, skip; after t_bar silent rounds upload at the last width.
         """
         waiting = replace(state, rounds_silent=min(state.rounds_silent + 1, self.t_bar))
+        candidate, significant = None, False
         for bits in widths:
             candidate = v.midrise_or_dense(bits)
             if candidate is None:
-                return Turn(waiting, Packet(order.round), {"loss": loss})
+                break
             significant = self.is_significant(candidate, state, order.scalar("drift"))
             if significant:
                 break
+        if candidate is None:
+            return Turn(waiting, Packet(order.round), {"loss": loss})
         ratio = relative_norm(candidate.error_squared, v.squared_norm)
         notes = {"loss": loss, "error_ratio": ratio}
         if not significant and state.rounds_silent < self.t_bar:
