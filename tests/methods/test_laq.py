@@ -13,9 +13,9 @@ from helpers.problems import device_states, ridge
 class Reference:
     """LAQ in numpy, with averages instead of sums: upload if significant or silent too long."""
 
-    def __init__(self, gradients, theta0, alpha, bits, xi, depth, t_bar):
+    def __init__(self, gradients, theta0, alpha, bits, xi, depth, t_bar, errors):
         self.gradients, self.alpha, self.bits = gradients, alpha, bits
-        self.xi, self.depth, self.t_bar = xi, depth, t_bar
+        self.xi, self.depth, self.t_bar, self.errors = xi, depth, t_bar, errors
         self.models = [theta0]
         self.q = np.zeros_like(gradients(theta0))
         self.last_error = np.zeros(len(self.q))
@@ -28,7 +28,8 @@ class Reference:
         for m, v in enumerate(self.gradients(self.models[-1]) - self.q):
             dq = self.quantize(v)
             sent, error = np.sum(dq**2), np.sum((v - dq) ** 2)
-            threshold = self.xi / self.alpha**2 * drift + 3 * (error + self.last_error[m])
+            errors = self.errors * (error + self.last_error[m])
+            threshold = self.xi / self.alpha**2 * drift + errors
             if sent >= threshold or self.silence[m] == self.t_bar:
                 if sent < threshold:
                     forced.add(m)
@@ -73,10 +74,11 @@ def distance(problem, simulation):
 
 
 @pytest.mark.parametrize(
-    ("bits", "xi", "depth", "t_bar"), [(6, 0.8, 10, 100), (4, 0.8, 3, 3), (8, 0.1, 1, 100)]
+    ("bits", "xi", "depth", "t_bar", "errors"),
+    [(6, 0.8, 10, 100, 3), (4, 0.8, 3, 3, 3), (8, 0.1, 1, 100, 3), (4, 0.8, 10, 100, 0)],
 )
-def test_laq_follows_its_rule_round_by_round(problem, bits, xi, depth, t_bar):
-    rule = {"bits": bits, "xi": xi, "depth": depth, "t_bar": t_bar}
+def test_laq_follows_its_rule_round_by_round(problem, bits, xi, depth, t_bar, errors):
+    rule = {"bits": bits, "xi": xi, "depth": depth, "t_bar": t_bar, "errors": errors}
     simulation = start(problem, 0.2, **rule)
     reference = Reference(
         partial(gradients, problem), np.zeros(40), 0.2 / problem.smoothness(), **rule
@@ -99,6 +101,15 @@ def test_device_is_silent_for_at_most_t_bar_rounds(problem):
     simulation = start(problem, 0.1, xi=1e6, t_bar=4)  # nothing is ever significant
     uploads = [simulation.advance().uploads for _ in range(16)]
     assert uploads == [10, 0, 0, 0, 0] * 3 + [10]
+
+
+def test_without_error_terms_coarse_uploads_are_not_silenced(problem):
+    uploads = {}
+    for errors in (3, 0):
+        simulation = start(problem, 0.2, bits=2, errors=errors)
+        uploads[errors] = sum(simulation.advance().uploads for _ in range(40))
+    assert uploads[3] <= 20
+    assert uploads[0] > 60
 
 
 def test_laq_converges_and_skips(problem):

@@ -13,17 +13,23 @@ FILES = (
     "fedsgd",
     "fedavg",
     "qsgd",
+    "fedpaq",
     "adaquantfl",
+    "dadaquant",
     "lag",
     "laq",
     "ladaq",
+    "aqg",
     "lena",
     "marina",
     "ef21",
+    "ef21_sgdm",
     "diana",
     "eden",
     "signsgd",
+    "ef_signsgd",
     "topk",
+    "sparseloco",
 )
 """The files of this folder with methods, in the order of all lists. A new method adds a line."""
 
