@@ -6,26 +6,31 @@ over devices. Here the server averages, so the factor 1 / (α² M²) becomes 1 /
 averages the steps so far, at most D, so each step weighs more in the first rounds.
 
 If the quantization error is as large as the gradient, the error terms can silence every device.
-That happens on the digits data set with 4 bits or fewer, and with 11 million coordinates at 6 bits.
+That happens on the digits data set with 4 bits or fewer, and at 6 bits if the tensors of the model
+have very different scales: the largest one determines the grid of all. The paper has one range for
+the whole vector. With `range=tensor` each tensor of the model has its own.
 """
 
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 
-from aquila.core.innovation import measure
+from aquila.core.innovation import CandidateUpload, measure
 from aquila.core.method import Method, Oracle, Turn, Work, local_work, theta_of
 from aquila.core.packet import Packet
 from aquila.core.parameter import Bounds
 from aquila.core.random import Key
-from aquila.core.vector import Vector, relative_norm
+from aquila.core.tensor_grid import TensorGridReader, midrise_tensors
+from aquila.core.tensors import checksum_scalars, shapes_of
+from aquila.core.vector import Vector, relative_norm, squared_norm
 from aquila.methods.parts.factory import Alpha, UploadBits, WorkOption, method_factory
 from aquila.methods.parts.memory import MemoryServer
 
 XiOption = Annotated[float, Bounds("weight of the average past step in the trigger", 0)]
 DepthOption = Annotated[int, Bounds("past steps in the trigger, D", 1)]
 MaxSilenceOption = Annotated[int, Bounds("silent rounds after which a device uploads anyway", 1)]
+Range = Literal["vector", "tensor"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +51,7 @@ class LaqDevice:
     xi: float
     t_bar: int
     work: Work
+    range_of: Range = "vector"
 
     def init(self, like: Vector) -> LaqState:
         """Start with t_bar silent rounds, so that the first reply is an upload."""
@@ -55,7 +61,10 @@ class LaqDevice:
         """Upload if the innovation is significant (LAQ, Eq. 7) or after t_bar silent rounds."""
         loss, gradient = local_work(oracle, theta_of(order), self.work, self.alpha)
         v = measure(gradient, state.q)
-        candidate = v.midrise_or_dense(self.bits)
+        if self.range_of == "tensor":
+            candidate, scalars = self._candidate_per_tensor(gradient, state.q, oracle)
+        else:
+            candidate, scalars = v.midrise_or_dense(self.bits), {}
         waiting = replace(state, rounds_silent=min(state.rounds_silent + 1, self.t_bar))
         if candidate is None:
             return Turn(waiting, Packet(order.round), {"loss": loss})
@@ -70,9 +79,20 @@ class LaqDevice:
             return Turn(waiting, Packet(order.round), notes)
         return Turn(
             LaqState(candidate.memory, candidate.error_squared, 0),
-            Packet(order.round, candidate.upload),
+            Packet(order.round, candidate.upload, scalars),
             notes,
         )
+
+    def _candidate_per_tensor(
+        self, gradient: Vector, memory: Vector, oracle: Oracle
+    ) -> tuple[CandidateUpload | None, dict[str, float]]:
+        shapes, v = shapes_of(oracle, gradient), gradient - memory
+        grids = midrise_tensors(v, self.bits, shapes)
+        if grids is None:
+            return None, {}
+        dq = grids.decode()
+        sizes = squared_norm(dq), squared_norm(v - dq)
+        return CandidateUpload(grids.to_codes(), memory + dq, *sizes), checksum_scalars(shapes)
 
     def memory(self, state: LaqState) -> Vector:
         """Return q_m."""
@@ -92,10 +112,14 @@ def laq(
     depth: DepthOption = 10,
     t_bar: MaxSilenceOption = 100,
     work: WorkOption = "gradient",
+    range: Annotated[
+        Range, "coordinates that share a grid: the whole vector or a tensor"
+    ] = "vector",
 ) -> Method:
     """Innovations quantized to a fixed width, uploaded only when significant."""
     return Method(
         "laq",
-        LaqDevice(alpha, bits, xi, t_bar, work),
+        LaqDevice(alpha, bits, xi, t_bar, work, range),
         MemoryServer(alpha, depth, average_drift=True),
+        TensorGridReader() if range == "tensor" else None,
     )
