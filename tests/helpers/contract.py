@@ -87,6 +87,10 @@ ROWS = (
     ),
     # without a memory, errors of devices that differ do not vanish
     Row("topk", parameters={"density": 0.5}, gap=0.02),
+    Row("feddq"),
+    # errors are a fraction of gradients, which do not vanish on devices that differ
+    Row("cdag_fl", gap=5e-3),
+    Row("powersgd"),
 )
 
 

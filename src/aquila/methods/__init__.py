@@ -24,6 +24,9 @@ FILES = (
     "eden",
     "signsgd",
     "topk",
+    "feddq",
+    "cdag_fl",
+    "powersgd",
 )
 """The files of this folder with methods, in the order of all lists. A new method adds a line."""
 
