@@ -94,6 +94,10 @@ ROWS = (
     Row("ef_signsgd", parameters={"alpha": 0.1}, gap=0.03, gap_after_restart=0.05),
     Row("topk", parameters={"density": 0.5}, gap=0.02),
     Row("sparseloco", parameters={"density": 0.5, "chunk": 10}, works=(), gap=0.02),
+    Row("feddq"),
+    # errors are a fraction of gradients, which do not vanish on devices that differ
+    Row("cdag_fl", gap=5e-3),
+    Row("powersgd"),
 )
 
 

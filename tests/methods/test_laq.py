@@ -7,6 +7,8 @@ import pytest
 import torch
 
 import aquila
+from aquila.core.packet import WireError
+from aquila.core.random import Key
 from helpers.problems import device_states, ridge
 
 
@@ -130,3 +132,91 @@ def test_optimum_is_reached_with_a_quarter_of_the_replies_lost(problem):
     assert lost == pytest.approx(0.25 * 2000, rel=0.1)
     assert skips > 200
     assert distance(problem, simulation) < 1e-6
+
+
+def layers(dtype=torch.float64):
+    """Return a least-squares problem with the tensors of a linear layer."""
+    x = torch.randn(60, 6, generator=torch.Generator().manual_seed(1), dtype=dtype)
+    module = torch.nn.Linear(6, 40, dtype=dtype)
+    torch.nn.init.zeros_(module.weight)
+    torch.nn.init.zeros_(module.bias)
+    targets = torch.stack([x[:, 0] * (1 + m / 40) + 1 for m in range(40)], dim=1)
+    shards = [(x[m::3], targets[m::3] * (1 + 0.2 * m)) for m in range(3)]
+    return aquila.problem(module, shards, loss=torch.nn.functional.mse_loss)
+
+
+class ReferencePerTensor(Reference):
+    """LAQ in numpy with a range for the 240 weights and one for the 40 biases."""
+
+    def quantize(self, v):
+        return np.concatenate([super().quantize(v[:240]), super().quantize(v[240:])])
+
+
+def test_range_per_tensor_follows_its_rule_round_by_round():
+    problem, rule = layers(), {"bits": 3, "xi": 0.8, "depth": 5, "t_bar": 8, "errors": 3.0}
+    method = aquila.create("laq", alpha=1.0, range="tensor", **rule)
+    options = aquila.RunOptions(fleet=problem.fleet)
+    simulation = aquila.Simulation(method, problem.theta0, problem.devices, options=options)
+
+    def gradients(theta):
+        at = torch.from_numpy(theta)
+        return np.stack([d.oracle(Key((0, 0, 0))).gradient(at)[1].numpy() for d in problem.devices])
+
+    reference = ReferencePerTensor(gradients, problem.theta0.numpy(), 1.0, **rule)
+    uploads = 0
+    for _ in range(25):
+        uploaded, _ = reference.advance()
+        assert simulation.advance().levels == dict.fromkeys(uploaded, 3)
+        np.testing.assert_allclose(simulation.theta, reference.models[-1], rtol=1e-8, atol=1e-9)
+        uploads += len(uploaded)
+    assert 3 < uploads < 75
+
+
+class TwoScales:
+    """Gradients that change sign every round: 10,000 coordinates up to 0.1 and four of size 10."""
+
+    samples = 1
+    shapes = (torch.Size([100, 100]), torch.Size([4]))
+    size = torch.cat([torch.linspace(-0.1, 0.1, 10_000), torch.full((4,), 10.0)])
+
+    def __init__(self, sign=1):
+        self.sign = sign
+
+    def oracle(self, key):
+        return TwoScales((-1) ** key.path[1])  # the round
+
+    def gradient(self, theta):
+        return 1.0, self.sign * self.size
+
+    def train(self, theta, alpha):
+        return self.gradient(theta)
+
+
+@pytest.mark.parametrize(("scope", "uploads"), [("vector", 0), ("tensor", 30)])
+def test_tensors_of_different_scales_silence_a_shared_range(scope, uploads):
+    """At 4 bits the grid of the large tensor has an error of 2/3 per small coordinate."""
+    fleet = aquila.Fleet(10_004, [0, 0, 0], shapes=[TwoScales.shapes])
+    method = aquila.create("laq", alpha=1.0, bits=4, depth=1, range=scope)
+    options = aquila.RunOptions(fleet=fleet)
+    run = aquila.simulate(method, torch.zeros(10_004), [TwoScales()] * 3, 11, options=options)
+    assert sum(record.uploads for record in run.records[1:]) == uploads
+
+
+def test_memories_per_tensor_stay_equal_when_replies_are_lost():
+    problem = layers(dtype=torch.float32)
+    method = aquila.create("laq", alpha=1.0, bits=5, range="tensor")
+    options = aquila.RunOptions(uplink_loss=0.3, downlink_loss=0.2, fleet=problem.fleet)
+    simulation = aquila.Simulation(method, problem.theta0, problem.devices, 2, options)
+    lost = 0
+    for _ in range(30):
+        lost += simulation.advance().lost
+        mean = np.mean([state.q.double().numpy() for state in device_states(simulation)], axis=0)
+        np.testing.assert_allclose(simulation.server.state.q_bar, mean, rtol=1e-5, atol=1e-6)
+    assert lost > 10
+
+
+def test_server_without_the_tensors_of_the_model_says_what_to_pass():
+    problem = layers()
+    method = aquila.create("laq", range="tensor")
+    with pytest.raises(WireError, match=r"other tensors .*; pass RunOptions\(fleet=problem.fleet"):
+        aquila.simulate(method, problem.theta0, problem.devices, rounds=1)

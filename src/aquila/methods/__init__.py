@@ -30,6 +30,9 @@ FILES = (
     "ef_signsgd",
     "topk",
     "sparseloco",
+    "feddq",
+    "cdag_fl",
+    "powersgd",
 )
 """The files of this folder with methods, in the order of all lists. A new method adds a line."""
 
