@@ -8,7 +8,7 @@ import aquila
 from aquila.core.packet import Packet, WireError
 from aquila.core.tensors import checksum_scalars
 from aquila.core.wire import pack, unpack
-from aquila.methods.cdag_fl import Codebooks, CodebookReader, cluster, k_means
+from aquila.methods.cdag_fl import CodebookReader, Codebooks, cluster, k_means
 from helpers.layered import FixedGradient, layered_run
 
 SHAPES = (torch.Size([20, 10]), torch.Size([6]))

@@ -157,8 +157,8 @@ def test_server_without_the_tensors_of_the_model_says_what_to_pass():
 
 def test_invalid_factors_are_refused():
     shapes = tuple(map(torch.Size, SHAPES))
+    codes = Codes(torch.zeros(SENT).byte(), 2, torch.zeros(1), torch.ones(1), SENT)
     with pytest.raises(WireError, match="must hold floats"):
-        codes = Codes(torch.zeros(SENT).byte(), 2, torch.zeros(1), torch.ones(1), SENT)
         FactorReader(2).read(Packet(0, codes), shapes)
     with pytest.raises(WireError, match="product of factors is not finite"):
         FactorReader(2).read(Packet(0, Dense(torch.full((SENT,), 1e30))), shapes)
