@@ -9,6 +9,9 @@ import torch
 import aquila
 from aquila.core.packet import WireError
 from aquila.core.random import Key
+from aquila.runtime.device_session import DeviceSession
+from aquila.runtime.server_session import ServerSession
+from helpers.memory_archive import MemoryArchive
 from helpers.problems import device_states, ridge
 
 
@@ -220,3 +223,24 @@ def test_server_without_the_tensors_of_the_model_says_what_to_pass():
     method = aquila.create("laq", range="tensor")
     with pytest.raises(WireError, match=r"other tensors .*; pass RunOptions\(fleet=problem.fleet"):
         aquila.simulate(method, problem.theta0, problem.devices, rounds=1)
+
+
+def test_restarted_device_is_subtracted_with_its_tensors():
+    problem = layers()
+    method = aquila.create("laq", alpha=1.0, bits=5, range="tensor")
+    server = ServerSession(method, problem.theta0, problem.fleet, seed=0, archive=MemoryArchive())
+
+    def device(m):
+        return DeviceSession(method, m, problem.devices[m], problem.theta0, seed=0)
+
+    devices = [device(m) for m in range(3)]
+    for round_number in range(5):
+        if round_number == 3:
+            devices[1] = device(1)
+        for m, order in server.open_round().items():
+            server.receive(m, devices[m].handle(order))
+        server.close_round()
+    for session in devices:
+        session.apply_ack(server.acks[session.device])
+    mean = np.mean([session.state.q.numpy() for session in devices], axis=0)
+    np.testing.assert_allclose(server.state.q_bar, mean, rtol=1e-9, atol=1e-12)
