@@ -47,7 +47,15 @@ def test_follows_its_equations_round_by_round():
 
 
 def test_sending_reduces_the_error():
-    """||p - u||² = ||p||² - ||p||_1² / d (Lemma 8)."""
+    """||p - u||² = ||p||² - ||p||_1² / d (Lemma 8), with one bucket."""
     p = torch.randn(1000, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    error = (p - ScaledSigns()(p).decode()).square().sum()
+    error = (p - ScaledSigns(0)(p).decode()).square().sum()
     assert float(error) == pytest.approx(float(p @ p - p.abs().sum() ** 2 / 1000))
+
+
+def test_buckets_have_their_own_magnitude():
+    p = torch.tensor([1.0, -3, 0, 100, -300, 50, -7])
+    u = ScaledSigns(3)(p).decode()
+    third, second = 4 / 3, 150.0
+    assert u.tolist() == pytest.approx([third, -third, third, second, -second, second, -7])
+    assert ScaledSigns(3)(torch.zeros(7)) is None
