@@ -18,7 +18,7 @@ def in_numpy(values, max_error):
     """Lloyd's algorithm with one loop per coordinate; return the decoded values and k."""
     for k in (2, 4, 8, 16):
         centroids = np.linspace(values.min(), values.max(), k)
-        for _ in range(20):
+        for _ in range(10):
             nearest = np.abs(values[:, None] - centroids).argmin(axis=1)
             for j in set(nearest):
                 centroids[j] = values[nearest == j].mean()

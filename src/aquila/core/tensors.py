@@ -20,7 +20,7 @@ Shapes = tuple[torch.Size, ...]
 CHECKSUM = "tensors"
 """The scalar with the checksum of the shapes."""
 
-PASS_FLEET = "pass RunOptions(fleet=problem.fleet)"
+FLEET_HINT = "pass RunOptions(fleet=problem.fleet)"
 
 
 class UploadReader(Protocol):
@@ -78,7 +78,7 @@ def check_tensors(reply: Packet, shapes: Shapes) -> None:
     """Raise WireError if an upload is for other tensors than these."""
     if reply.scalar(CHECKSUM) != _checksum(shapes):
         raise WireError(
-            f"the upload is for other tensors than those of the server's fleet; {PASS_FLEET}"
+            f"the upload is for other tensors than those of the server's fleet; {FLEET_HINT}"
         )
 
 

@@ -36,7 +36,7 @@ from aquila.methods.parts.factory import Alpha, WorkOption, method_factory
 from aquila.methods.parts.mean import MeanServer, NoState
 
 CLUSTERS = (2, 4, 8, 16)
-ITERATIONS = 20
+ITERATIONS = 10
 """Iterations of k-means; later ones hardly change the centroids."""
 
 

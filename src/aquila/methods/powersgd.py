@@ -25,7 +25,7 @@ import torch
 
 from aquila.core.envelope import require
 from aquila.core.method import Method, Oracle, Turn, Work, local_work, theta_of
-from aquila.core.packet import Dense, Packet
+from aquila.core.packet import Dense, Packet, WireError
 from aquila.core.parameter import Bounds
 from aquila.core.random import Key
 from aquila.core.tensors import Shapes, checksum_scalars, shapes_of, split_tensors
@@ -94,8 +94,8 @@ class FactorReader:
     def read(self, reply: Packet, shapes: Shapes) -> Factors:
         """Return the factors of a reply; raise WireError if it has codes, or huge factors."""
         vector = reply.vector
-        require(isinstance(vector, Dense), "the upload must hold floats")
-        assert isinstance(vector, Dense)
+        if not isinstance(vector, Dense):
+            raise WireError("the upload must hold floats")
         factors = Factors(vector.values, self.rank, shapes)
         require(bool(factors.decode().isfinite().all()), "a product of factors is not finite")
         return factors

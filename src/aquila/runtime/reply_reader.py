@@ -8,7 +8,7 @@ import torch
 from aquila.core.fleet import DeviceId, Fleet
 from aquila.core.method import read_upload
 from aquila.core.packet import DimensionError, Packet, WireError
-from aquila.core.tensors import PASS_FLEET, UploadReader
+from aquila.core.tensors import FLEET_HINT, UploadReader
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,6 @@ class ReplyReader:
             reply = unpack(frame, dimension=expected, device=self.torch_device)
         except DimensionError as error:
             raise WireError(
-                f"device {device} and the server have different tensors: {error}; {PASS_FLEET}"
+                f"device {device} and the server have different tensors: {error}; {FLEET_HINT}"
             ) from None
         return read_upload(self.reader, reply, shapes)
