@@ -74,7 +74,7 @@ def test_compare_ends_with_a_table_and_a_figure(tmp_path):
 
 
 def test_compare_runs_every_method_by_default(tmp_path):
-    text = output("compare", "--rounds", "2", "--out", str(tmp_path))
+    text = output("compare", "--rounds", "2", "--link", "lte", "--out", str(tmp_path))
     assert all(f"\n {name} " in text for name in METHODS)
 
 

@@ -98,14 +98,18 @@ def checked_specs(methods: Sequence[str], experiment: Experiment) -> list[Method
 
 
 def default_method_specs(experiment: Experiment) -> list[MethodSpec]:
-    """Return every method that fits the training, some of them in several variants."""
+    """Return every method that fits link and training, some of them in several variants."""
+    from aquila.core.method import needs_links
     from aquila.methods import METHODS
 
-    specs = []
+    specs, without_link = [], []
     for name, factory in METHODS.items():
         variants = [
             MethodSpec(name, parameters) for parameters in DEFAULT_VARIANTS.get(name, ({},))
         ]
+        if not experiment.setting.options.link and needs_links(factory().server):
+            without_link.append(name)
+            continue
         try:
             variants[0].check_training(experiment)
             specs += variants
@@ -113,6 +117,9 @@ def default_method_specs(experiment: Experiment) -> list[MethodSpec]:
             if "work" in factory.parameters:
                 raise
             click.echo(f"Warning: {name} is left out, because it takes no local steps", err=True)
+    if without_link:
+        names = ", ".join(without_link)
+        click.echo(f"Note: left out, because they need a link model (--link): {names}", err=True)
     return specs
 
 

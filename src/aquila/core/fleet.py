@@ -7,6 +7,7 @@ from functools import cached_property
 
 import torch
 
+from aquila.core.link import LinkState
 from aquila.core.vector import Vector, digest, squared_norm
 
 DeviceId = int
@@ -27,6 +28,9 @@ class Fleet:
         slices: The sorted coordinates that each group holds; None means all.
         torch_device: Where vectors are stored.
         weights: The weight of each device in every average. Default: 1 for every device.
+
+    `links` has the link of each device that may take part in the current round. It is None unless
+    the run simulates links and the method declares `needs_links`.
     """
 
     def __init__(
@@ -46,6 +50,7 @@ class Fleet:
         self.weights = (1.0,) * len(self.groups) if weights is None else tuple(weights)
         self._check_weights()
         self.participation = 1.0
+        self.links: Mapping[DeviceId, LinkState] | None = None
 
     @classmethod
     def uniform(
@@ -58,6 +63,12 @@ class Fleet:
         """Return a copy of the fleet in which this fraction of the devices is sampled per round."""
         fleet = copy(self)
         fleet.participation = participation
+        return fleet
+
+    def with_links(self, links: Mapping[DeviceId, LinkState]) -> "Fleet":
+        """Return a copy of the fleet in one round, in which devices have these links."""
+        fleet = copy(self)
+        fleet.links = links
         return fleet
 
     def with_weights(self, weights: Sequence[float]) -> "Fleet":

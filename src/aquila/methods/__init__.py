@@ -24,6 +24,11 @@ FILES = (
     "eden",
     "signsgd",
     "topk",
+    "bandwidth_adaptive",
+    "channel_adaptive",
+    "noma_adaptive",
+    "aqed",
+    "adagq",
 )
 """The files of this folder with methods, in the order of all lists. A new method adds a line."""
 
