@@ -1,4 +1,4 @@
-# make demo                trains and compares all methods
+# make demo                trains with a dozen methods and compares them; `aquila compare --all`: with all
 # make test                checks the project: style, types and tests
 # make docs                builds the documentation; open site/index.html
 # make deploy-demo         trains on real processes: Flower's server and three devices, on this machine

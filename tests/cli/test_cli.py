@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from aquila.cli import main
+from aquila.cli.compare import DEFAULT_METHODS
 from aquila.cli.method_spec import parse_method_spec
 from aquila.core.packet import Packet
 from aquila.core.quantize import midrise
@@ -73,9 +74,23 @@ def test_compare_ends_with_a_table_and_a_figure(tmp_path):
     assert (tmp_path / "aquila_b_min=2" / "records.jsonl").exists()
 
 
-def test_compare_runs_every_method_by_default(tmp_path):
-    text = output("compare", "--rounds", "2", "--link", "lte", "--out", str(tmp_path))
+def test_compare_runs_a_dozen_methods_by_default(tmp_path):
+    text = output("compare", "--rounds", "2", "--out", str(tmp_path))
+    labels = [parse_method_spec(spec).label for spec in DEFAULT_METHODS]
+    assert 10 <= len(labels) <= 14
+    assert all(f"\n {label} " in text for label in labels)
+    assert len([path for path in tmp_path.iterdir() if path.is_dir()]) == len(labels)
+
+
+def test_compare_all_runs_every_method(tmp_path):
+    text = output("compare", "--all", "--rounds", "2", "--link", "lte", "--out", str(tmp_path))
     assert all(f"\n {name} " in text for name in METHODS)
+    assert "\n eden density=0.1 " in text
+
+
+def test_compare_all_takes_no_methods():
+    line = error_line("compare", "--all", "-m", "laq")
+    assert line == "Error: --all compares all methods; leave out --all or --method"
 
 
 def test_compare_continues_when_a_method_diverges(tmp_path):
@@ -150,7 +165,7 @@ def test_downlink_error_option(tmp_path):
 def test_run_can_be_resumed_after_ctrl_c(tmp_path):
     whole, part = tmp_path / "whole", tmp_path / "part"
     arguments = ("run", "-m", "marina:p=0.3", "--rounds")
-    command = [sys.executable, "-m", "aquila.cli", *arguments, "100000", "--out", str(part)]
+    command = [sys.executable, "-m", "aquila", *arguments, "100000", "--out", str(part)]
     # background jobs of a shell may inherit that Ctrl-C is ignored
     listen = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}

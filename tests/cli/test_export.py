@@ -174,7 +174,7 @@ def test_interrupted_command_writes_its_model(tmp_path):
         "--out", str(tmp_path),
     )  # fmt: skip
     process = subprocess.Popen(
-        [sys.executable, "-m", "aquila.cli", *arguments],
+        [sys.executable, "-m", "aquila", *arguments],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ},
     )  # fmt: skip
     deadline = time.monotonic() + 120

@@ -92,7 +92,7 @@ def test_second_process_is_refused_at_once(command, tmp_path):
     """It gets one sentence; a killed process leaves a folder that can be resumed."""
     line = (command, "-m", "laq", "--out", str(tmp_path), "--rounds")
     records = tmp_path / ("records.jsonl" if command == "run" else "laq/records.jsonl")
-    first = [sys.executable, "-m", "aquila.cli", *line, "100000", "--checkpoint-every", "1"]
+    first = [sys.executable, "-m", "aquila", *line, "100000", "--checkpoint-every", "1"]
     with subprocess.Popen(first, stdout=subprocess.DEVNULL) as process:
         while process.poll() is None and not (records.exists() and records.stat().st_size):
             time.sleep(0.01)

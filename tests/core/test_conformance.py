@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from aquila.core import wire
+from aquila.core import envelope, wire
 from aquila.core.envelope import Kind, checksum_of_order, parse
 from aquila.core.packet import Codes, Dense, Packet, WireError
 from aquila.core.wire import pack, unpack
@@ -228,7 +228,7 @@ def test_frame_without_a_vector_has_no_expected_dimension():
 
 
 def test_expected_dimension_replaces_the_limit(monkeypatch):
-    monkeypatch.setattr(wire, "UNCHECKED_DIMENSION_LIMIT", 2)
+    monkeypatch.setattr(envelope, "UNCHECKED_DIMENSION_LIMIT", 2)
     monkeypatch.setattr(frame_reader, "LIMIT", 2)
     for frame in (CODED_FRAME, DITHERED_FRAME):
         assert_both_refuse(frame)

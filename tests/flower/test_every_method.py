@@ -173,6 +173,29 @@ def test_devices_with_different_widths():
     assert got.records == wanted.records
 
 
+@pytest.mark.parametrize("name", ["laq", "feddq", "cdag_fl", "powersgd"])
+def test_methods_that_know_the_tensors(name):
+    parameters = {"range": "tensor"} if name == "laq" else {}
+    method = aquila.create(name, alpha=0.2, **parameters)
+    x = torch.randn(60, 8, generator=torch.Generator().manual_seed(0))
+    shards = [(x[m::3], x[m::3].argmax(1)) for m in range(3)]
+    torch.manual_seed(0)
+    problem = aquila.problem(torch.nn.Linear(8, 8), shards)
+    wanted = problem.train(method, ROUNDS, SEED)
+    app = aquila.flower.client_app(method, lambda device, context: problem.devices[device])
+    run = aquila.flower.strategy(
+        method,
+        problem.theta0,
+        devices=3,
+        rounds=ROUNDS,
+        seed=SEED,
+        options=aquila.RunOptions(fleet=problem.fleet),
+    )
+    got = run.start(local_grid(app, 3))
+    assert torch.equal(got.theta, wanted.theta)
+    assert got.records == wanted.records
+
+
 def test_partial_participation():
     method = aquila.create("qsgd", alpha=ALPHA)
     wanted = aquila.simulate(

@@ -75,15 +75,20 @@ ROWS = (
     Row("fedsgd", silent_on_zero=False, works=()),
     Row("fedavg", silent_on_zero=False, works=()),
     Row("qsgd"),
+    Row("fedpaq", parameters={"bits": 6}, works=()),
     Row("adaquantfl", skip_scalars=("loss",)),
     Row("adaquantfl_levels", skip_scalars=("loss",), parameters={"s_0": 32}),
+    Row("dadaquant", skip_scalars=("loss",), parameters={"q_min": 8, "q_max": 64, "phi": 5}),
     memory_row("lag"),
     memory_row("laq"),
     memory_row("ladaq", skip_scalars=("loss",)),
+    # two bits leave an error that can silence a device, as in LAQ
+    memory_row("aqg", parameters={"b_min": 4}),
     memory_row("lena"),
     Row("lena_tables"),
     Row("marina", silent_on_zero=False),
     memory_row("ef21", parameters={"density": 0.5}),
+    memory_row("ef21_sgdm", parameters={"density": 0.5, "eta": 0.3}),
     memory_row("diana", parameters={"bits": 6}),
     Row("eden", parameters={"bits": 6}),
     # the majority is biased if devices differ, so the gap does not vanish at any step size;
@@ -97,7 +102,13 @@ ROWS = (
         loss_ratio_with_widths=0.8,
     ),
     # without a memory, errors of devices that differ do not vanish
+    Row("ef_signsgd", parameters={"alpha": 0.1}, gap=0.03, gap_after_restart=0.05),
     Row("topk", parameters={"density": 0.5}, gap=0.02),
+    Row("sparseloco", parameters={"density": 0.5, "chunk": 10}, works=(), gap=0.02),
+    Row("feddq"),
+    # errors are a fraction of gradients, which do not vanish on devices that differ
+    Row("cdag_fl", gap=5e-3),
+    Row("powersgd"),
     # a device with a faded link has one or two bits, and no memory of its error
     link_row("bandwidth_adaptive", gap=0.02),
     link_row("channel_adaptive", numbers_per_device=1),

@@ -16,7 +16,7 @@ import torch
 
 sys.path.append(str(Path(__file__).parents[1]))
 
-from aquila.core import wire
+from aquila.core import envelope
 from aquila.core.packet import Codes, Dense, WireError
 from aquila.core.wire import pack, unpack
 from aquila.native import coder
@@ -103,7 +103,7 @@ def peak_megabytes():
 
 
 def set_limit():
-    wire.UNCHECKED_DIMENSION_LIMIT = frame_reader.LIMIT = LIMIT
+    envelope.UNCHECKED_DIMENSION_LIMIT = frame_reader.LIMIT = LIMIT
 
 
 def fuzz(seed, count, second_reader_every, report=lambda done, outcomes: None):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from fuzz import assert_second_reader_agrees, content
 
-from aquila.core import wire
+from aquila.core import envelope
 from aquila.core.packet import Codes, Dense, Packet, WireError
 from aquila.core.wire import pack, unpack
 from helpers import frame_builder, frame_reader
@@ -583,7 +583,7 @@ def test_invalid_frames_are_refused_with_their_own_dimension_expected(name):
 
 
 def test_an_expected_dimension_may_exceed_the_limit(monkeypatch):
-    monkeypatch.setattr(wire, "UNCHECKED_DIMENSION_LIMIT", 999)
+    monkeypatch.setattr(envelope, "UNCHECKED_DIMENSION_LIMIT", 999)
     frame = coded(frame_builder.exceptions(1000, 3), dimension=1000).bytes()
     with pytest.raises(WireError, match="must know how many"):
         unpack(frame)

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aquila.core import wire
+from aquila.core import envelope
 from aquila.core.packet import Codes, Dense, Packet, code_dtype
 from aquila.core.wire import pack
 from helpers import frame_reader
@@ -72,7 +72,7 @@ def valid_frames():
 
 @pytest.mark.parametrize("seed", range(2))
 def test_both_readers_agree_on_damaged_frames(seed, monkeypatch):
-    monkeypatch.setattr(wire, "UNCHECKED_DIMENSION_LIMIT", fuzz.LIMIT)
+    monkeypatch.setattr(envelope, "UNCHECKED_DIMENSION_LIMIT", fuzz.LIMIT)
     monkeypatch.setattr(frame_reader, "LIMIT", fuzz.LIMIT)
     outcomes = fuzz.fuzz(seed, FRAMES_PER_SEED, second_reader_every=5)
     # the loop tests something only if both outcomes occur

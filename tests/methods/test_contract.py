@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import aquila
+from aquila.core.method import read_upload
 from aquila.core.random import Key
 from aquila.core.state import to_arrays
 from aquila.core.wire import pack
@@ -116,7 +117,8 @@ def test_server_update_is_pure(row):
     replies = {}
     for m, order in add_models(orders, run.theta, run.fleet, run.server.round).items():
         oracle = FunctionOracle(PROBLEM.devices[m])
-        replies[m] = method.device.step(states[m], order, oracle, Key((m,))).reply
+        reply = method.device.step(states[m], order, oracle, Key((m,))).reply
+        replies[m] = read_upload(method.reader, reply, run.fleet.shapes_of(m))
     before = {name: array.copy() for name, array in to_arrays(opened).items()}
     (first, step), (second, same_step) = (half.update(opened, fleet, replies) for _ in range(2))
     assert torch.equal(step, same_step)

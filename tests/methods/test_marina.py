@@ -191,3 +191,19 @@ def test_both_points_are_evaluated_on_the_same_minibatch(problem):
         np.testing.assert_array_equal(
             sorted(map(tuple, points)), sorted(map(tuple, models[max(k - 1, 0) : k + 1]))
         )
+
+
+@pytest.mark.parametrize(
+    ("bits", "bucket", "expected"),
+    [
+        (6, 0, 1 / (1 + 20 / 31**2)),  # n / s² is below √n / s
+        (2, 0, 1 / (1 + np.sqrt(20))),  # one level: √n
+        (2, 4, 1 / (1 + 2)),
+        (2, 999, 1 / (1 + np.sqrt(20))),
+    ],
+)
+def test_probability_of_the_authors(problem, bits, bucket, expected):
+    simulation = start(problem, bits=bits, bucket=bucket, p_rule="authors")
+    assert simulation.server.half.p.probability(DIMENSION) == pytest.approx(expected)
+    full = [set(simulation.advance().levels.values()) == {64} for _ in range(300)]
+    assert np.mean(full) == pytest.approx(expected, abs=0.09)

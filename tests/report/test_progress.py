@@ -96,7 +96,7 @@ def on_a_terminal(*arguments: str, stop_at: bytes | None = None) -> tuple[int, b
 
     environment = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "COLUMNS")}
     process = subprocess.Popen(
-        [sys.executable, "-m", "aquila.cli", *arguments],
+        [sys.executable, "-m", "aquila", *arguments],
         stdin=theirs, stdout=theirs, stderr=theirs, preexec_fn=own_terminal,
         env={**environment, "TERM": "xterm-256color"},
     )  # fmt: skip

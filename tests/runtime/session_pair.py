@@ -17,6 +17,7 @@ METHODS_WITH_MEMORY = {
     "laq": {},
     "ladaq": {},
     "lena": {"bits": 6},
+    "ef21_sgdm": {"density": 0.5},
 }
 OUTCOMES = (
     "delivered", "order lost", "reply lost", "reply late", "reply repeated", "order repeated",

@@ -13,7 +13,7 @@ from aquila.cli.named_path import NamedPath
 from aquila.cli.option_sections import CommandWithSections
 from aquila.cli.report import REPORT_FILE, write_report
 from aquila.cli.setting_options import load_experiment, setting_options
-from aquila.cli.tracker_options import tracker_options
+from aquila.cli.tracker_options import TrackerOptions, tracker_options
 
 if TYPE_CHECKING:
     from aquila.cli.method_runner import MethodRunner
@@ -21,18 +21,28 @@ if TYPE_CHECKING:
     from aquila.sim.experiment import Experiment
 
 FIGURE_FILE = "loss_against_uplink.png"
-DEFAULT_VARIANTS: dict[str, tuple[dict[str, object], ...]] = {
+DEFAULT_METHODS = (
+    "aquila", "aquila:level_rule=tight", "aquila_topk", "aquila_dither", "fedsgd", "fedavg",
+    "fedpaq", "qsgd", "laq", "ef21", "eden:density=0.1", "ef_signsgd", "sparseloco",
+)  # fmt: skip
+"""Methods without --method, --all and a list in EXPERIMENT: one or two of each kind."""
+VARIANTS: dict[str, tuple[dict[str, object], ...]] = {
     "aquila": ({}, {"b_min": 2}, {"level_rule": "tight"}),
+    "qsgd": ({}, {"bucket": 512}),
+    "marina": ({}, {"p_rule": "authors"}),
+    "eden": ({}, {"density": 0.1}),
     "signsgd": ({"alpha": 0.01},),  # its steps do not shrink with the gradient
 }
+"""Parameters of the runs of --all; a method that is not listed runs once with its defaults."""
 
 
 @click.command(cls=CommandWithSections)
 @setting_options
 @click.option(
     "-m", "--method", "methods", multiple=True, metavar="METHOD",
-    help="A method, as in `aquila run`; repeatable.  [default: those of EXPERIMENT, or all]",
+    help="A method, as in `aquila run`; repeatable.  [default: those of EXPERIMENT, or a dozen]",
 )  # fmt: skip
+@click.option("--all", "every_method", is_flag=True, help="Compare all methods.")
 @click.option(
     "--out",
     type=NamedPath(path_type=Path),
@@ -47,11 +57,11 @@ def compare(
     experiment: Path | None,
     smoke: bool,
     methods: tuple[str, ...],
+    every_method: bool,
     out: Path,
     resume: bool,
     overwrite: bool,
-    tensorboard: Path | None,
-    mlflow: str | None,
+    trackers: TrackerOptions,
     **options: str | None,
 ) -> None:
     """Train with several methods and compare them.
@@ -64,20 +74,19 @@ def compare(
     from aquila.cli.method_runner import MethodRunner, locked_output, prepare_output
     from aquila.report.progress import ProgressDisplay, make_console
     from aquila.report.results_table import results_table
-    from aquila.report.trackers import make_trackers
     from aquila.sim.run_folder import RunFolder
 
-    specs = checked_specs(methods or chosen.compare, chosen)
-    trackers = make_trackers(tensorboard, mlflow)
+    specs = checked_specs(methods, every_method, chosen)
+    connected = trackers.connect()
     RunFolder(out).check_free()
     folders = [out / spec.file_name for spec in specs]
     for spec, folder in zip(specs, folders, strict=True):
-        prepare_output(spec, folder, trackers, resume, overwrite)
+        prepare_output(spec, folder, connected, resume, overwrite)
     console, setting = make_console(), chosen.setting
     problem, parts = setting.problem()
     console.print(setting.describe(len(problem.theta0), [spec.work(chosen) for spec in specs]))
     display = ProgressDisplay(console, setting.rounds, max(len(spec.label) for spec in specs))
-    runner = MethodRunner(chosen, problem, parts, resume, display, trackers)
+    runner = MethodRunner(chosen, problem, parts, resume, display, connected)
     with locked_output(out, folders, overwrite):
         results = [
             run_method(spec, runner, folder) for spec, folder in zip(specs, folders, strict=True)
@@ -87,9 +96,20 @@ def compare(
             console.print(line)
 
 
-def checked_specs(methods: Sequence[str], experiment: Experiment) -> list[MethodSpec]:
-    """Return the methods to compare, by default all; ValueError for a misspelt or repeated one."""
-    specs = [parse_method_spec(text) for text in methods] or default_method_specs(experiment)
+def checked_specs(
+    methods: Sequence[str], every_method: bool, experiment: Experiment
+) -> list[MethodSpec]:
+    """Return the methods to compare: the given ones, those of the experiment, or the default ones.
+
+    A misspelt or repeated method raises ValueError.
+    """
+    if every_method and methods:
+        raise ValueError("--all compares all methods; leave out --all or --method")
+    named = () if every_method else methods or experiment.compare
+    if named:
+        specs = [parse_method_spec(text) for text in named]
+    else:
+        specs = fitting_specs(all_method_specs() if every_method else default_specs(), experiment)
     for number, spec in enumerate(specs):
         spec.create(experiment)
         if spec in specs[:number]:
@@ -97,30 +117,43 @@ def checked_specs(methods: Sequence[str], experiment: Experiment) -> list[Method
     return specs
 
 
-def default_method_specs(experiment: Experiment) -> list[MethodSpec]:
-    """Return every method that fits link and training, some of them in several variants."""
+def default_specs() -> list[MethodSpec]:
+    """Return the methods that are compared if none is named."""
+    return [parse_method_spec(text) for text in DEFAULT_METHODS]
+
+
+def all_method_specs() -> list[MethodSpec]:
+    """Return every method, some of them in several variants."""
+    from aquila.methods import METHODS
+
+    return [
+        MethodSpec(name, parameters) for name in METHODS for parameters in VARIANTS.get(name, ({},))
+    ]
+
+
+def fitting_specs(specs: Sequence[MethodSpec], experiment: Experiment) -> list[MethodSpec]:
+    """Return the methods that fit the links and the training, and warn about the others."""
     from aquila.core.method import needs_links
     from aquila.methods import METHODS
 
-    specs, without_link = [], []
-    for name, factory in METHODS.items():
-        variants = [
-            MethodSpec(name, parameters) for parameters in DEFAULT_VARIANTS.get(name, ({},))
-        ]
-        if not experiment.setting.options.link and needs_links(factory().server):
-            without_link.append(name)
+    fitting = []
+    for spec in specs:
+        if experiment.setting.options.link == "" and needs_links(METHODS[spec.name]().server):
+            click.echo(
+                f"Warning: {spec.label} is left out, because it needs a link model: set --link",
+                err=True,
+            )
             continue
         try:
-            variants[0].check_training(experiment)
-            specs += variants
+            spec.check_training(experiment)
+            fitting.append(spec)
         except ValueError:
-            if "work" in factory.parameters:
+            if "work" in METHODS[spec.name].parameters:
                 raise
-            click.echo(f"Warning: {name} is left out, because it takes no local steps", err=True)
-    if without_link:
-        names = ", ".join(without_link)
-        click.echo(f"Note: left out, because they need a link model (--link): {names}", err=True)
-    return specs
+            click.echo(
+                f"Warning: {spec.label} is left out, because it takes no local steps", err=True
+            )
+    return fitting
 
 
 def draw_and_report(

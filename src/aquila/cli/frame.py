@@ -10,7 +10,7 @@ import click
 from aquila.cli.named_path import NamedPath
 
 if TYPE_CHECKING:
-    from aquila.core.packet import Codes, Dense
+    from aquila.core.packet import Codes, Upload
 
 
 @click.command()
@@ -46,7 +46,7 @@ def frame(file: Path) -> None:
     Console().print(table)
 
 
-def vector_facts(vector: Codes | Dense, frame_bytes: int) -> list[tuple[str, object]]:
+def vector_facts(vector: Upload, frame_bytes: int) -> list[tuple[str, object]]:
     """Return facts about the vector in a frame of this length."""
     from aquila.core.packet import Codes
     from aquila.core.vector import max_norm, squared_norm

@@ -8,7 +8,7 @@ from aquila.cli.method_spec import parse_method_spec
 from aquila.cli.named_path import NamedPath
 from aquila.cli.option_sections import CommandWithSections
 from aquila.cli.setting_options import load_experiment, setting_options
-from aquila.cli.tracker_options import tracker_options
+from aquila.cli.tracker_options import TrackerOptions, tracker_options
 
 
 @click.command(cls=CommandWithSections)
@@ -31,8 +31,7 @@ def run(
     out: Path | None,
     resume: bool,
     overwrite: bool,
-    tensorboard: Path | None,
-    mlflow: str | None,
+    trackers: TrackerOptions,
     **options: str | None,
 ) -> None:
     """Train with one method.
@@ -46,16 +45,15 @@ def run(
     from aquila.report.labelled_run import LabelledRun
     from aquila.report.progress import ProgressDisplay, make_console
     from aquila.report.results_table import results_table
-    from aquila.report.trackers import make_trackers
 
     spec.create(chosen)  # report a misspelt method before anything else
-    trackers = make_trackers(tensorboard, mlflow)
-    prepare_output(spec, out, trackers, resume, overwrite)
+    connected = trackers.connect()
+    prepare_output(spec, out, connected, resume, overwrite)
     console, setting = make_console(), chosen.setting
     problem, parts = setting.problem()
     console.print(setting.describe(len(problem.theta0), [spec.work(chosen)]))
     display = ProgressDisplay(console, setting.rounds, len(spec.label))
-    runner = MethodRunner(chosen, problem, parts, resume, display, trackers)
+    runner = MethodRunner(chosen, problem, parts, resume, display, connected)
     with locked_output(out, [out] if out else [], overwrite):
         records = runner.run(spec, out)
     console.print(results_table([LabelledRun(spec.label, records)], problem.fleet, console.width))

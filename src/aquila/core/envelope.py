@@ -9,12 +9,18 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
-from aquila.core.packet import NEVER, WireError
+from aquila.core.packet import NEVER, DimensionError, WireError
 from aquila.native.checksum import crc32
 
 MAGIC = b"AQLA"
 VERSION = 2
 MAX_NAME = 32
+
+UNCHECKED_DIMENSION_LIMIT = 2**28
+"""Largest dimension of a coded or dithered frame if the reader expects no particular one.
+
+A valid frame of a few bytes can represent billions of equal codes.
+"""
 
 _HEADER = struct.Struct("<4s4B5IB")
 _DOUBLE = struct.Struct("<d")
@@ -118,6 +124,24 @@ def parse(data: bytes, trusted: bool = False) -> Frame:
         _KINDS[kind], flags, bits, round_, ack + NEVER, refers_to, dimension, bucket, scalars,
         content[start:],
     )  # fmt: skip
+
+
+def require_dimension(frame: Frame, expected: int | range | None) -> None:
+    """Raise WireError if a frame has a vector of an unexpected dimension."""
+    if expected is None:
+        compact = frame.kind in (Kind.CODED, Kind.DITHERED)
+        if compact and frame.dimension > UNCHECKED_DIMENSION_LIMIT:
+            raise WireError(
+                f"{frame.kind.name.lower()} frame of {frame.dimension} coordinates; above "
+                f"{UNCHECKED_DIMENSION_LIMIT} the reader must know how many to expect"
+            )
+        return
+    allowed = expected if isinstance(expected, range) else range(expected, expected + 1)
+    if frame.dimension not in allowed and frame.kind is not Kind.EMPTY:
+        number = f"{allowed[0]} to {allowed[-1]}" if len(allowed) > 1 else f"{allowed[0]}"
+        raise DimensionError(
+            f"frame holds {frame.dimension} coordinates where {number} are expected"
+        )
 
 
 def checksum_of(frame: bytes) -> int:

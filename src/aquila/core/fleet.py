@@ -8,6 +8,7 @@ from functools import cached_property
 import torch
 
 from aquila.core.link import LinkState
+from aquila.core.tensors import Shapes, one_tensor, total_size
 from aquila.core.vector import Vector, digest, squared_norm
 
 DeviceId = int
@@ -28,6 +29,8 @@ class Fleet:
         slices: The sorted coordinates that each group holds; None means all.
         torch_device: Where vectors are stored.
         weights: The weight of each device in every average. Default: 1 for every device.
+        shapes: The shapes of the tensors that each group holds, for methods that treat each tensor
+            separately. Default: one tensor per group.
 
     `links` has the link of each device that may take part in the current round. It is None unless
     the run simulates links and the method declares `needs_links`.
@@ -40,6 +43,7 @@ class Fleet:
         slices: Sequence[torch.Tensor | None] = (None,),
         torch_device: torch.device | str = "cpu",
         weights: Sequence[float] | None = None,
+        shapes: Sequence[Sequence[torch.Size]] | None = None,
     ) -> None:
         self.dimension = dimension
         self.groups = tuple(groups)
@@ -49,6 +53,7 @@ class Fleet:
         self.torch_device = torch_device
         self.weights = (1.0,) * len(self.groups) if weights is None else tuple(weights)
         self._check_weights()
+        self.shapes = self._checked_shapes(shapes)
         self.participation = 1.0
         self.links: Mapping[DeviceId, LinkState] | None = None
 
@@ -73,7 +78,9 @@ class Fleet:
 
     def with_weights(self, weights: Sequence[float]) -> "Fleet":
         """Return a copy of the fleet in which averages have these weights, one per device."""
-        fleet = Fleet(self.dimension, self.groups, self.slices, self.torch_device, weights)
+        fleet = Fleet(
+            self.dimension, self.groups, self.slices, self.torch_device, weights, self.shapes
+        )
         fleet.participation = self.participation
         return fleet
 
@@ -95,6 +102,10 @@ class Fleet:
         """Return the number of coordinates that each device of a group holds."""
         indices = self.slices[group]
         return self.dimension if indices is None else indices.numel()
+
+    def shapes_of(self, device: DeviceId) -> Shapes:
+        """Return the shapes of the tensors that a device holds."""
+        return self.shapes[self.groups[device]]
 
     def restrict(self, vector: Vector) -> tuple[Vector, ...]:
         """Return the part of the vector that each group holds."""
@@ -194,6 +205,17 @@ class Fleet:
     @staticmethod
     def _divide(total: Vector, weight: torch.Tensor) -> Vector:
         return torch.where(weight > 0, total / weight.clamp_min(SMALLEST), 0)
+
+    def _checked_shapes(self, shapes: Sequence[Sequence[torch.Size]] | None) -> tuple[Shapes, ...]:
+        sizes = [self.dimension_of_group(group) for group in range(len(self.slices))]
+        if shapes is None:
+            return tuple(one_tensor(size) for size in sizes)
+        if [total_size(of_group) for of_group in shapes] != sizes:
+            raise ValueError(
+                f"the tensors of the groups have {[total_size(s) for s in shapes]} coordinates, "
+                f"but the groups hold {sizes}"
+            )
+        return tuple(tuple(of_group) for of_group in shapes)
 
     def _check_weights(self) -> None:
         if len(self.weights) != len(self.groups):

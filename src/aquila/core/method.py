@@ -1,12 +1,13 @@
 """The protocol that every method follows: a device half and a server half of pure functions."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, Protocol, TypeVar, cast, runtime_checkable
 
 from aquila.core.fleet import DeviceId, Fleet
 from aquila.core.packet import Packet, WireError
 from aquila.core.random import Key
+from aquila.core.tensors import Shapes, UploadReader, check_tensors
 from aquila.core.vector import Vector
 
 Work = Literal["gradient", "epochs"]
@@ -144,11 +145,17 @@ class ServerMemory(Protocol[State]):
 
 @dataclass(frozen=True)
 class Method:
-    """A method with its parameters set. It can be printed, compared and pickled."""
+    """A method with its parameters set. It can be printed, compared and pickled.
+
+    A `reader` turns uploads that depend on the tensors of the model into vectors of the model,
+    before the server half gets them. Without one, an upload is a vector of the model.
+    """
 
     name: str
     device: DeviceHalf[Any]
     server: ServerHalf[Any]
+    # repr=False: it follows from the device half
+    reader: UploadReader | None = field(default=None, repr=False)
 
 
 def check_reply(half: ServerHalf[Any], reply: Packet) -> None:
@@ -156,6 +163,14 @@ def check_reply(half: ServerHalf[Any], reply: Packet) -> None:
     check: Callable[[Packet], None] | None = getattr(half, "check", None)
     if check is not None:
         check(reply)
+
+
+def read_upload(reader: UploadReader | None, reply: Packet, shapes: Shapes) -> Packet:
+    """Return a reply whose upload decodes to a vector of the model with these tensors."""
+    if reader is None or reply.vector is None:
+        return reply
+    check_tensors(reply, shapes)
+    return replace(reply, vector=reader.read(reply, shapes))
 
 
 def needs_links(half: ServerHalf[Any]) -> bool:

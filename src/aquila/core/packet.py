@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 
@@ -17,6 +18,28 @@ MAX_BITS = 32
 
 class WireError(ValueError):
     """A message is invalid, or the receiver cannot accept it in its present state."""
+
+
+class DimensionError(WireError):
+    """A vector has another number of coordinates than the receiver expects."""
+
+
+class Upload(Protocol):
+    """What a reply carries: `Dense` and `Codes`, or a form that a method's reader makes of them."""
+
+    @property
+    def dimension(self) -> int:
+        """Number of coordinates."""
+        ...
+
+    @property
+    def bits(self) -> int:
+        """Bits per coordinate."""
+        ...
+
+    def decode(self) -> Vector:
+        """Return the vector both sides agree on."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +112,7 @@ class Packet:
     """
 
     round: int
-    vector: Dense | Codes | None = None
+    vector: Upload | None = None
     scalars: Mapping[str, float] = field(default_factory=dict)
     ack: int = NEVER
     refused: bool = False

@@ -43,7 +43,7 @@ def range_grid(R: float, bits: int, dtype: torch.dtype) -> Grid | None:
         step = c_float(step).value
     if step == 0:  # R = 0, or the step underflows
         return None
-    return Grid(R, step, _largest_float_up_to(top, dtype), code_dtype(bits))
+    return Grid(R, step, largest_float_up_to(top, dtype), code_dtype(bits))
 
 
 def make_codes(grid: Grid, psi: torch.Tensor, bits: int, like: Vector) -> Codes:
@@ -80,7 +80,7 @@ def stochastic_round(
         return None
     ratio = rows.abs() / step.clamp_min(torch.finfo(v.dtype).tiny)[:, None]
     magnitude = (ratio + _bucket_rows(key.uniform(v), bucket)).floor_()
-    magnitude.clamp_max_(_largest_float_up_to(levels, v.dtype))
+    magnitude.clamp_max_(largest_float_up_to(levels, v.dtype))
     signed = (magnitude * rows.sign()).reshape(-1)[: v.numel()]
     return _centered_codes(signed, levels, step, bucket)
 
@@ -165,7 +165,7 @@ def _bucket_rows(v: Vector, bucket: int) -> torch.Tensor:
 
 
 @cache
-def _largest_float_up_to(top: int, dtype: torch.dtype) -> float:
+def largest_float_up_to(top: int, dtype: torch.dtype) -> float:
     """Return the largest float that is at most `top`: float32 rounds 2**32 - 1 up to 2**32."""
     exact = torch.tensor(float(top), dtype=dtype)
     return float(exact if float(exact) <= top else torch.nextafter(exact, torch.zeros_like(exact)))

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from aquila.core.envelope import Flag, Frame, Kind, parse, require, seal
+from aquila.core.envelope import Flag, Frame, Kind, parse, require, require_dimension, seal
 from aquila.core.packet import MAX_BITS, Codes, Dense, Packet, WireError, code_dtype
 from aquila.core.vector import Vector
 from aquila.native import coder
@@ -25,12 +25,6 @@ SAFE_LIMIT = 1e38
 _SEED_BYTES = 4
 """Size of the seed of the dither."""
 
-UNCHECKED_DIMENSION_LIMIT = 2**28
-"""Largest dimension of a coded or dithered frame if the reader expects no particular one.
-
-A valid frame of a few bytes can represent billions of equal codes.
-"""
-
 
 def pack(packet: Packet) -> bytes:
     """Return a packet as the bytes of one frame; raise WireError if it does not fit the format."""
@@ -42,9 +36,11 @@ def pack(packet: Packet) -> bytes:
         bits, dimension = vector.bits, vector.dimension
         if isinstance(vector, Dense):
             kind, floats, body = Kind.DENSE, vector.values.dtype, _dense_body(vector)
-        else:
+        elif isinstance(vector, Codes):
             floats, (kind, body) = vector.low.dtype, _codes_body(vector)
             bucket = 0 if vector.bucket >= dimension else vector.bucket
+        else:
+            raise WireError(f"a frame holds Dense or Codes, not {type(vector).__name__}")
         if floats not in (torch.float32, torch.float64):
             raise WireError(f"a frame holds float32 or float64, not {floats}")
     flags = (
@@ -62,7 +58,7 @@ def pack(packet: Packet) -> bytes:
 
 def unpack(
     data: bytes,
-    dimension: int | None = None,
+    dimension: int | range | None = None,
     device: torch.device | str = "cpu",
     trusted: bool = False,
 ) -> Packet:
@@ -70,12 +66,13 @@ def unpack(
 
     Args:
         data: the bytes of the frame.
-        dimension: the expected dimension. A vector of another dimension is refused before decoding.
+        dimension: the expected dimension, or a range of them. A vector of another dimension is
+            refused before decoding.
         device: the torch device for the vector.
         trusted: skip the checksum. Use it only for a frame that this process has sealed.
     """
     frame = parse(data, trusted)
-    _require_dimension(frame, dimension)
+    require_dimension(frame, dimension)
     refused, fresh = frame.flags & Flag.REFUSED > 0, frame.flags & Flag.FRESH > 0
     without_vector = frame.kind is Kind.EMPTY
     require(without_vector or not refused, "a refused frame must not contain a vector")
@@ -86,18 +83,6 @@ def unpack(
 def checksum_of_vector(vector: Vector) -> int:
     """Return the CRC-32 of a vector's bytes in the layout of a dense body."""
     return crc32(_little_endian(_array(vector)))
-
-
-def _require_dimension(frame: Frame, expected: int | None) -> None:
-    if expected is None:
-        compact = frame.kind in (Kind.CODED, Kind.DITHERED)
-        if compact and frame.dimension > UNCHECKED_DIMENSION_LIMIT:
-            raise WireError(
-                f"{frame.kind.name.lower()} frame of {frame.dimension} coordinates; above "
-                f"{UNCHECKED_DIMENSION_LIMIT} the reader must know how many to expect"
-            )
-    elif frame.dimension != expected and frame.kind is not Kind.EMPTY:
-        raise WireError(f"frame holds {frame.dimension} coordinates where {expected} are expected")
 
 
 def _dense_body(vector: Dense) -> memoryview:

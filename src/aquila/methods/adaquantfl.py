@@ -4,6 +4,10 @@ There are two versions. `adaquantfl_levels` is the original, in which the number
 s_k = ⌈s_0 √(F_0/F_k)⌉. `adaquantfl` is the version in AQUILA's paper, in which the BITS grow:
 b_k = ⌊b_0 √(f_0/f_k)⌋. The bits soon exceed 32; a device then sends float32, and the records count
 such uploads as `capped`. Both use QSGD's stochastic rounding.
+
+The authors take the loss at the start of a round. That is the loss here with `work=gradient`. With
+`work=epochs` it is the mean over the local epochs, which is lower, so the size grows earlier. A
+loss at the start would cost another pass over the data.
 """
 
 import math

@@ -13,7 +13,14 @@ from aquila.core.packet import MAX_BITS, Packet
 from aquila.core.random import Key
 from aquila.core.vector import Vector
 from aquila.methods.adaquantfl import StartBits
-from aquila.methods.laq import DepthOption, LaqDevice, LaqState, MaxSilenceOption, XiOption
+from aquila.methods.laq import (
+    DepthOption,
+    ErrorsOption,
+    LaqDevice,
+    LaqState,
+    MaxSilenceOption,
+    XiOption,
+)
 from aquila.methods.parts.factory import Alpha, WorkOption, method_factory
 from aquila.methods.parts.memory import MemoryServer
 from aquila.methods.parts.schedule import ScheduledServer
@@ -54,9 +61,10 @@ def ladaq(
     xi: XiOption = 0.8,
     depth: DepthOption = 10,
     t_bar: MaxSilenceOption = 100,
+    errors: ErrorsOption = 3.0,
     work: WorkOption = "gradient",
 ) -> Method:
     """LAQ with bits that grow as the loss falls."""
-    device = LadaqDevice(LaqDevice(alpha, b_0, xi, t_bar, work))
+    device = LadaqDevice(LaqDevice(alpha, b_0, xi, t_bar, work, errors))
     server = MemoryServer(alpha, depth, average_drift=True)
     return Method("ladaq", device, ScheduledServer(server, b_0))

@@ -4,11 +4,17 @@ In most rounds a device sends the stochastically rounded change of its gradient 
 model. With a small probability p, the same for all devices, a round is full: devices send whole
 gradients. A device keeps the last model and evaluates both models on the same minibatches
 (VR-MARINA). The paper covers gradients only; local epochs replace them as in AQUILA's tables.
+
+The default p matches the bytes of AQUILA's tables. `p_rule=authors` is the choice of MARINA's
+authors, p = 1 / (1 + ω). Here ω = min(n/s², √n/s) bounds the variance of the rounding, with s
+levels and n coordinates per bucket. It is 1.0 at 6 bits and n = 1,000, so half of the rounds are
+full, and 107 for 11 million coordinates in one bucket, so one of 108 rounds is.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 
@@ -91,11 +97,27 @@ class MarinaState:
 
 
 @dataclass(frozen=True)
+class FullRounds:
+    """Probability that a round is full: given, or computed from the quantizer if it is None."""
+
+    given: float | None
+    levels: int
+    bucket: int
+
+    def probability(self, dimension: int) -> float:
+        """Return p for a model of this dimension."""
+        if self.given is not None:
+            return self.given
+        n, s = min(self.bucket, dimension) or dimension, self.levels
+        return 1 / (1 + min(n / s**2, math.sqrt(n) / s))
+
+
+@dataclass(frozen=True)
 class MarinaServer:
     """Step: alpha g. Full rounds set the estimate g, the others add changes to it."""
 
     alpha: float
-    p: float
+    p: FullRounds
 
     def init(self, theta: Vector, fleet: Fleet) -> MarinaState:
         """Start without an estimate; the first round is full."""
@@ -105,7 +127,7 @@ class MarinaServer:
         self, state: MarinaState, fleet: Fleet, round_number: int, key: Key
     ) -> tuple[MarinaState, dict[DeviceId, Scalars]]:
         """Draw whether the round is full, and send that with the model."""
-        full = state.full_next or key.bernoulli(self.p)
+        full = state.full_next or key.bernoulli(self.p.probability(fleet.dimension))
         return replace(state, full=full), order_scalars(fleet, scalars={"full": float(full)})
 
     def update(
@@ -134,10 +156,14 @@ def marina(
     alpha: Alpha = 0.1,
     bits: UploadBits = 6,
     p: Annotated[float, Bounds("probability of a round with whole gradients", 0, 1)] = 0.01,
+    p_rule: Annotated[
+        Literal["given", "authors"], "where p is from: `p`, or 1 / (1 + ω)"
+    ] = "given",
     norm: NormOption = "max",
     bucket: BucketOption = 0,
     work: WorkOption = "gradient",
 ) -> Method:
     """Stochastically rounded changes of the gradient, with occasional rounds of whole gradients."""
     device = MarinaDevice(alpha, bits, norm, bucket, work)
-    return Method("marina", device, MarinaServer(alpha, p))
+    full_rounds = FullRounds(p if p_rule == "given" else None, levels_for_bits(bits), bucket)
+    return Method("marina", device, MarinaServer(alpha, full_rounds))

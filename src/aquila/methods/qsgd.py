@@ -3,6 +3,15 @@
 `bits` counts the sign and the level: 6 bits are 31 levels. With a single 2-norm for millions of
 coordinates, nearly all coordinates round to zero and the rest is noise. The maximum norm, or
 buckets of a few hundred coordinates, avoid this.
+
+The default is one bucket. The authors use buckets, such as `bucket=512`. Always state the bucket
+next to bytes or errors of QSGD. Here is a million coordinates at 6 bits, first from one normal
+distribution, then with standard deviations that differ between buckets:
+
+| buckets | bits per coordinate | relative error |
+|---|---|---|
+| one | 4.76, then 0.43 | 0.063, then 0.42 |
+| of 512 coordinates | 5.44, then 5.44 | 0.043, then 0.041 |
 """
 
 from dataclasses import dataclass

@@ -22,12 +22,12 @@ from dataclasses import dataclass
 
 import torch
 
-from aquila.core.method import Method, Oracle, Turn, Work, local_work, theta_of
-from aquila.core.packet import Codes, Packet, code_dtype
+from aquila.core.method import Method
+from aquila.core.packet import Codes, code_dtype
 from aquila.core.passes import passes_for
 from aquila.core.quantize import levels_for_bits
-from aquila.core.random import Key
-from aquila.core.vector import Vector, max_norm, relative_norm, squared_norm
+from aquila.core.vector import Vector, max_norm
+from aquila.methods.parts.error_feedback import ErrorFeedbackDevice
 from aquila.methods.parts.factory import Alpha, DensityOption, WorkOption, method_factory
 from aquila.methods.parts.mean import MeanServer
 
@@ -46,38 +46,15 @@ def top_k(v: Vector, k: int) -> Codes | None:
     return Codes(codes, BITS, -(step * LEVELS), step, v.numel())
 
 
-@dataclass(frozen=True, eq=False)
-class AccumulatedError:
-    """State of a device: the sum of the gradients minus the sum of the uploads."""
-
-    e: Vector
-
-
 @dataclass(frozen=True)
-class TopkDevice:
-    """Sends the largest coordinates of its accumulated error."""
+class TopK:
+    """Keeps a fraction of the coordinates, the largest ones."""
 
-    alpha: float
     density: float
-    work: Work
 
-    def init(self, like: Vector) -> AccumulatedError:
-        """Start with e = 0."""
-        return AccumulatedError(torch.zeros_like(like))
-
-    def step(
-        self, state: AccumulatedError, order: Packet, oracle: Oracle, key: Key
-    ) -> Turn[AccumulatedError]:
-        """Send u = top_k(e + g) and keep the rest."""
-        loss, gradient = local_work(oracle, theta_of(order), self.work, self.alpha)
-        accumulated = state.e + gradient
-        codes = top_k(accumulated, max(1, round(self.density * accumulated.numel())))
-        if codes is None:
-            return Turn(AccumulatedError(accumulated), Packet(order.round), {"loss": loss})
-        residual = accumulated - codes.decode()
-        ratio = relative_norm(squared_norm(residual), squared_norm(accumulated))
-        notes = {"loss": loss, "error_ratio": ratio}
-        return Turn(AccumulatedError(residual), Packet(order.round, codes), notes)
+    def __call__(self, v: Vector) -> Codes | None:
+        """Return the largest coordinates as codes."""
+        return top_k(v, max(1, round(self.density * v.numel())))
 
 
 @method_factory(
@@ -92,4 +69,5 @@ def topk(
     work: WorkOption = "gradient",
 ) -> Method:
     """The k largest coordinates of the accumulated error, with almost exact values."""
-    return Method("topk", TopkDevice(alpha, density, work), MeanServer(alpha))
+    device = ErrorFeedbackDevice(alpha, TopK(density), work)
+    return Method("topk", device, MeanServer(alpha))

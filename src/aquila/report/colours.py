@@ -8,12 +8,12 @@ from zlib import crc32
 COLOURS = {
     "aquila": "aquila", "aquila_topk": "red", "aquila_dither": "plum",
     "fedsgd": "ink", "fedavg": "ink",
-    "qsgd": "blue", "eden": "blue",
-    "adaquantfl": "green", "adaquantfl_levels": "green",
-    "lag": "ochre", "laq": "ochre",
+    "qsgd": "blue", "fedpaq": "blue", "eden": "blue",
+    "adaquantfl": "green", "adaquantfl_levels": "green", "dadaquant": "green",
+    "lag": "ochre", "laq": "ochre", "aqg": "ochre",
     "ladaq": "grey",
     "lena": "sky", "lena_tables": "sky",
-    "marina": "pink", "diana": "pink", "ef21": "pink",
+    "marina": "pink", "diana": "pink", "ef21": "pink", "ef21_sgdm": "pink",
 }  # fmt: skip
 FALLBACK_COLOURS = ("blue", "green", "ochre", "sky", "pink", "ink", "grey")
 

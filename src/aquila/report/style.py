@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,8 @@ PALETTE = {
 DASHES = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (6, 1, 1, 1)))
 FADES = (1.0, 0.6, 0.35)
 RESOLUTION = 200
+LEGEND_ROWS = 18
+"""Runs per column of a legend."""
 
 
 def line_styles(labels: Sequence[str]) -> list[dict[str, Any]]:
@@ -73,7 +76,10 @@ def style_axes(axes: Axes) -> None:
     """Give axes a light grid, no box, and a legend on the right."""
     axes.grid(which="major", alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, handlelength=3)
+    columns = math.ceil(len(axes.get_legend_handles_labels()[1]) / LEGEND_ROWS)
+    axes.legend(
+        loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, handlelength=3, ncols=columns
+    )
 
 
 def save_figure(figure: Figure, path: Path) -> Path:

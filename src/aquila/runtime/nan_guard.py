@@ -1,6 +1,7 @@
 """Guard between a device's data and its method that rejects NaN and infinite numbers."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -35,6 +36,11 @@ class GuardedOracle:
     def samples(self) -> int:
         """Number of samples of the device."""
         return self.inner.samples
+
+    @property
+    def shapes(self) -> Sequence[torch.Size] | None:
+        """The shapes of the model's tensors, None if the oracle does not state them."""
+        return getattr(self.inner, "shapes", None)
 
     def gradient(self, theta: Vector) -> tuple[float, Vector]:
         """Return loss and gradient; raise NonFiniteError if one of them is not finite."""

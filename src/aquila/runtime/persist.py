@@ -15,6 +15,7 @@ from zipfile import BadZipFile
 import numpy as np
 import torch
 
+from aquila.core.envelope import parse
 from aquila.core.method import Turn
 from aquila.core.packet import NEVER
 from aquila.core.state import Arrays, from_arrays, to_arrays
@@ -69,8 +70,8 @@ def restore_device(session: DeviceSession, content: bytes) -> None:
             state=from_arrays(template, arrays, "state."),
             last_round=int(arrays["last_round"]),
             last_ack=_ack_from_row(arrays["last_ack"]),
-            pending=_turn_from_arrays(arrays, "pending.", template, dimension),
-            stale_turn=_turn_from_arrays(arrays, "stale_turn.", template, dimension),
+            pending=_turn_from_arrays(arrays, "pending.", template),
+            stale_turn=_turn_from_arrays(arrays, "stale_turn.", template),
             reference=_reference_from_arrays(arrays, "reference", dimension),
             stale_reference=_reference_from_arrays(arrays, "stale_reference", dimension),
         )
@@ -169,13 +170,11 @@ def _turn_to_arrays(pending: PendingTurn | None, prefix: str) -> Arrays:
     return arrays
 
 
-def _turn_from_arrays(
-    arrays: Arrays, prefix: str, template: Any, dimension: int
-) -> PendingTurn | None:
+def _turn_from_arrays(arrays: Arrays, prefix: str, template: Any) -> PendingTurn | None:
     if f"{prefix}frame" not in arrays:
         return None
     frame = arrays[f"{prefix}frame"].tobytes()
-    reply = unpack(frame, dimension)
+    reply = unpack(frame, parse(frame).dimension)
     state, fallback = (
         from_arrays(template, arrays, start) if any(n.startswith(start) for n in arrays) else None
         for start in (f"{prefix}state.", f"{prefix}fallback.")

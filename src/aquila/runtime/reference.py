@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from aquila.core.packet import Codes, Dense, Packet, WireError
+from aquila.core.packet import Dense, Packet, Upload, WireError
 from aquila.core.vector import Vector
 from aquila.core.wire import checksum_of_vector
 
@@ -24,7 +24,7 @@ class ReferenceModel:
     theta: Vector
     checksum: int
 
-    def with_difference(self, difference: Codes) -> "ReferenceModel":
+    def with_difference(self, difference: Upload) -> "ReferenceModel":
         """Return the model plus a difference, computed as one rounded sum in the model's dtype."""
         change = difference.decode()
         if change.dtype != self.theta.dtype:

@@ -20,6 +20,7 @@ from aquila.runtime.norm_limit import NormLimit
 from aquila.runtime.options import RunOptions
 from aquila.runtime.reference import ReferenceModel
 from aquila.runtime.reply_archive import ReplyArchive, reply_history
+from aquila.runtime.reply_reader import ReplyReader
 from aquila.runtime.selection import LOSS, UNKNOWN_LOSS, Selector
 from aquila.runtime.server_optimizer import Descent
 from aquila.runtime.server_state import OpenQuery, OpenRound, ReceivedReply, ServerSnapshot
@@ -64,6 +65,7 @@ class ServerSession:
         if limit is not None:
             limit.check(method.server)
         self.half = method.server
+        self._replies = ReplyReader(fleet, method.reader, theta.device)
         self.fleet = fleet.with_participation(participation)
         self._linked_fleet = LinkedFleet.of(method, self.fleet, services.links)
         self.round = 0
@@ -130,8 +132,7 @@ class ServerSession:
             raise WireError(f"device {device} has no order in round {self.round}")
         if device in self._open.received:
             raise WireError(f"device {device} has already replied in round {self.round}")
-        dimension = self.fleet.dimension_of(device)
-        reply = self._services.unpack(frame, dimension=dimension, device=self.theta.device)
+        reply = self._replies.read(device, frame, self._services.unpack)
         if reply.round != self.round:
             raise WireError(f"a reply to round {reply.round} arrived in round {self.round}")
         if not self._answers_order(reply, self._open.orders[device]):
@@ -277,8 +278,9 @@ class ServerSession:
 
     def _subtract_history(self, state: Any, device: DeviceId) -> Any:
         """Return the state without what the device has sent since its last start."""
-        dimension, torch_device = self.fleet.dimension_of(device), self.theta.device
-        replies = (unpack(frame, dimension, torch_device) for frame in self._reply_history(device))
+        replies = (
+            self._replies.read(device, frame, unpack) for frame in self._reply_history(device)
+        )
         return server_memory(self.half).forget(state, self.fleet, device, replies)
 
     def _archive_replies(self, applied: dict[DeviceId, ReceivedReply]) -> None:

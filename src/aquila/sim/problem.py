@@ -177,7 +177,8 @@ def problem(
     if options.classes is not None:
         seen = seen_classes(trained, tested, options.classes, first.objective.class_layout)
     work = LocalWork(batch_size, epochs, options.augment, training)
-    fleet = Fleet(first.theta.numel(), groups, slices, options.device)
+    shapes = [model.original.shapes for model in models]
+    fleet = Fleet(first.theta.numel(), groups, slices, options.device, shapes=shapes)
     builder = ModuleBuilder([m.original for m in models], fleet, trained, options.batch_norm)
     devices = _make_shards(models, groups, last_trained, trained, seen, work)
     devices = tuple(replace(shard, builder=builder) for shard in devices)

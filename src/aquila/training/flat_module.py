@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from aquila.core.random import Key
+from aquila.core.tensors import split_tensors
 from aquila.core.vector import Vector
 from aquila.tasks.models import trained_batch_norms
 from aquila.training.cuda_graph import StepGraphs
@@ -94,7 +95,7 @@ class FlatModule:
             raise ValueError("the module has no parameters to train")
         self.theta = torch.cat([p.detach().reshape(-1) for p in trained.values()])
         self.grad = torch.zeros_like(self.theta)
-        self._shapes = {name: p.shape for name, p in trained.items()}
+        self._names, self.shapes = list(trained), tuple(p.shape for p in trained.values())
         data, gradients = self.parameter_views(self.theta), self.parameter_views(self.grad)
         for name, parameter in trained.items():
             parameter.data, parameter.grad = data[name], gradients[name]
@@ -113,9 +114,8 @@ class FlatModule:
 
     def parameter_views(self, vector: Vector) -> dict[str, torch.Tensor]:
         """Return views of a flat vector as named parameters."""
-        parts = torch.split(vector, [shape.numel() for shape in self._shapes.values()])
-        shapes = zip(self._shapes.items(), parts, strict=True)
-        return {name: part.view(shape) for (name, shape), part in shapes}
+        parts = zip(self._names, split_tensors(vector, self.shapes), self.shapes, strict=True)
+        return {name: part.view(shape) for name, part, shape in parts}
 
     def probe(self, x: Inputs) -> OutputForm:
         """Learn from a pass over inputs what training does; return the form of the outputs."""

@@ -134,6 +134,11 @@ class ModuleOracle:
             )
         return self.shard.samples
 
+    @property
+    def shapes(self) -> tuple[torch.Size, ...]:
+        """Shapes of the model's tensors."""
+        return self.shard.models.original.shapes
+
     def gradient(self, theta: Vector) -> tuple[float, Vector]:
         """Return the loss and gradient of the round's minibatch, or of all samples.
 

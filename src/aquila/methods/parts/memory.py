@@ -42,11 +42,14 @@ class MemoryServer:
     """q̄ <- q̄ + (1/M) Σ Δq_m; the step is alpha q̄ (AQUILA, Algorithm 1, line 13).
 
     Orders carry the scalar `drift`: the sum or the average of the last `depth` squared steps.
+    With a `gain` other than 1, the step counts the new changes that many times. The memory q̄ does
+    not.
     """
 
     alpha: float
     depth: int = 1
     average_drift: bool = False
+    gain: float = 1.0
 
     @property
     def remembers(self) -> bool:
@@ -70,8 +73,10 @@ class MemoryServer:
         self, state: MemoryState, fleet: Fleet, replies: Mapping[DeviceId, Packet]
     ) -> tuple[MemoryState, Vector]:
         """Add the innovations to the average memory and step along it."""
-        q_bar = state.q_bar + fleet.mean_over_holders(uploads(replies))
-        return step_along(q_bar, state, fleet, self.alpha, self.depth, q_bar)
+        change = fleet.mean_over_holders(uploads(replies))
+        q_bar = state.q_bar + change
+        direction = q_bar if self.gain == 1 else state.q_bar + self.gain * change
+        return step_along(direction, state, fleet, self.alpha, self.depth, q_bar)
 
     def memory(self, state: MemoryState) -> Vector:
         """Return q̄."""
