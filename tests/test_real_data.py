@@ -4,6 +4,7 @@ import pytest
 
 import aquila
 from aquila.sim.setting import Setting
+from helpers import contract
 from helpers.dataset_files import real_data
 
 # the defaults of the methods are those of their papers; AQUILA needs two bits to contract, and the
@@ -32,7 +33,7 @@ def train(setting: Setting, name: str) -> aquila.Run:
         problem.devices,
         setting.rounds,
         evaluate=problem.evaluate,
-        options=aquila.RunOptions(fleet=problem.fleet, evaluate_every=setting.rounds // 2),
+        options=contract.run_options(name, fleet=problem.fleet, evaluate_every=setting.rounds // 2),
     )
 
 

@@ -83,7 +83,7 @@ def test_compare_runs_a_dozen_methods_by_default(tmp_path):
 
 
 def test_compare_all_runs_every_method(tmp_path):
-    text = output("compare", "--all", "--rounds", "2", "--out", str(tmp_path))
+    text = output("compare", "--all", "--rounds", "2", "--link", "lte", "--out", str(tmp_path))
     assert all(f"\n {name} " in text for name in METHODS)
     assert "\n eden density=0.1 " in text
 

@@ -55,6 +55,19 @@ def test_mistakes_get_one_sentence(options, message):
     assert message in error_line(*RUN, *options)
 
 
+def test_methods_that_need_a_link_model():
+    message = error_line("run", "-m", "noma_adaptive", "--rounds", "2")
+    assert message == ("Error: noma_adaptive needs a link model: set link, for example link=lte")
+    assert "noma_adaptive" in output("run", "-m", "noma_adaptive", "--rounds", "2", "--link", "lte")
+
+
+def test_compare_leaves_them_out_without_a_link_model(tmp_path):
+    text = output("compare", "--all", "--rounds", "1", "--out", str(tmp_path))
+    assert "Warning: adagq is left out, because it needs a link model: set --link" in text
+    assert (tmp_path / "qsgd").exists()
+    assert not (tmp_path / "bandwidth_adaptive").exists()
+
+
 def test_trace_of_too_few_devices(tmp_path):
     (tmp_path / "trace.csv").write_text(TRACE)
     message = error_line(*RUN, "--devices", "15", "--link", f"csv:{tmp_path / 'trace.csv'}")

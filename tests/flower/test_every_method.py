@@ -23,7 +23,9 @@ PROBLEM = ridge(devices=3, dimension=30)
 ALPHA = 0.5 / PROBLEM.smoothness()
 ROUNDS, SEED = 8, 3
 
-every_method = pytest.mark.parametrize("name", aquila.METHODS)
+WITH_LINKS = [row.name for row in contract.ROWS if "link" in row.options]
+
+every_method = pytest.mark.parametrize("name", [n for n in aquila.METHODS if n not in WITH_LINKS])
 
 
 def theta0(dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -123,6 +125,12 @@ def test_run_converges_although_device_loses_its_state(name, tmp_path):
     gap, first_gap = PROBLEM.loss(result.theta) - best, PROBLEM.loss(theta0()) - best
     contract.check_limit(contract.find_row(name), "gap_after_restart", gap / first_gap)
     assert sum(record.lost for record in result.records) == 0
+
+
+@pytest.mark.parametrize("name", WITH_LINKS)
+def test_methods_that_need_a_link_model_are_refused(name):
+    with pytest.raises(ValueError, match=f"{name} needs a link model, which only the simulator"):
+        on_flower(aquila.create(name), theta0())
 
 
 def test_large_frames_travel_as_arrays(monkeypatch):

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 import pytest
 
 import aquila
+from aquila.runtime.services import Services
+from aquila.sim.network import Network
 from helpers.problems import Ridge
 
 WHERE = "ROWS in tests/helpers/contract.py"
@@ -36,6 +38,8 @@ class Row:
         loss_ratio: Largest last loss ÷ first loss in 30 rounds of minibatches or local epochs.
         loss_ratio_with_widths: The same if two of five devices hold half of the model.
         max_overhead_bytes: Largest size of a reply minus its bits × coordinates.
+        options: Run options that the method needs, such as a link model.
+        numbers_per_device: Numbers that the server keeps per device.
     """
 
     name: str
@@ -50,11 +54,18 @@ class Row:
     loss_ratio: float = 0.7
     loss_ratio_with_widths: float = 0.7
     max_overhead_bytes: int = 64
+    options: Mapping[str, object] = field(default_factory=dict)
+    numbers_per_device: int = 0
 
 
 def memory_row(name: str, **promises: object) -> Row:
     """Return the row of a method with memory: lost replies leave a smaller gap."""
     return Row(name, **{"memory": True, "gap_with_losses": 1e-2, **promises})
+
+
+def link_row(name: str, **promises: object) -> Row:
+    """Return the row of a method that needs a link model."""
+    return Row(name, **{"options": {"link": "lte", "fading": "rayleigh"}, **promises})
 
 
 ROWS = (
@@ -98,6 +109,14 @@ ROWS = (
     # errors are a fraction of gradients, which do not vanish on devices that differ
     Row("cdag_fl", gap=5e-3),
     Row("powersgd"),
+    # a device with a faded link has one or two bits, and no memory of its error
+    link_row("bandwidth_adaptive", gap=0.02),
+    link_row("channel_adaptive", numbers_per_device=1),
+    link_row("noma_adaptive", gap=0.03),
+    link_row("aqed", gap=0.02),
+    link_row(
+        "adagq", skip_scalars=("before", "after", "after_half"), gap=0.01, max_overhead_bytes=96
+    ),
 )
 
 
@@ -120,6 +139,17 @@ def check_fact(row: Row, field: str, actual: object) -> None:
     """Fail the test if a method differs from what its row says; the message has both."""
     stated = getattr(row, field)
     assert actual == stated, f"{row.name}: {field} is {actual!r}; its row says {stated!r}"
+
+
+def run_options(name: str, **given: object) -> aquila.RunOptions:
+    """Return options of a run, with those that a method needs."""
+    return aquila.RunOptions(**{**find_row(name).options, **given})
+
+
+def services(name: str, devices: int) -> Services:
+    """Return the services of a server session, with links if the method needs them."""
+    network = Network.of(run_options(name), devices, seed=0)
+    return Services(links=None if network is None else network.states)
 
 
 def create(name: str, problem: Ridge, **parameters: object) -> aquila.Method:

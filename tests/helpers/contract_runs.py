@@ -29,5 +29,12 @@ def theta0(dtype: torch.dtype = torch.float32) -> torch.Tensor:
 
 def simulation(row: Row, seed: int = 0, **options: object) -> aquila.Simulation:
     """Return a simulation of the method of a row."""
-    given = aquila.RunOptions(**options)
+    given = contract.run_options(row.name, **options)
     return aquila.Simulation(create(row), theta0(), PROBLEM.devices, seed, given)
+
+
+def fleet_in_round(run: aquila.Simulation) -> aquila.Fleet:
+    """Return the fleet that the method of a simulation gets in its current round."""
+    if run.network is None:
+        return run.fleet
+    return run.fleet.with_links(run.network.states(run.server.round, run.fleet.devices))

@@ -46,7 +46,7 @@ def create(row: contract.Row) -> aquila.Method:
 def test_method_approaches_the_weighted_optimum(row, uplink_loss):
     """Twice the promised gap holds for the weighted objective, too."""
     start = torch.zeros(PROBLEM.dimension, dtype=torch.float64)
-    options = aquila.RunOptions(weights="samples", uplink_loss=uplink_loss)
+    options = contract.run_options(row.name, weights="samples", uplink_loss=uplink_loss)
     run = aquila.simulate(create(row), start, devices(), rounds=100, options=options)
     best = weighted_loss(weighted_optimum(PROBLEM, SAMPLES))
     gap = (weighted_loss(run.theta) - best) / (weighted_loss(start) - best)

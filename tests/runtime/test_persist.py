@@ -25,6 +25,7 @@ from aquila.runtime.persist import (
 from aquila.runtime.reply_archive import FolderArchive
 from aquila.runtime.server_session import ServerSession
 from aquila.sim.oracle import as_shard
+from helpers import contract
 from helpers.problems import ridge
 
 D = 25
@@ -42,6 +43,7 @@ def server_of(name, archive=None, downlink_error=0.0):
         seed=0,
         options=RunOptions(downlink_error=downlink_error),
         archive=archive,
+        services=contract.services(name, 2),
     )
 
 

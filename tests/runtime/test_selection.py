@@ -13,6 +13,7 @@ from aquila.core.random import Key, Purpose
 from aquila.runtime.selection import LOSS, QUERY_LOSS, REPORT_LOSS, Selector
 from aquila.runtime.server_session import ServerSession
 from aquila.sim.oracle import FunctionOracle
+from helpers import contract
 from helpers.contract_runs import PROBLEM, create, every_method, theta0
 
 DEVICES, FLEET = tuple(range(10)), Fleet.uniform(4, 10)
@@ -89,7 +90,7 @@ def test_options_that_do_not_fit_are_refused(options, error):
 @every_method
 @pytest.mark.parametrize("rule", POWER_OF_CHOICE)
 def test_every_method_trains(row, rule):
-    options = aquila.RunOptions(selection=rule, participation=0.4, uplink_loss=0.1)
+    options = contract.run_options(row.name, selection=rule, participation=0.4, uplink_loss=0.1)
     # few devices have the two consecutive models that a change of MARINA needs
     more_full_rounds = {"p": 0.5} if row.name == "marina" else {}
     method = create(row, **more_full_rounds)

@@ -111,13 +111,14 @@ def test_schedule_scales_local_and_server_steps():
 @every_recipe
 @every_method
 def test_interrupted_run_resumes_with_the_same_bits(row, recipe, tmp_path):
-    whole = run(create(row), **recipe)
+    given = {**row.options, **recipe}
+    whole = run(create(row), **given)
 
     def interrupt(record):
         if record.round == 6:
             raise KeyboardInterrupt
 
-    folder = {"out": tmp_path / "run", **recipe}
+    folder = {"out": tmp_path / "run", **given}
     with pytest.raises(KeyboardInterrupt):
         run(create(row), on_record=interrupt, **folder)
     resumed = run(create(row), resume=True, **folder)

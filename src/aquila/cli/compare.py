@@ -132,11 +132,18 @@ def all_method_specs() -> list[MethodSpec]:
 
 
 def fitting_specs(specs: Sequence[MethodSpec], experiment: Experiment) -> list[MethodSpec]:
-    """Return the methods that fit the training, and warn about those that take no local steps."""
+    """Return the methods that fit the links and the training, and warn about the others."""
+    from aquila.core.method import needs_links
     from aquila.methods import METHODS
 
     fitting = []
     for spec in specs:
+        if experiment.setting.options.link == "" and needs_links(METHODS[spec.name]().server):
+            click.echo(
+                f"Warning: {spec.label} is left out, because it needs a link model: set --link",
+                err=True,
+            )
+            continue
         try:
             spec.check_training(experiment)
             fitting.append(spec)

@@ -41,10 +41,12 @@ class MethodSpec:
         return {**check_arguments(self.name, entry.function, {**values, **given})}
 
     def create(self, experiment: Experiment) -> Method:
-        """Make the method; ValueError if it or the local training is not possible."""
+        """Make the method; ValueError if it, its link or the local training is not possible."""
+        from aquila.core.method import check_links
         from aquila.methods import create
 
         method = create(self.name, **self.all_parameters(experiment))
+        check_links(method, available=experiment.setting.options.link != "")
         self.check_training(experiment)
         return method
 

@@ -7,6 +7,7 @@ from functools import cached_property
 
 import torch
 
+from aquila.core.link import LinkState
 from aquila.core.tensors import Shapes, one_tensor, total_size
 from aquila.core.vector import Vector, digest, squared_norm
 
@@ -30,6 +31,9 @@ class Fleet:
         weights: The weight of each device in every average. Default: 1 for every device.
         shapes: The shapes of the tensors that each group holds, for methods that treat each tensor
             separately. Default: one tensor per group.
+
+    `links` has the link of each device that may take part in the current round. It is None unless
+    the run simulates links and the method declares `needs_links`.
     """
 
     def __init__(
@@ -51,6 +55,7 @@ class Fleet:
         self._check_weights()
         self.shapes = self._checked_shapes(shapes)
         self.participation = 1.0
+        self.links: Mapping[DeviceId, LinkState] | None = None
 
     @classmethod
     def uniform(
@@ -63,6 +68,12 @@ class Fleet:
         """Return a copy of the fleet in which this fraction of the devices is sampled per round."""
         fleet = copy(self)
         fleet.participation = participation
+        return fleet
+
+    def with_links(self, links: Mapping[DeviceId, LinkState]) -> "Fleet":
+        """Return a copy of the fleet in one round, in which devices have these links."""
+        fleet = copy(self)
+        fleet.links = links
         return fleet
 
     def with_weights(self, weights: Sequence[float]) -> "Fleet":

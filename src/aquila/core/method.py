@@ -90,11 +90,13 @@ class ServerHalf(Protocol[State]):
     The model belongs to the runtime. The server half says which step to take, and the server
     optimizer of the run applies it.
 
-    One more function is optional:
+    Two more members are optional:
         check(reply): Raise WireError if the method cannot use a reply. Default: accept all replies.
+        needs_links: Whether `orders` and `update` read `fleet.links`. Default: False. The links are
+            those of the devices that may take part in the round, and only they get orders.
 
-    Methods with memory also implement `ServerMemory`. Call the optional functions through
-    `check_reply`, `has_memory` and `server_memory`, which apply the defaults.
+    Methods with memory also implement `ServerMemory`. Use the optional members through
+    `check_reply`, `needs_links`, `has_memory` and `server_memory`, which apply the defaults.
     """
 
     def init(self, theta: Vector, fleet: Fleet) -> State:
@@ -171,6 +173,17 @@ def read_upload(reader: UploadReader | None, reply: Packet, shapes: Shapes) -> P
     return replace(reply, vector=reader.read(reply, shapes))
 
 
+def needs_links(half: ServerHalf[Any]) -> bool:
+    """Return whether a server half reads the links of the devices."""
+    return bool(getattr(half, "needs_links", False))
+
+
+def check_links(method: Method, available: bool) -> None:
+    """Raise ValueError if a method needs a link model and none is available."""
+    if needs_links(method.server) and not available:
+        raise ValueError(f"{method.name} needs a link model: set link, for example link=lte")
+
+
 def has_memory(half: ServerHalf[Any]) -> bool:
     """Return whether a server half keeps the average of the devices' memories."""
     return bool(getattr(half, "remembers", False))
@@ -221,6 +234,12 @@ def theta_of(order: Packet) -> Vector:
 def local_work(oracle: Oracle, theta: Vector, work: Work, alpha: float) -> tuple[float, Vector]:
     """Return the loss and the gradient, or the equivalent of a gradient after local epochs."""
     return oracle.train(theta, alpha) if work == "epochs" else oracle.gradient(theta)
+
+
+def loss_at(oracle: Oracle, theta: Vector) -> float:
+    """Return the loss of the round's minibatch; an oracle without `loss` computes a gradient."""
+    compute: Callable[..., float] | None = getattr(oracle, "loss", None)
+    return oracle.gradient(theta)[0] if compute is None else compute(theta, all_samples=False)
 
 
 def decode_upload(reply: Packet) -> Vector:

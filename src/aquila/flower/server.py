@@ -10,7 +10,7 @@ from pathlib import Path
 from flwr.serverapp import Grid
 
 from aquila.core.fleet import DeviceId, Fleet
-from aquila.core.method import Method, check_method
+from aquila.core.method import Method, check_method, needs_links
 from aquila.core.parameter import check_whole_number
 from aquila.core.vector import Vector, check_theta0, digest
 from aquila.flower.keys import read_keys
@@ -202,6 +202,8 @@ def strategy(
 
 def _check_arguments(method: Method, theta0: Vector, rounds: int, seed: int) -> None:
     check_method(method)
+    if needs_links(method.server):
+        raise ValueError(f"{method.name} needs a link model, which only the simulator has")
     check_theta0(theta0)
     check_whole_number("rounds", rounds, 0)
     if not 0 <= seed < 2**63:

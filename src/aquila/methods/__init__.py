@@ -33,6 +33,11 @@ FILES = (
     "feddq",
     "cdag_fl",
     "powersgd",
+    "bandwidth_adaptive",
+    "channel_adaptive",
+    "noma_adaptive",
+    "aqed",
+    "adagq",
 )
 """The files of this folder with methods, in the order of all lists. A new method adds a line."""
 

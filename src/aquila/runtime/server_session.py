@@ -1,6 +1,7 @@
 """The server's end of the protocol: opens rounds, receives replies and closes rounds."""
 
 import math
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from aquila.core.packet import Packet, WireError
 from aquila.core.random import Key, Purpose
 from aquila.core.vector import Vector
 from aquila.core.wire import pack, unpack
+from aquila.runtime.linked_fleet import LinkedFleet
 from aquila.runtime.messages import LR_FACTOR, NO_ACK, Ack, Order, ack_of
 from aquila.runtime.model_downlink import DownlinkCoder, References, add_models, pack_models
 from aquila.runtime.nan_guard import NonFiniteError
@@ -65,6 +67,7 @@ class ServerSession:
         self.half = method.server
         self._replies = ReplyReader(fleet, method.reader, theta.device)
         self.fleet = fleet.with_participation(participation)
+        self._linked_fleet = LinkedFleet.of(method, self.fleet, services.links)
         self.round = 0
         self.acks = [NO_ACK] * len(fleet.devices)
         self.theta = theta
@@ -113,7 +116,11 @@ class ServerSession:
         """Return the orders of the round. Repeated calls return the same orders."""
         if self._open is None:
             state, scalars = self._method_orders()
-            packets = self._add_models(self._select(scalars))
+            chosen = self._select(scalars)
+            if self._linked_fleet.links is not None and len(chosen) < len(scalars):
+                state, scalars = self._method_orders(chosen)  # rates depend on who transmits
+                chosen = {device: scalars[device] for device in chosen}
+            packets = self._add_models(chosen)
             self._require_finite(packets)
             models, references = self._pack_models(packets)
             self._open = OpenRound(state, references, self._pack_orders(packets, models))
@@ -151,7 +158,8 @@ class ServerSession:
             if self._is_fresh_start(device, entry.reply):
                 state = self._subtract_history(state, device)
         replies = {device: entry.reply for device, entry in applied.items()}
-        state, step = self.half.update(state, self.fleet, replies)
+        fleet = self._linked_fleet.in_round(self.round, self._open.orders)
+        state, step = self.half.update(state, fleet, replies)
         moments, theta = self._descent.apply(self.moments, self.theta, step, self.round)
         if not torch.isfinite(theta).all():
             raise NonFiniteError(
@@ -186,10 +194,13 @@ class ServerSession:
         self._open = self._query = None
         self._archive_may_be_ahead = True
 
-    def _method_orders(self) -> tuple[Any, dict[DeviceId, Scalars]]:
-        """Return the method's state and its scalars per device that may take part."""
+    def _method_orders(
+        self, devices: Collection[DeviceId] | None = None
+    ) -> tuple[Any, dict[DeviceId, Scalars]]:
+        """Return the method's state and its scalars per device that may take part, default all."""
         key = Key((self._seed, self.round, Purpose.SERVER))
-        return self.half.orders(self.state, self.fleet, self.round, key)
+        fleet = self._linked_fleet.in_round(self.round, devices)
+        return self.half.orders(self.state, fleet, self.round, key)
 
     def _select(self, orders: dict[DeviceId, Scalars]) -> dict[DeviceId, Scalars]:
         """Return the orders of the devices that take part."""

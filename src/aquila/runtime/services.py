@@ -1,13 +1,17 @@
 """Functions that the owner of a session may replace, passed as one argument."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from aquila.core.fleet import DeviceId
+from aquila.core.link import LinkState
 from aquila.core.packet import Packet
 from aquila.core.wire import unpack
 from aquila.runtime.reference import ResolveModel, resolve_model
+
+Links = Callable[[int, Sequence[DeviceId]], Mapping[DeviceId, LinkState]]
+"""(round, devices) -> the links of devices that take part in a round together."""
 
 
 class StoreState(Protocol):
@@ -34,8 +38,10 @@ class Services:
         unpack: Reads a frame. The simulator reads frames that many devices share only once.
         resolve_model: Returns the model that a model frame represents.
         store_state: Stores a device's state after a turn.
+        links: Returns the links of a round. None without a link model.
     """
 
     unpack: Callable[..., Packet] = unpack
     resolve_model: ResolveModel = resolve_model
     store_state: StoreState = keep_in_memory
+    links: Links | None = None

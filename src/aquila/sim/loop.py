@@ -57,7 +57,10 @@ class Simulation:
         self.link = Link(options.uplink_loss, options.downlink_loss)
         self.network = Network.of(options, len(devices), self.seed)
         # frames never leave this process, so their checksums need no check
-        services = Services(unpack=partial(unpack, trusted=True))
+        services = Services(
+            unpack=partial(unpack, trusted=True),
+            links=None if self.network is None else self.network.states,
+        )
         self.server = ServerSession(
             method, theta0.clone(), self.fleet, seed, options, services=services
         )

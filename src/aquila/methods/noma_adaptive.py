@@ -1,0 +1,54 @@
+"""Bits that fit the rate of a device in uplink NOMA (Sun, Ma and Hu 2020, arXiv 2003.01344).
+
+Device m uploads b_m = ⌊r_m T / d_m⌋ bits per coordinate, from 1 to 32. So every upload ends within
+the time T, and the server can aggregate then. Set the option `access` to `noma`: all devices then
+transmit in one band, and r_m is their rate after successive interference cancellation
+(docs/links.md). With orthogonal access, r_m is the rate of a device in its own band.
+
+T counts bits times coordinates, without headers, delays and the gain of the entropy coder. The
+quantizer is AQUILA's mid-rise grid; 32 bits are float32.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aquila.core.fleet import DeviceId, Fleet
+from aquila.core.method import Method
+from aquila.core.packet import MAX_BITS
+from aquila.methods.parts.factory import Alpha, WorkOption, method_factory
+from aquila.methods.parts.link_bits import (
+    LinkBitsDevice,
+    LinkBitsServer,
+    UploadTime,
+    affordable_bits,
+)
+
+
+@dataclass(frozen=True)
+class BitsWithinTime:
+    """As many bits as a device can upload in the time."""
+
+    upload_time: float
+
+    def __call__(self, fleet: Fleet) -> Mapping[DeviceId, int]:
+        """Return the bits of each device of the round."""
+        bits = affordable_bits(fleet, self.upload_time)
+        return {d: math.floor(min(max(b, 1), MAX_BITS)) for d, b in bits.items()}
+
+
+@method_factory(
+    paper="Sun, Ma and Hu, Adaptive Federated Learning With Gradient Compression in Uplink NOMA, "
+    "IEEE Transactions on Vehicular Technology 2020, arXiv 2003.01344",
+    lost_reply="The server averages the replies that arrived.",
+    reconstruction="The abstract says that uploads adapt to the NOMA rates and shorten the "
+    "aggregation; the rule for the bits, the default of T and the quantizer are ours.",
+)
+def noma_adaptive(
+    alpha: Alpha = 0.1,
+    upload_time: UploadTime = 0.0,
+    work: WorkOption = "gradient",
+) -> Method:
+    """Gradients with as many bits as the rate of the round allows; needs a link model."""
+    server = LinkBitsServer(alpha, BitsWithinTime(upload_time))
+    return Method("noma_adaptive", LinkBitsDevice(alpha, work), server)

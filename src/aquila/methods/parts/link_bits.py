@@ -1,0 +1,112 @@
+"""Part: the server gives each device a number of bits that fits its link.
+
+The order carries the scalar `bits`. The device quantizes its gradient on AQUILA's mid-rise grid
+with that many bits per coordinate; from 32 bits on it sends float32.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from statistics import median_high
+from typing import Annotated
+
+from aquila.core.fleet import DeviceId, Fleet
+from aquila.core.link import LinkState
+from aquila.core.method import Oracle, Scalars, Turn, Work, local_work, theta_of, uploads
+from aquila.core.packet import Packet
+from aquila.core.parameter import Bounds
+from aquila.core.quantize import midrise_or_dense
+from aquila.core.random import Key
+from aquila.core.vector import Vector, error_ratio
+from aquila.methods.parts.mean import NoState
+
+MEDIAN_BITS = 8
+"""Without an upload time, the median device gets this many bits per coordinate."""
+
+UploadTime = Annotated[
+    float,
+    Bounds(f"seconds for an upload; 0: {MEDIAN_BITS} bits per coordinate for the median device", 0),
+]
+
+BitsRule = Callable[[Fleet], Mapping[DeviceId, int]]
+"""Fleet with links -> bits per coordinate of each device of the round."""
+
+
+@dataclass(frozen=True)
+class LinkBitsDevice:
+    """Sends its gradient with the bits of the order."""
+
+    alpha: float
+    work: Work
+
+    def init(self, like: Vector) -> NoState:
+        """Start without state."""
+        return NoState()
+
+    def step(self, state: NoState, order: Packet, oracle: Oracle, key: Key) -> Turn[NoState]:
+        """Answer with the quantized gradient."""
+        loss, gradient = local_work(oracle, theta_of(order), self.work, self.alpha)
+        upload = midrise_or_dense(gradient, int(order.scalar("bits")))
+        notes = {"loss": loss}
+        if upload is not None:
+            notes["error_ratio"] = error_ratio(gradient, upload.decode())
+        return Turn(state, Packet(order.round, upload), notes)
+
+
+@dataclass(frozen=True)
+class LinkBitsServer:
+    """Sends bits by a rule of the links. The step is alpha * mean of the replies."""
+
+    alpha: float
+    rule: BitsRule
+
+    @property
+    def needs_links(self) -> bool:
+        """True: the rule reads the links."""
+        return True
+
+    def init(self, theta: Vector, fleet: Fleet) -> NoState:
+        """Start without state."""
+        return NoState()
+
+    def orders(
+        self, state: NoState, fleet: Fleet, round_number: int, key: Key
+    ) -> tuple[NoState, dict[DeviceId, Scalars]]:
+        """Send the model and its bits to every device of the round."""
+        return state, bit_orders(self.rule(fleet))
+
+    def update(
+        self, state: NoState, fleet: Fleet, replies: Mapping[DeviceId, Packet]
+    ) -> tuple[NoState, Vector]:
+        """Step along the average of the replies."""
+        return state, self.alpha * fleet.mean(uploads(replies), replies)
+
+
+def bit_orders(bits: Mapping[DeviceId, int]) -> dict[DeviceId, Scalars]:
+    """Return the orders with these bits. Devices with the same bits share one mapping."""
+    shared = {count: {"bits": float(count)} for count in set(bits.values())}
+    return {device: shared[count] for device, count in bits.items()}
+
+
+def links_of(fleet: Fleet) -> Mapping[DeviceId, LinkState]:
+    """Return the links of the round."""
+    if fleet.links is None:
+        raise ValueError("this method reads the links of the devices, but fleet.links is None")
+    return fleet.links
+
+
+def upload_rates(fleet: Fleet) -> dict[DeviceId, float]:
+    """Return the mean rate of each device while it uploads, in bit/s."""
+    return {d: state.uplink_rate * state.link.duty_cycle for d, state in links_of(fleet).items()}
+
+
+def affordable_bits(fleet: Fleet, upload_time: float) -> dict[DeviceId, float]:
+    """Return how many bits per coordinate each device can upload in a time, r_m T / d_m.
+
+    A time of 0 is that in which the median device uploads 8 bits per coordinate.
+    """
+    rates = upload_rates(fleet)
+    per_bit = {d: fleet.dimension_of(d) / rate for d, rate in rates.items() if rate > 0}
+    if not upload_time and per_bit:
+        upload_time = MEDIAN_BITS * median_high(per_bit.values())
+    return {d: upload_time / per_bit.get(d, math.inf) for d in rates}
