@@ -1,9 +1,9 @@
 """Bits that fit the rate of a device in uplink NOMA (Sun, Ma and Hu 2020, arXiv 2003.01344).
 
 Device m uploads b_m = ⌊r_m T / d_m⌋ bits per coordinate, from 2 to 32. So uploads of two bits or
-more end within the time T, and the server can aggregate then. Set the option `access` to `noma`: all devices then
-transmit in one band, and r_m is their rate after successive interference cancellation
-(docs/links.md). With orthogonal access, r_m is the rate of a device in its own band.
+more end within the time T, and the server can aggregate then. Set the option `access` to `noma`:
+all devices then transmit in one band, and r_m is their rate after successive interference
+cancellation (docs/links.md). With orthogonal access, r_m is the rate of a device in its own band.
 
 T counts bits times coordinates, without headers, delays and the gain of the entropy coder. The
 quantizer is QSGD's stochastic rounding with the maximum norm. It needs two bits, a sign and a zero;
