@@ -109,8 +109,8 @@ ROWS = (
     # errors are a fraction of gradients, which do not vanish on devices that differ
     Row("cdag_fl", gap=5e-3),
     Row("powersgd"),
-    # a device with a faded link has one or two bits, and no memory of its error
-    link_row("bandwidth_adaptive", gap=0.02),
+    # a device with a faded link has two bits and no memory of its error
+    link_row("bandwidth_adaptive", gap=0.03),
     link_row("channel_adaptive", numbers_per_device=1),
     link_row("noma_adaptive", gap=0.03),
     link_row("aqed", gap=0.02),

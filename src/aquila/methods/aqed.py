@@ -8,7 +8,7 @@ of the fleet here (`widths`), so d_m differs between clusters and b_m within the
 AQeD also trains all clusters against the ensemble of their predictions on public data. This part
 is not here, because the protocol has no public data. What remains is its choice of bit widths.
 
-The quantizer is AQUILA's mid-rise grid.
+The quantizer is QSGD's stochastic rounding with the maximum norm.
 """
 
 from collections.abc import Mapping

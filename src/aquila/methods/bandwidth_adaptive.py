@@ -4,7 +4,7 @@ Device m uploads b_m = round(b_max r_m / max_j r_j) bits per coordinate, from b_
 rates r_m are those of the round, so the bits follow the fading of the channel. The device with the
 best link sends b_max bits, and all uploads take about the same time.
 
-The quantizer is AQUILA's mid-rise grid. It is deterministic, so its error does not average out.
+The quantizer is QSGD's stochastic rounding with the maximum norm; 32 bits are float32.
 """
 
 from collections.abc import Mapping
@@ -42,8 +42,8 @@ class ProportionalBits:
 )
 def bandwidth_adaptive(
     alpha: Alpha = 0.1,
-    b_min: Annotated[int, Bounds("smallest bits per coordinate", 1, 32)] = 2,
-    b_max: Annotated[int, Bounds("bits per coordinate of the best link", 1, 32)] = 8,
+    b_min: Annotated[int, Bounds("smallest bits per coordinate", 2, 32)] = 2,
+    b_max: Annotated[int, Bounds("bits per coordinate of the best link", 2, 32)] = 8,
     work: WorkOption = "gradient",
 ) -> Method:
     """Gradients with bits in proportion to the uplink rate; needs a link model."""

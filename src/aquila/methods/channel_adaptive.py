@@ -148,5 +148,5 @@ def channel_adaptive(
             f"channel_adaptive: budget must be from b_min to b_max, {b_min} to {b_max}, "
             f"not {budget:g}"
         )
-    device = ChannelDevice(LinkBitsDevice(alpha, work))
+    device = ChannelDevice(LinkBitsDevice(alpha, work, "nearest"))
     return Method("channel_adaptive", device, ChannelServer(alpha, budget, b_min, b_max))

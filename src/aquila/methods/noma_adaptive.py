@@ -1,12 +1,13 @@
 """Bits that fit the rate of a device in uplink NOMA (Sun, Ma and Hu 2020, arXiv 2003.01344).
 
-Device m uploads b_m = ⌊r_m T / d_m⌋ bits per coordinate, from 1 to 32. So every upload ends within
-the time T, and the server can aggregate then. Set the option `access` to `noma`: all devices then
-transmit in one band, and r_m is their rate after successive interference cancellation
-(docs/links.md). With orthogonal access, r_m is the rate of a device in its own band.
+Device m uploads b_m = ⌊r_m T / d_m⌋ bits per coordinate, from 2 to 32. So uploads of two bits or
+more end within the time T, and the server can aggregate then. Set the option `access` to `noma`:
+all devices then transmit in one band, and r_m is their rate after successive interference
+cancellation (docs/links.md). With orthogonal access, r_m is the rate of a device in its own band.
 
 T counts bits times coordinates, without headers, delays and the gain of the entropy coder. The
-quantizer is AQUILA's mid-rise grid; 32 bits are float32.
+quantizer is QSGD's stochastic rounding with the maximum norm. It needs two bits, a sign and a zero;
+32 bits are float32.
 """
 
 import math
@@ -18,6 +19,7 @@ from aquila.core.method import Method
 from aquila.core.packet import MAX_BITS
 from aquila.methods.parts.factory import Alpha, WorkOption, method_factory
 from aquila.methods.parts.link_bits import (
+    MIN_BITS,
     LinkBitsDevice,
     LinkBitsServer,
     UploadTime,
@@ -34,7 +36,7 @@ class BitsWithinTime:
     def __call__(self, fleet: Fleet) -> Mapping[DeviceId, int]:
         """Return the bits of each device of the round."""
         bits = affordable_bits(fleet, self.upload_time)
-        return {d: math.floor(min(max(b, 1), MAX_BITS)) for d, b in bits.items()}
+        return {d: math.floor(min(max(b, MIN_BITS), MAX_BITS)) for d, b in bits.items()}
 
 
 @method_factory(

@@ -1,25 +1,28 @@
 """Part: the server gives each device a number of bits that fits its link.
 
-The order carries the scalar `bits`. The device quantizes its gradient on AQUILA's mid-rise grid
-with that many bits per coordinate; from 32 bits on it sends float32.
+The order carries the scalar `bits`. The device quantizes its gradient with that many bits per
+coordinate; 32 bits are float32. Without a memory, errors of nearest rounding do not average out. At
+two bits they stop the training, so most methods use stochastic rounding.
 """
 
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import median_high
-from typing import Annotated
+from typing import Annotated, Literal
 
 from aquila.core.fleet import DeviceId, Fleet
 from aquila.core.link import LinkState
 from aquila.core.method import Oracle, Scalars, Turn, Work, local_work, theta_of, uploads
-from aquila.core.packet import Packet
+from aquila.core.packet import MAX_BITS, Codes, Dense, Packet
 from aquila.core.parameter import Bounds
-from aquila.core.quantize import midrise_or_dense
+from aquila.core.quantize import levels_for_bits, midrise_or_dense, stochastic_round
 from aquila.core.random import Key
 from aquila.core.vector import Vector, error_ratio
 from aquila.methods.parts.mean import NoState
 
+MIN_BITS = 2
+"""Smallest bits of stochastic rounding: a sign and a zero."""
 MEDIAN_BITS = 8
 """Without an upload time, the median device gets this many bits per coordinate."""
 
@@ -34,10 +37,18 @@ BitsRule = Callable[[Fleet], Mapping[DeviceId, int]]
 
 @dataclass(frozen=True)
 class LinkBitsDevice:
-    """Sends its gradient with the bits of the order."""
+    """Sends its gradient with the bits of the order.
+
+    Args:
+        alpha: Step size of local steps.
+        work: What the device computes.
+        rounding: `stochastic` rounds without bias, as QSGD does, with two bits or more. `nearest`
+            is AQUILA's mid-rise grid.
+    """
 
     alpha: float
     work: Work
+    rounding: Literal["stochastic", "nearest"] = "stochastic"
 
     def init(self, like: Vector) -> NoState:
         """Start without state."""
@@ -46,11 +57,16 @@ class LinkBitsDevice:
     def step(self, state: NoState, order: Packet, oracle: Oracle, key: Key) -> Turn[NoState]:
         """Answer with the quantized gradient."""
         loss, gradient = local_work(oracle, theta_of(order), self.work, self.alpha)
-        upload = midrise_or_dense(gradient, int(order.scalar("bits")))
+        upload = self._quantize(gradient, int(order.scalar("bits")), key)
         notes = {"loss": loss}
         if upload is not None:
             notes["error_ratio"] = error_ratio(gradient, upload.decode())
         return Turn(state, Packet(order.round, upload), notes)
+
+    def _quantize(self, gradient: Vector, bits: int, key: Key) -> Codes | Dense | None:
+        if self.rounding == "nearest" or bits >= MAX_BITS:
+            return midrise_or_dense(gradient, bits)
+        return stochastic_round(gradient, levels_for_bits(bits), key)
 
 
 @dataclass(frozen=True)
