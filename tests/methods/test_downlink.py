@@ -31,8 +31,7 @@ def gap(theta: torch.Tensor) -> float:
 
 
 @every_method
-@pytest.mark.parametrize("uplink_loss", [0.0, 0.2])
-def test_trains_about_as_well_as_with_whole_models(name, uplink_loss):
+def test_trains_about_as_well_as_with_whole_models(name):
     whole, coded = (
         aquila.simulate(
             create(name),
@@ -40,16 +39,14 @@ def test_trains_about_as_well_as_with_whole_models(name, uplink_loss):
             PROBLEM.devices,
             ROUNDS,
             options=contract.run_options(
-                name, uplink_loss=uplink_loss, downlink_loss=uplink_loss / 2, downlink_error=error
+                name, uplink_loss=0.2, downlink_loss=0.1, downlink_error=error
             ),
         )
         for error in (0.0, 0.5)
     )
     assert gap(coded.theta) < max(1e-2 * gap(theta0()), 1.5 * gap(whole.theta))
     down = [sum(record.downlink_bytes for record in run.records) for run in (whole, coded)]
-    assert (
-        down[1] < (0.6 if uplink_loss == 0 else 0.9) * down[0]
-    )  # the rest is mostly control frames
+    assert down[1] < 0.9 * down[0]  # the rest is mostly control frames
 
 
 @every_method

@@ -12,7 +12,7 @@ from aquila.runtime.messages import LR_FACTOR, Order
 from aquila.runtime.persist import restore_server, server_to_bytes
 from aquila.runtime.server_session import ServerSession
 from aquila.sim.oracle import FunctionOracle, as_shard
-from helpers.contract_runs import PROBLEM, create, every_method, theta0
+from helpers.contract_runs import KNOWN_ROWS, PROBLEM, create, theta0
 from helpers.problems import all_gradients
 
 ROUNDS = 12
@@ -108,8 +108,16 @@ def test_schedule_scales_local_and_server_steps():
     torch.testing.assert_close(trained.theta, theta, rtol=1e-12, atol=1e-14)
 
 
-@every_recipe
-@every_method
+SHORT_LIST = ("aquila", "aquila_dither", "fedavg", "marina")
+RESUMED = [
+    pytest.param(row, recipe, id=f"{row.name}-{name}")
+    for row in KNOWN_ROWS
+    for name, recipe in RECIPES.items()
+    if name == "everything" or row.name in SHORT_LIST
+]
+
+
+@pytest.mark.parametrize(("row", "recipe"), RESUMED)
 def test_interrupted_run_resumes_with_the_same_bits(row, recipe, tmp_path):
     given = {**row.options, **recipe}
     whole = run(create(row), **given)

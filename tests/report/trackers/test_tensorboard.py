@@ -35,7 +35,8 @@ def read(folder: Path) -> EventAccumulator:
 def curves(folder: Path) -> dict[str, list[tuple[int, float]]]:
     events = read(folder)
     tags = events.Tags()["scalars"]
-    return {tag: [(s.step, s.value) for s in events.Scalars(tag)] for tag in tags}
+    # sorted: files of one second are read by name, and the 10th name sorts before the 9th
+    return {tag: sorted((s.step, s.value) for s in events.Scalars(tag)) for tag in tags}
 
 
 def expected(records: list[Record]) -> dict[str, list[tuple[int, Any]]]:
