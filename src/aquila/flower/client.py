@@ -16,6 +16,7 @@ from aquila.core.packet import WireError
 from aquila.core.vector import Vector
 from aquila.core.wire import unpack
 from aquila.flower.device_files import answer_from_disk, default_state_folder
+from aquila.flower.privacy import PRIVACY_KEY, check_same_privacy, secret_key
 from aquila.flower.transport import (
     CONTROL_KEY,
     ERROR_KEY,
@@ -32,6 +33,8 @@ from aquila.flower.transport import (
 )
 from aquila.runtime.device_session import DeviceSession
 from aquila.runtime.messages import Order
+from aquila.runtime.options import RunOptions
+from aquila.runtime.services import Services
 from aquila.sim.oracle import Device, as_shard, samples_of
 
 ACTION = "aquila"
@@ -54,6 +57,7 @@ def client_app(
     *,
     state_folder: Path | str | None = None,
     threads: int = 1,
+    options: RunOptions = RunOptions(),
 ) -> ClientApp:
     """Return the ClientApp that runs on every device.
 
@@ -65,9 +69,11 @@ def client_app(
         state_folder: Where the device stores its state between messages. Default:
             `$XDG_STATE_HOME/aquila/flower`, or `~/.local/state/aquila/flower`.
         threads: Threads that a device computes on. Only 1 guarantees the same bits everywhere.
+        options: The privacy options of the run. With `dp_noise_by="devices"` this device adds the
+            noise. A device without them takes no part in a run that has them.
     """
     folder = default_state_folder() if state_folder is None else Path(state_folder)
-    handlers = DeviceHandlers(method, make_device, folder.absolute(), threads)
+    handlers = DeviceHandlers(method, make_device, folder.absolute(), threads, options)
     app = ClientApp()
     app.query(ACTION)(handlers.hello)
     app.train(ACTION)(handlers.turn)
@@ -94,6 +100,7 @@ class DeviceHandlers:
     make_device: MakeDevice
     folder: Path
     threads: int
+    options: RunOptions
 
     def hello(self, message: Message, context: Context) -> Message:
         """Reply with the device number of this node, and its samples if they are weights."""
@@ -107,6 +114,9 @@ class DeviceHandlers:
         required, own = config_value(content, "method", str), repr(self._method(context))
         if required != own:
             raise WireError(f"the server runs {required}, but this device runs {own}")
+        values = config_of(content)
+        if PRIVACY_KEY in values or self.options.is_private:
+            check_same_privacy(str(values.get(PRIVACY_KEY, "")), self.options)
         device = device_number(context)
         introduction: dict[str, Value] = {"device": device}
         if SAMPLES_KEY in config_of(content):
@@ -124,6 +134,8 @@ class DeviceHandlers:
             self._shard(run, device, context),
             _template_of(order),
             config_value(content, "seed", int),
+            self.options,
+            services=Services(secret_key=secret_key),
         )
         frame = answer_from_disk(session, order, self.folder, run)
         return content_of(_notes(session.notes), {REPLY_KEY: frame})

@@ -23,6 +23,7 @@ from aquila.core.vector import Vector
 from aquila.core.wire import unpack
 from aquila.runtime.device_session import DeviceSession, DeviceSnapshot
 from aquila.runtime.files import atomic_write
+from aquila.runtime.fleet_health import HEALTH_PREFIX, health_from_arrays
 from aquila.runtime.messages import Ack, PendingTurn, ack_of
 from aquila.runtime.model_downlink import references_from_arrays, references_to_arrays
 from aquila.runtime.reference import ReferenceModel, with_checksum
@@ -92,6 +93,7 @@ def server_to_bytes(session: ServerSession) -> bytes:
             **to_arrays(saved.state, "state."),
             **to_arrays(saved.moments, "moments."),
             "losses": np.asarray(saved.losses),
+            **to_arrays(saved.health, HEALTH_PREFIX),
             **references_to_arrays(saved.references),
         }
     )
@@ -113,6 +115,7 @@ def restore_server(session: ServerSession, content: bytes) -> None:
             acks=tuple(_ack_from_row(row) for row in arrays["acks"]),
             references=references_from_arrays(arrays, session.fleet, session.theta),
             losses=tuple(arrays["losses"].tolist()),
+            health=health_from_arrays(arrays, len(session.acks)),
         )
         if len(saved.acks) != len(session.acks):
             raise ValueError(f"it acknowledges {len(saved.acks)} devices, not {len(session.acks)}")
