@@ -99,7 +99,7 @@ class RunOptions:
         NanPolicy, "on a NaN gradient: quarantine the device, stop the run, or skip the device"
     ] = "quarantine"
     upload_limit: Annotated[
-        UploadLimit, "uploads above 10 times the fleet's median norm are rejected; median: clip"
+        UploadLimit, "reject uploads above 30 times the fleet's norms; median: also clip; none: off"
     ] = "adaptive"
     executor: Annotated[
         ExecutorChoice, "how the simulator runs devices; the results are the same"
