@@ -16,7 +16,7 @@ Change = Callable[[torch.Tensor], torch.Tensor]
 ATTACKS: dict[str, Change] = {
     "sign": lambda gradient: -gradient,
     "scaled": lambda gradient: 1000 * gradient,
-    "constant": torch.ones_like,
+    "constant": lambda gradient: torch.linspace(-10, 10, len(gradient)),
     "nan": lambda gradient: gradient * float("nan"),
 }
 """What a bad device makes of its gradient or local update."""
