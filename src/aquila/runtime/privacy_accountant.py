@@ -9,56 +9,52 @@ per round, all equally likely, without replacement (`selection=random`). Noise f
 no such credit, because the server sees who sent what. The rounding of quantizers counts as nothing.
 """
 
-from functools import cached_property
+from functools import cache
 from typing import Any
 
 from aquila.runtime.install_hint import install_hint
 from aquila.runtime.options import RunOptions
 
-ORDERS = (*range(2, 65), 80, 96, 128, 192, 256, 512, 1024)
+ORDERS = (*range(2, 65), 80, 96, 128, 192, 256, 512)
 """Orders of the Rényi divergences. Fewer orders are faster and give a slightly larger epsilon."""
 
 
 class PrivacyAccountant:
-    """Computes epsilon at the delta of a run."""
+    """Computes epsilon at the delta of a run; ValueError if `dp-accounting` is not installed."""
 
     def __init__(self, options: RunOptions, devices: int) -> None:
         try:
-            import dp_accounting
-            from dp_accounting import rdp
+            import dp_accounting.rdp
         except ImportError:
             raise ValueError(
                 f"differential privacy needs the package dp-accounting: {install_hint('privacy')}"
             ) from None
         self.delta = options.dp_delta
         self._library: Any = dp_accounting
-        self._rdp: Any = rdp
-        self._multiplier = options.dp_noise / 2
-        self._devices = devices
-        self._sampled = max(1, round(options.participation * devices))
-        self._is_amplified = options.dp_noise_by == "server" and options.selection == "random"
+        sampled = max(1, round(options.participation * devices))
+        is_amplified = options.dp_noise_by == "server" and options.selection == "random"
+        self._per_round = _divergences(
+            options.dp_noise / 2, devices, sampled if is_amplified else devices
+        )
 
     def epsilon(self, rounds: int) -> float:
         """Return epsilon after this many rounds."""
         if rounds == 0:
             return 0.0
         divergences = [rounds * value for value in self._per_round]
-        epsilon, _ = self._rdp.compute_epsilon(ORDERS, divergences, self.delta)
+        epsilon, _ = self._library.rdp.compute_epsilon(ORDERS, divergences, self.delta)
         return float(epsilon)
 
-    @cached_property
-    def _per_round(self) -> list[float]:
-        """Rényi divergences of one round, one per order."""
-        accountant = self._rdp.RdpAccountant(ORDERS, self._library.NeighboringRelation.REPLACE_ONE)
-        accountant.compose(self._event)
-        return [float(value) for value in accountant.rdp]
 
-    @property
-    def _event(self) -> Any:
-        """What one round releases, in the words of the library."""
-        gaussian = self._library.GaussianDpEvent(self._multiplier)
-        if not self._is_amplified or self._sampled == self._devices:
-            return gaussian
-        return self._library.SampledWithoutReplacementDpEvent(
-            self._devices, self._sampled, gaussian
-        )
+@cache
+def _divergences(multiplier: float, devices: int, sampled: int) -> tuple[float, ...]:
+    """Return the Rényi divergences of one round with `sampled` of the devices, one per order."""
+    import dp_accounting.rdp
+
+    library: Any = dp_accounting
+    event = library.GaussianDpEvent(multiplier)
+    if sampled < devices:
+        event = library.SampledWithoutReplacementDpEvent(devices, sampled, event)
+    relation = library.NeighboringRelation.REPLACE_ONE
+    accountant = library.rdp.RdpAccountant(ORDERS, relation).compose(event)
+    return tuple(float(value) for value in accountant.rdp)

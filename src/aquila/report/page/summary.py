@@ -9,6 +9,7 @@ from aquila.report.page.costs import PageCost, available_costs
 from aquila.report.page.format import format_mib, format_ratio, format_size
 from aquila.report.page.html import Html, tag, void_tag
 from aquila.report.page.method_table import swatch
+from aquila.report.page.protection import protection_notes
 from aquila.report.page.runs import PageRun, PageRuns
 from aquila.report.page.settings import common_facts, format_value, problem_differences
 
@@ -32,6 +33,7 @@ def page_header(found: PageRuns, comparison: Comparison | None) -> Html:
         names = ", ".join(str(path) for path in found.empty)
         notes.append(f"Left out, no round completed: {names}.")
     notes += [f"Left out, not readable: {reason}." for reason in found.broken]
+    notes += protection_notes(runs)
     return tag(
         "header",
         tag("p", f"AQUILA · report of {len(runs)} run{'s' * (len(runs) > 1)}", class_="eyebrow"),
