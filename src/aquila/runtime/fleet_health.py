@@ -17,7 +17,7 @@ from aquila.runtime.norm_limit import UPLOAD_DECAY, adaptive_limit
 LONGEST_QUARANTINE = 64
 """Most rounds that a device misses after one failure."""
 
-MAX_SCALAR = 1e30
+MAX_SCALAR = 1e150
 """Largest absolute value of a scalar in a reply. Averages of such numbers stay finite."""
 
 HEALTH_PREFIX = "health."

@@ -12,7 +12,7 @@ from aquila.core.vector import Vector, max_norm
 MAX_COORDINATE = {torch.float32: torch.finfo(torch.float32).max / 16, torch.float64: 1e150}
 """Largest allowed coordinate. Grids over differences and squared norms then stay finite."""
 
-MAX_LOSS = 1e30
+MAX_LOSS = 1e150
 """Largest absolute loss. Averages of losses then stay finite."""
 
 
