@@ -21,9 +21,11 @@ ALLOWED = {
     "training": {"core", "runtime", "tasks"},
     "sim": {"core", "runtime", "tasks", "training", "version"},
     "report": {"core", "runtime", "sim", "training"},
+    "advice": {"core", "methods", "report", "runtime", "sim", "tasks"},
     "deploy": set(),
     "flower": {"core", "runtime", "sim"},
     "cli": {
+        "advice",
         "core",
         "deploy",
         "methods",

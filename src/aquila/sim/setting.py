@@ -194,6 +194,14 @@ class Setting:
         )
         return made, parts
 
+    def model_size(self) -> int:
+        """Return the number of trained parameters, without reading a data set from a folder."""
+        from aquila.tasks.datasets import read_dataset
+
+        name = self.data if self._needs_no_folder else SYNTHETIC_PREFIX + self.data
+        module = self._modules(read_dataset(name, None, self.seed))[0][0]
+        return sum(p.numel() for p in module.parameters() if p.requires_grad)
+
     def _modules(self, data: Dataset) -> tuple[list[nn.Module], list[int]]:
         """Build one model per width, widest first; also return the model number of each device."""
         import torch

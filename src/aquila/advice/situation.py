@@ -1,0 +1,80 @@
+"""What a user asks advice for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aquila.core.parameter import Bounds, check_whole_number
+from aquila.sim.network import Network
+from aquila.tasks.partition import parse_split
+
+IID_SPLITS = ("iid", "blocks", "unequal")
+"""Splits in which all devices have data of the same kind."""
+
+
+@dataclass(frozen=True)
+class Situation:
+    """A model, a fleet and limits.
+
+    Args:
+        parameters: Trained parameters of the model.
+        model: Name of a model of `aquila.tasks`, empty for another model.
+        data: Name of its data set, empty for other data.
+        devices: Number of devices.
+        split: Split of the data over the devices, such as iid, classes:2 or dirichlet:0.3.
+        rounds: Rounds of training.
+        participation: Fraction of the devices per round.
+        downlink_error: Error of coded models on the downlink; 0: whole models, or as advised.
+        network: Links of the devices, None if time and energy do not matter.
+        max_mb: Limit of megabytes per device in both directions, None for no limit.
+        max_hours: Limit of simulated hours, None for no limit.
+        tolerance: Points of quality below dense uploads that still count as the same quality.
+    """
+
+    parameters: int
+    model: str = ""
+    data: str = ""
+    devices: int = 10
+    split: str = "iid"
+    rounds: int = 200
+    participation: float = 1.0
+    downlink_error: float = 0.0
+    network: Network | None = None
+    max_mb: float | None = None
+    max_hours: float | None = None
+    tolerance: float = 0.5
+
+    def __post_init__(self) -> None:
+        for name in ("parameters", "devices", "rounds"):
+            check_whole_number(name, getattr(self, name), 1)
+        parse_split(self.split)
+        for name in ("max_mb", "max_hours"):
+            value, bounds = getattr(self, name), Bounds("", above=0)
+            if value is not None and not bounds.allows(value):
+                raise ValueError(f"{name} must be a number {bounds}, not {value:g}")
+        if not (bounds := Bounds("", 0, 100)).allows(self.tolerance):
+            raise ValueError(f"tolerance must be a number {bounds}, not {self.tolerance:g}")
+        if self.max_hours is not None and self.network is None:
+            raise ValueError("max_hours needs the links of the devices: set link")
+
+    @property
+    def iid(self) -> bool:
+        """Whether all devices have data of the same kind."""
+        return is_iid(self.split)
+
+    def describe(self) -> str:
+        """Return the situation in one line."""
+        model = self.model or "a model"
+        model += f" on {self.data}" if self.data else ""
+        link = f"link {self.network.model.name}" if self.network else "no link model"
+        some = f" ({self.participation:.0%} per round)" if self.participation < 1 else ""
+        return (
+            f"{model} with {self.parameters:,} parameters, {self.devices:,} "
+            f"device{'s' if self.devices > 1 else ''}{some}, split {self.split}, "
+            f"{self.rounds:,} rounds, {link}"
+        )
+
+
+def is_iid(split: str) -> bool:
+    """Return whether all devices of a split have data of the same kind."""
+    return split.partition(":")[0] in IID_SPLITS
