@@ -95,7 +95,11 @@ def study(source, shared, settings, dense, rows):
     """Return the facts of one comparison with a dense method."""
     groups = grouped(rows, lambda row: [row["method"], row["options"]])
     (dense_alpha,) = {row["alpha"] for row in rows if row["method"] == dense}
-    levels = [row["bytes_to_quality"] for row in rows if row.get("bytes_to_quality")]
+    levels = [
+        row["bytes_to_quality"]["level"] / row["dense_quality_end"]
+        for row in rows
+        if "bytes_to_quality" in row
+    ]
     end = mean(row["dense_quality_end"] for row in rows)
     return {
         "source": source,
@@ -103,7 +107,7 @@ def study(source, shared, settings, dense, rows):
         "settings": settings,
         "dense": dense,
         "dense_quality": end,
-        "level": mean(one["level"] for one in levels) / end if levels else None,
+        "level": float(f"{mean(levels):.3g}") if levels else None,
         "runs": [method_facts(shared, dense_alpha, same) for _, same in groups],
     }
 

@@ -38,7 +38,7 @@ ALLOWED = {
         "version",
     },
     "__main__": {"cli"},
-    "__init__": {"core", "methods", "report", "runtime", "sim", "training", "version"},
+    "__init__": {"advice", "core", "methods", "report", "runtime", "sim", "training", "version"},
 }
 
 RANDOM_CALL = re.compile(r"torch\.(rand\w*|bernoulli|multinomial|normal)|(np\.|numpy\.)?random\..*")

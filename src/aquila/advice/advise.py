@@ -24,6 +24,7 @@ class Trial:
         rounds: Rounds of the run.
         up: Uplink bytes per parameter, device and round, in the second half of the run.
         down: Downlink bytes, likewise.
+        alpha: Step size of the run.
         quality: Accuracy at the end, or 1 / perplexity; None if the run diverged.
     """
 
@@ -31,6 +32,7 @@ class Trial:
     rounds: int
     up: float
     down: float
+    alpha: float
     quality: float | None
 
 
@@ -55,6 +57,17 @@ class Advice:
     sureness: Sureness
     fits: bool
     trials: tuple[Trial, ...] = ()
+
+    @property
+    def alpha(self) -> float | None:
+        """The step size to use: the tried one, or one that follows from the comparison."""
+        result, study = self.choice.result, self.choice.match.study
+        for trial in self.trials:
+            if trial.spec == result.spec:
+                return trial.alpha
+        if self.situation.alpha is not None:
+            return float(f"{self.situation.alpha * result.alpha_factor:.3g}")
+        return result.alpha if self.situation.model == study.model else None
 
 
 def advise(situation: Situation, facts: Facts | None = None) -> Advice:

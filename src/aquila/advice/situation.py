@@ -28,6 +28,7 @@ class Situation:
         network: Links of the devices, None if time and energy do not matter.
         max_mb: Limit of megabytes per device in both directions, None for no limit.
         max_hours: Limit of simulated hours, None for no limit.
+        alpha: Step size of dense uploads, None if it is not known.
         tolerance: Points of quality below dense uploads that still count as the same quality.
     """
 
@@ -42,6 +43,7 @@ class Situation:
     network: Network | None = None
     max_mb: float | None = None
     max_hours: float | None = None
+    alpha: float | None = None
     tolerance: float = 0.5
 
     def __post_init__(self) -> None:

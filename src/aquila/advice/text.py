@@ -76,10 +76,10 @@ def _coded(candidate: Candidate) -> str:
 
 
 def _step_size(advice: Advice) -> str:
-    result, study = advice.choice.result, advice.choice.match.study
-    if advice.situation.model == study.model and result.alpha:
-        return f"step size alpha={result.alpha:g}"
-    factor = "" if result.alpha_factor == 1 else f"{result.alpha_factor:.2g} times "
+    if advice.alpha is not None:
+        return f"step size alpha={advice.alpha:g}"
+    times = advice.choice.result.alpha_factor
+    factor = "" if times == 1 else f"{times:.2g} times "
     return f"{factor}the step size of dense uploads"
 
 

@@ -19,7 +19,7 @@ def to_dict(advice: Advice) -> dict[str, object]:
             "max_hours": situation.max_hours, "tolerance": situation.tolerance,
             "link": network.model.name if network else "",
         },
-        "choice": _candidate_dict(advice.choice),
+        "choice": {**_candidate_dict(advice.choice), "alpha": advice.alpha},
         "runner_up": advice.runner_up and _candidate_dict(advice.runner_up),
         "dense": _cost_dict(advice.dense),
         "settings": dict(match.study.settings),

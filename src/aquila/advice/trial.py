@@ -7,7 +7,7 @@ from dataclasses import replace
 from aquila.advice.advise import Advice, Trial, choose
 from aquila.advice.candidate import Candidate
 from aquila.advice.expectation import DENSE_BYTES, Calculator
-from aquila.advice.facts import MethodResult, read_facts
+from aquila.advice.facts import MethodResult
 from aquila.advice.match import LEVELS, Sureness
 from aquila.methods import METHODS, create
 from aquila.report.bytes_to_accuracy import accuracy_curve
@@ -16,6 +16,8 @@ from aquila.sim.experiment import Experiment
 from aquila.sim.problem import Problem
 from aquila.sim.records import Record
 
+DENSE_METHODS = {"gradient": "fedsgd", "epochs": "fedavg"}
+"""Methods without compression, by the local work of the setting."""
 MAX_ROUNDS = 50
 LAST_EVALUATIONS = 5
 ALLOWANCE = 2.0
@@ -54,17 +56,14 @@ def try_methods(
 
 
 def _dense_candidate(advice: Advice, work: str) -> Candidate:
-    """Return dense uploads after the local work of the setting."""
-    names = [advice.choice.match.study.dense, *(study.dense for study in read_facts().studies)]
-    name = next((one for one in names if METHODS[one].fixed_work == work), names[0])
-    result = MethodResult(name, {}, 0.0, 1.0, 0, 0.0, 0.0, DENSE_BYTES, DENSE_BYTES)
+    result = MethodResult(DENSE_METHODS[work], {}, 0.0, 1.0, 0, 0.0, 0.0, DENSE_BYTES, DENSE_BYTES)
     return Candidate(advice.choice.match, result, 0.0, 0.0, advice.dense)
 
 
 def _run(candidate: Candidate, experiment: Experiment, problem: Problem, rounds: int) -> Trial:
     setting, result = experiment.setting, candidate.result
     known = METHODS[result.method].parameters
-    alpha = setting.alpha * result.alpha_factor
+    alpha = float(f"{setting.alpha * result.alpha_factor:.3g}")
     given = {**setting.method_defaults, "alpha": alpha} | experiment.methods.get(result.method, {})
     values = {name: value for name, value in given.items() if name in known}
     options = replace(
@@ -90,7 +89,7 @@ def _run(candidate: Candidate, experiment: Experiment, problem: Problem, rounds:
     turns = max(1, sum(len(record.uplink) for record in late)) * len(problem.theta0)
     up = sum(record.uplink_bytes for record in late) / turns
     down = sum(record.downlink_bytes for record in late) / turns
-    return Trial(result.spec, len(records), up, down, quality)
+    return Trial(result.spec, len(records), up, down, float(str(values["alpha"])), quality)
 
 
 def _correct(

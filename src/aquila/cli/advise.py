@@ -16,6 +16,7 @@ import click
 
 from aquila.cli.option_sections import CommandWithSections
 from aquila.cli.setting_options import field_options, load_experiment
+from aquila.sim.setting import Setting
 
 if TYPE_CHECKING:
     from aquila.advice.advise import Advice
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 
 MAX_WIDTH = 100
+ASSUMED_DATA = ("digits", "cifar10", "wikitext2")
+"""Data sets to try for a model that no result has, until the model can read one."""
 
 
 class InputError(click.ClickException):
@@ -87,6 +90,7 @@ def advise(
         situation = replace(
             _situation(chosen, parameters, facts),
             max_mb=max_mb, max_hours=max_hours, tolerance=tolerance,
+            alpha=chosen.setting.alpha if experiment or options["alpha"] else None,
         )  # fmt: skip
         advice = find_advice(situation, facts)
         if try_it:
@@ -102,16 +106,20 @@ def run_command(advice: Advice, experiment: Path | None, options: dict[str, str 
     """
     choice, situation = advice.choice, advice.situation
     study = choice.match.study
-    advised: dict[str, object] = {}
+    given = {name: value for name, value in options.items() if value is not None}
+    advised: dict[str, object] = {**given}
     if experiment is None and study.model == situation.model and not advice.trials:
-        advised = {**study.settings, "alpha": choice.result.alpha}
+        advised = {**given, **study.settings, **given}
+    if advice.alpha is not None:
+        advised["alpha"] = f"{advice.alpha:g}"
     if choice.downlink_error:
         advised["downlink_error"] = f"{choice.downlink_error:g}"
-    given = {name: value for name, value in options.items() if value is not None}
     words = ["aquila", "run", *([str(experiment)] if experiment else [])]
     words += ["-m", choice.result.spec]
-    for name, value in {**given, **advised, **given}.items():
-        words += ["--" + name.replace("_", "-"), _option_text(value)]
+    defaults = Setting().to_dict()
+    for name, value in advised.items():
+        if name in given or value != defaults[name]:
+            words += ["--" + name.replace("_", "-"), _option_text(value)]
     return shlex.join(words)
 
 
@@ -144,9 +152,19 @@ def _with_data(
     model = options["model"]
     if experiment is not None or model is None or options["data"] is not None:
         return options
-    known = [name.split("/") for name in facts.sizes]
-    data = next((data for data, known_model in known if known_model == model), None)
-    return options if data is None else {**options, "data": data}
+    for name in facts.sizes:
+        data, _, known = name.partition("/")
+        if known == model:
+            return {**options, "data": data}
+    readable = next((data for data in ASSUMED_DATA if _can_read(model, data)), None)
+    return {**options, "data": readable}
+
+
+def _can_read(model: str, data: str) -> bool:
+    try:
+        return Setting(model=model, data=data).model_size() > 0
+    except ValueError:
+        return False
 
 
 def _situation(experiment: Experiment, parameters: int | None, facts: Facts) -> Situation:
@@ -172,6 +190,14 @@ def _announce(method: str, rounds: int) -> None:
     click.echo(f"Trying {method}: {rounds} rounds", err=True)
 
 
+def _python_calls(advice: Advice) -> str:
+    """Return the calls that create the method and the options of the run."""
+    result, error = advice.choice.result, advice.choice.downlink_error
+    arguments = "".join(f", {name}={value!r}" for name, value in result.options.items())
+    coded = f", with aquila.RunOptions(downlink_error={error:g})" if error else ""
+    return f'aquila.create("{result.method}", alpha=...{arguments}){coded}'
+
+
 def _wrap(paragraph: str, width: int) -> str:
     return textwrap.fill(
         paragraph, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
@@ -189,7 +215,9 @@ def _print(advice: Advice, command: str, as_json: bool) -> None:
     for paragraph in describe(advice):
         is_row = paragraph.startswith(" ")
         click.echo(paragraph if is_row else _wrap(paragraph, width))
-    if command:
+    if not command:
+        click.echo(f"In Python: {_python_calls(advice)}")
+    else:
         click.echo(f"Train: {command}")
         if not advice.trials:
             click.echo("Check it by short runs: repeat `aquila advise` with --try.")
