@@ -2,8 +2,9 @@
 
     python benchmarks/advice_facts.py
 
-It reads `results/` and writes `src/aquila/advice/facts.json`, which is part of the package. Run it
-after every change of these results; a test checks that the file is up to date:
+It reads `results/` and writes `src/aquila/advice/facts.json`, which is part of the package, and the
+example and the table of `docs/choosing.md`. Run it after every change of these results; tests check
+that both files are up to date:
 
     choosing/summary.jsonl    all methods on small tasks, several seeds
     recipes/, table2/         large models; complete runs that have a dense run next to them
@@ -18,6 +19,8 @@ import statistics
 from itertools import groupby
 from pathlib import Path
 
+from advice_page import updated_page
+
 from aquila.methods import METHODS
 from aquila.report.bytes_to_accuracy import accuracy_curve
 from aquila.report.runs import find_runs
@@ -26,6 +29,7 @@ from aquila.sim.setting import Setting
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results"
 FACTS = ROOT / "src" / "aquila" / "advice" / "facts.json"
+PAGE = ROOT / "docs" / "choosing.md"
 RUN_FOLDERS = ("recipes", "table2")
 MIN_ROUNDS = 100
 """Shorter runs say little about the quality at the end of training."""
@@ -265,4 +269,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.parse_args()
     FACTS.write_text(facts_text(make_facts()))
-    print(FACTS)
+    PAGE.write_text(updated_page(PAGE.read_text()))
+    print(f"{FACTS}\n{PAGE}")

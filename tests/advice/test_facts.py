@@ -44,6 +44,12 @@ def test_file_is_up_to_date(advice_facts):
     assert advice_facts.FACTS.read_text() == made, "run python benchmarks/advice_facts.py"
 
 
+def test_page_is_up_to_date(advice_facts):
+    text = advice_facts.PAGE.read_text()
+    assert advice_facts.updated_page(text) == text, "run python benchmarks/advice_facts.py"
+    assert text.count("Arithmetic: ") == text.count("| comparison |") == 1
+
+
 def test_file_names_known_methods():
     facts = read_facts()
     assert len(facts.studies) >= 3
