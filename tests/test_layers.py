@@ -21,7 +21,7 @@ ALLOWED = {
     "training": {"core", "runtime", "tasks"},
     "sim": {"core", "runtime", "tasks", "training", "version"},
     "report": {"core", "runtime", "sim", "training"},
-    "advice": {"core", "methods", "report", "runtime", "sim", "tasks"},
+    "advice": {"core", "methods", "report", "runtime", "sim", "tasks", "training"},
     "deploy": set(),
     "flower": {"core", "runtime", "sim"},
     "cli": {

@@ -1,6 +1,7 @@
 """`aquila advise`: sentences, JSON, the command to train, and mistakes."""
 
 import json
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -8,6 +9,7 @@ from click.testing import CliRunner
 from aquila.cli import main
 from helpers.command_line import invoke, output
 
+ROOT = Path(__file__).parents[2]
 RESNET = ("advise", "--model", "resnet18", "--split", "iid", "--link", "lte")
 
 
@@ -56,6 +58,26 @@ def test_settings_file_is_read(tmp_path):
     assert command_of(text)[:2] == ["run", str(file)]
 
 
+def test_large_downlink_gets_a_hint():
+    text = words("advise", "--model", "resnet18", "--split", "iid")
+    assert "Downlink: if its bytes matter too, add downlink_error=0.5; it then takes about" in text
+    assert "Downlink:" not in words(*RESNET)
+
+
+def test_text_model_gets_texts_and_a_split_that_they_have():
+    text = words("advise", "--model", "transformer")
+    assert text.startswith("For transformer on wikitext2 with 19,263,999 parameters, 10 devices, ")
+    assert "split iid" in text
+
+
+def test_training_of_the_settings_chooses_between_comparisons():
+    plain = output("advise", str(ROOT / "experiments" / "table2" / "cifar10_iid.toml"))
+    recipe = output("advise", str(ROOT / "experiments" / "recipes" / "cifar10_resnet18.toml"))
+    assert "results/table2/cifar10_iid (" in plain
+    assert "results/recipes/cifar10_resnet18 (" in recipe
+    assert "How sure: high" in plain
+
+
 def test_limits_are_answered():
     assert "Limits: it takes" in words(*RESNET, "--max-hours", "10", "--max-mb", "1000")
     short = words(*RESNET, "--max-mb", "100")
@@ -97,6 +119,7 @@ def test_trials_are_reported():
         (("--max-hours", "3"), "max_hours needs the links of the devices: set link"),
         (("--max-mb", "0"), "max_mb must be a number > 0, not 0"),
         (("--max-mb", "much"), "'much' is not a valid float"),
+        (("--try", "--try-rounds", "-1"), "try_rounds must be a whole number >= 0, not -1"),
         (("--rounds", "0"), "rounds must be a whole number >= 1"),
         (("missing.toml",), "experiment file missing.toml does not exist"),
     ],

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from aquila.advice.candidate import Candidate, find_candidates
+from aquila.advice.candidate import (
+    Candidate,
+    DownlinkChoice,
+    coded_downlink,
+    find_candidates,
+)
 from aquila.advice.expectation import Calculator, Expectation
 from aquila.advice.facts import Facts, read_facts
 from aquila.advice.match import Sureness, find_matches
@@ -46,6 +51,7 @@ class Advice:
         runner_up: The next best method, None if there is no other.
         dense: What dense uploads would cost.
         sureness: How sure the advice is.
+        coded_downlink: Coded models that could be used, None if there are none.
         fits: Whether the choice is within the limits of the situation.
         trials: What short runs measured, empty without them.
     """
@@ -56,6 +62,7 @@ class Advice:
     dense: Expectation
     sureness: Sureness
     fits: bool
+    coded_downlink: DownlinkChoice | None = None
     trials: tuple[Trial, ...] = ()
 
     @property
@@ -84,7 +91,8 @@ def advise(situation: Situation, facts: Facts | None = None) -> Advice:
     facts = facts or read_facts()
     matches, calculator = find_matches(situation, facts), Calculator(situation)
     candidates = find_candidates(situation, matches, facts, calculator)
-    return choose(situation, candidates, calculator.dense())
+    found = choose(situation, candidates, calculator.dense())
+    return replace(found, coded_downlink=coded_downlink(situation, facts))
 
 
 def choose(situation: Situation, candidates: Sequence[Candidate], dense: Expectation) -> Advice:

@@ -10,6 +10,9 @@ from aquila.advice.situation import Situation
 from aquila.core.method import needs_links
 from aquila.methods import METHODS
 
+HEADER_BYTES = 33
+"""Length of the header of a reply without scalars."""
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -68,7 +71,8 @@ def find_candidates(
     for match in matches:
         for result in match.study.runs:
             if result.method in METHODS:
-                nearest.setdefault(result.spec, (match, result))
+                scaled = replace(result, up=_scaled_up(result, match, situation))
+                nearest.setdefault(result.spec, (match, scaled))
     coded = coded_downlink(situation, facts)
     found = []
     for match, result in nearest.values():
@@ -84,6 +88,15 @@ def find_candidates(
             expected = calculator.expect(smaller.up, smaller.down)
             found.append(Candidate(match, smaller, coded.downlink_error, gap, expected))
     return found
+
+
+def _scaled_up(result: MethodResult, match: Match, situation: Situation) -> float:
+    """Return the uplink bytes per parameter for the model of the situation.
+
+    The header of a frame has the same length for all models.
+    """
+    body = max(0.0, result.up - HEADER_BYTES / match.study.parameters)
+    return body + HEADER_BYTES / situation.parameters
 
 
 def _worst_gap(spec: str, matches: Sequence[Match]) -> float:

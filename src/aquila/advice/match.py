@@ -6,6 +6,9 @@ from typing import Literal
 
 from aquila.advice.facts import Facts, Study
 from aquila.advice.situation import Situation, is_iid
+from aquila.runtime.options import RECIPE
+from aquila.sim.setting import Setting
+from aquila.training.local_training import training_parameters
 
 Sureness = Literal["high", "medium", "low"]
 LEVELS: tuple[Sureness, ...] = ("low", "medium", "high")
@@ -13,8 +16,13 @@ SAME_SIZE, SIMILAR_SIZE = 1.1, 20.0
 """Factors between models that count as the same, or as similar."""
 SIMILAR_LENGTH = 3.0
 """Factor between numbers of devices or rounds that count as similar."""
-OTHER_KIND_OF_SPLIT, OTHER_SPLIT, OTHER_MODEL, OTHER_DATA = 3.0, 0.5, 0.5, 0.5
+OTHER_KIND_OF_SPLIT, OTHER_SPLIT = 3.0, 0.5
+OTHER_MODEL, OTHER_DATA, OTHER_SETTING = 0.5, 0.5, 0.05
 """Distances, in powers of ten of the number of parameters."""
+
+
+TRAINING = ("work", "batch_size", "epochs", "augment", *training_parameters(), *RECIPE)
+"""Settings of the training that comparisons may differ in."""
 
 
 @dataclass(frozen=True)
@@ -57,10 +65,18 @@ def _distance(situation: Situation, study: Study) -> float:
         distance += OTHER_MODEL
     if situation.data not in ("", study.task):
         distance += OTHER_DATA
+    distance += OTHER_SETTING * len(_other_settings(situation, study))
     distance += abs(math.log10(situation.parameters / study.parameters))
     for ours, theirs in ((situation.devices, study.devices), (situation.rounds, study.rounds)):
         distance += 0.25 * abs(math.log10(ours / theirs))
     return distance
+
+
+def _other_settings(situation: Situation, study: Study) -> set[str]:
+    """Return the known settings that differ from those of a comparison."""
+    theirs = {**Setting().to_dict(), "alpha": None, **study.settings}
+    ours = situation.settings
+    return {name for name in ours if name in TRAINING and ours[name] != theirs[name]}
 
 
 def _factor(one: float, other: float) -> float:
@@ -77,6 +93,7 @@ def _sureness(situation: Situation, study: Study) -> Sureness:
         and situation.model in ("", study.model)
         and situation.data in ("", study.task)
         and situation.split == study.split
+        and "work" not in _other_settings(situation, study)
     )
     if same and max(fleet, length) <= SIMILAR_LENGTH:
         return "high"
@@ -95,6 +112,8 @@ def _differences(situation: Situation, study: Study) -> tuple[str, ...]:
         found.append(f"the data {study.task}")
     if situation.split != study.split:
         found.append(f"split {study.split} instead of {situation.split}")
+    if "work" in _other_settings(situation, study):
+        found.append(f"local work {study.settings['work']} instead of {situation.settings['work']}")
     per_round = situation.devices * situation.participation
     if _factor(per_round, study.devices) > SIMILAR_LENGTH:
         found.append(f"{study.devices} devices per round instead of {per_round:,.0f}")

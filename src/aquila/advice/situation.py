@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from aquila.core.parameter import Bounds, check_whole_number
 from aquila.sim.network import Network
@@ -28,6 +29,7 @@ class Situation:
         network: Links of the devices, None if time and energy do not matter.
         max_mb: Limit of megabytes per device in both directions, None for no limit.
         max_hours: Limit of simulated hours, None for no limit.
+        settings: Settings of the local and server training that are known, by name.
         alpha: Step size of dense uploads, None if it is not known.
         tolerance: Points of quality below dense uploads that still count as the same quality.
     """
@@ -43,6 +45,7 @@ class Situation:
     network: Network | None = None
     max_mb: float | None = None
     max_hours: float | None = None
+    settings: Mapping[str, object] = field(default_factory=dict)
     alpha: float | None = None
     tolerance: float = 0.5
 

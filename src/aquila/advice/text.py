@@ -16,6 +16,8 @@ REASONS = {
 }
 UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 HEADINGS = ("", "up per device", "down per device", "up in all", "time", "energy")
+LARGE_DOWNLINK = 10
+"""Ratio of downlink to uplink from which on there is a hint."""
 DENSE_ROW = "dense uploads"
 
 
@@ -31,6 +33,7 @@ def describe(advice: Advice) -> Iterator[str]:
     yield f"Take {advice.choice.result.spec} with {_step_size(advice)}{_coded(advice.choice)}."
     yield from cost_table(advice)
     yield from _limits(advice)
+    yield from _downlink(advice)
     yield f"Why: {_reason(advice)}"
     yield f"Arithmetic: {_arithmetic(advice)}"
     if advice.trials:
@@ -98,8 +101,20 @@ def _limits(advice: Advice) -> Iterator[str]:
         return
     limit = max(used, key=lambda name: used[name])
     rounds = int(situation.rounds / used[limit])
-    shorter = f"{rounds:,} would" if rounds else "not even one does"
+    shorter = f"{rounds:,} rounds would fit" if rounds else "not even one round does"
     yield f"Limits: no method fits {situation.rounds:,} rounds in {limit}; {shorter}."
+
+
+def _downlink(advice: Advice) -> Iterator[str]:
+    """Yield a hint if the downlink is large and coded models would make it smaller."""
+    expected, coded = advice.choice.expected, advice.coded_downlink
+    is_large = expected.down > LARGE_DOWNLINK * expected.up
+    if coded is None or advice.choice.downlink_error or advice.situation.network or not is_large:
+        return
+    yield (
+        f"Downlink: if its bytes matter too, add downlink_error={coded.downlink_error:g}; it then "
+        f"takes about {format_bytes(coded.ratio * expected.down)} per device."
+    )
 
 
 def _reason(advice: Advice) -> str:

@@ -9,6 +9,7 @@ from aquila.advice.candidate import Candidate
 from aquila.advice.expectation import DENSE_BYTES, Calculator
 from aquila.advice.facts import MethodResult
 from aquila.advice.match import LEVELS, Sureness
+from aquila.core.parameter import check_whole_number
 from aquila.methods import METHODS, create
 from aquila.report.bytes_to_accuracy import accuracy_curve
 from aquila.runtime.nan_guard import NonFiniteError
@@ -42,6 +43,7 @@ def try_methods(
         rounds: Rounds of each run; 0: a quarter of the training, at most 50.
         on_start: Gets the method and the rounds of each run before it starts.
     """
+    check_whole_number("try_rounds", rounds, 0)
     total = advice.situation.rounds
     rounds = min(rounds or min(MAX_ROUNDS, -(-total // 4)), total)
     problem, _ = experiment.setting.problem()
@@ -106,10 +108,13 @@ def _correct(
         expected = calculator.expect(trial.up, trial.down)
         corrected.append(replace(candidate, result=result, gap=gap, expected=expected))
     again = choose(advice.situation, corrected, advice.dense)
+    sureness = _after_trial(advice.sureness, dense.rounds, advice.situation.rounds)
     return replace(
-        again, sureness=_after_trial(advice.sureness, dense.rounds, advice.situation.rounds),
+        again,
+        sureness=sureness,
+        coded_downlink=advice.coded_downlink,
         trials=tuple(trials.values()),
-    )  # fmt: skip
+    )
 
 
 def _points_behind(trial: Trial, dense: Trial) -> float:

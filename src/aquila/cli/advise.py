@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 
 MAX_WIDTH = 100
-ASSUMED_DATA = ("digits", "cifar10", "wikitext2")
-"""Data sets to try for a model that no result has, until the model can read one."""
+TEXTS, IMAGES = "wikitext2", "cifar10"
+"""Data of a model that is named without data."""
 
 
 class InputError(click.ClickException):
@@ -56,7 +56,7 @@ class InputError(click.ClickException):
     "--try", "try_it", is_flag=True, help="Check the advice by short runs on the data and model."
 )
 @click.option(
-    "--try-rounds", type=click.IntRange(min=0), default=0, metavar="COUNT",
+    "--try-rounds", type=int, default=0, metavar="COUNT",
     help="Rounds of the short runs.  [default: a quarter of --rounds, at most 50]",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -91,6 +91,10 @@ def advise(
             _situation(chosen, parameters, facts),
             max_mb=max_mb, max_hours=max_hours, tolerance=tolerance,
             alpha=chosen.setting.alpha if experiment or options["alpha"] else None,
+            settings={
+                name: value for name, value in chosen.setting.to_dict().items()
+                if experiment or options[name] is not None
+            },
         )  # fmt: skip
         advice = find_advice(situation, facts)
         if try_it:
@@ -149,22 +153,18 @@ def _with_data(
     experiment: Path | None, options: dict[str, str | None], facts: Facts
 ) -> dict[str, str | None]:
     """Return the options, with the usual data of a model that is named without data."""
+    from aquila.core.parameter import parameters
+    from aquila.tasks.models import MODELS
+
     model = options["model"]
     if experiment is not None or model is None or options["data"] is not None:
         return options
-    for name in facts.sizes:
-        data, _, known = name.partition("/")
-        if known == model:
-            return {**options, "data": data}
-    readable = next((data for data in ASSUMED_DATA if _can_read(model, data)), None)
-    return {**options, "data": readable}
-
-
-def _can_read(model: str, data: str) -> bool:
-    try:
-        return Setting(model=model, data=data).model_size() > 0
-    except ValueError:
-        return False
+    known = parameters(MODELS[model]) if model in MODELS else {}
+    if "vocabulary" in known:
+        return {**options, "data": TEXTS, "split": options["split"] or "iid"}
+    measured = (name.partition("/") for name in facts.sizes)
+    data = next((data for data, _, name in measured if name == model), None)
+    return {**options, "data": data or (IMAGES if "channels" in known else None)}
 
 
 def _situation(experiment: Experiment, parameters: int | None, facts: Facts) -> Situation:
