@@ -85,7 +85,11 @@ def normal_row(row):
     alpha, _ = options.pop("alpha"), options.pop("work", None)
     data = row["task"].removesuffix(f"_{row['model']}")
     quality = None if row["diverged"] else row["quality_end"]
-    return {**row, "task": data, "options": options, "alpha": alpha, "quality_end": quality}
+    rounds = max(1, row["rounds"])  # a run may diverge in its first round
+    return {
+        **row, "task": data, "options": options, "alpha": alpha, "quality_end": quality,
+        "rounds": rounds,
+    }  # fmt: skip
 
 
 def grouped(rows, key):

@@ -8,7 +8,7 @@ from aquila.advice.advise import advise
 from aquila.advice.situation import Situation
 from aquila.core.link import DeviceLink
 from aquila.runtime.link_model import LinkModel
-from aquila.sim.network import Network
+from aquila.runtime.options import RunOptions
 from helpers.advice import CODED, facts, result, study
 
 RUNS = (
@@ -20,8 +20,8 @@ CNN = study(runs=RUNS)
 SAME = Situation(parameters=10_000, model="cnn", split="iid", rounds=100)
 
 
-def network(devices=10, uplink_rate=8e3, **changed):
-    """Links on which a device uploads 1,000 bytes per second and receives 4,000."""
+def on_link(uplink_rate=8e3, **changed):
+    """Options with links on which a device uploads 1,000 bytes per second and receives 4,000."""
     link = DeviceLink(
         uplink_rate=uplink_rate,
         downlink_rate=32e3,
@@ -29,7 +29,7 @@ def network(devices=10, uplink_rate=8e3, **changed):
         receive_power=0.5,
         **changed,
     )
-    return Network(LinkModel.constant([link] * devices), seed=0)
+    return RunOptions(link=LinkModel.constant([link] * 10))
 
 
 def test_cheapest_method_that_keeps_the_quality_wins():
@@ -57,13 +57,13 @@ def test_bytes_are_rate_times_parameters_times_rounds():
 
 
 def test_devices_that_rarely_take_part_send_less():
-    advice = advise(replace(SAME, participation=0.2), facts(CNN, coded=CODED))
+    advice = advise(replace(SAME, options=RunOptions(participation=0.2)), facts(CNN, coded=CODED))
     assert advice.choice.expected.up == pytest.approx(0.01 * 10_000 * 100 * 0.2)
     assert advice.choice.downlink_error == 0  # coded differences need the model of the last round
 
 
 def test_time_and_energy_on_a_link():
-    advice = advise(replace(SAME, network=network(compute_time=3, compute_power=1)), facts(CNN))
+    advice = advise(replace(SAME, options=on_link(compute_time=3, compute_power=1)), facts(CNN))
     # per round: 40,000 bytes down in 10 s, 3 s of work, 100 bytes up in 0.1 s
     assert advice.choice.expected.seconds == pytest.approx(100 * 13.1)
     assert advice.choice.expected.joules == pytest.approx(100 * 10 * (10 * 0.5 + 3 + 0.1 * 2))
@@ -72,18 +72,18 @@ def test_time_and_energy_on_a_link():
 
 def test_slowest_device_sets_the_time():
     links = [DeviceLink(8e6, 32e6)] * 9 + [DeviceLink(8e3, 32e3)]
-    slow = Network(LinkModel.constant(links), seed=0)
-    assert advise(replace(SAME, network=slow), facts(CNN)).dense.seconds == pytest.approx(100 * 50)
+    slow = RunOptions(link=LinkModel.constant(links))
+    assert advise(replace(SAME, options=slow), facts(CNN)).dense.seconds == pytest.approx(100 * 50)
 
 
 def test_measured_times_of_the_same_link_are_used():
     measured = result("topk", 0.0, 0.01, links={"own": (7.0, 2.0)})
-    advice = advise(replace(SAME, network=network()), facts(study(runs=(measured,))))
+    advice = advise(replace(SAME, options=on_link()), facts(study(runs=(measured,))))
     assert (advice.choice.expected.seconds, advice.choice.expected.joules) == (700, 2000)
 
 
 def test_coded_downlink_is_advised_where_it_saves_time():
-    advice = advise(replace(SAME, network=network()), facts(CNN, coded=CODED))
+    advice = advise(replace(SAME, options=on_link()), facts(CNN, coded=CODED))
     assert advice.choice.downlink_error == 0.5  # 0.7 lost two points in one result
     assert advice.choice.expected.down == pytest.approx(0.05 * 4 * 10_000 * 100)  # the worst ratio
     assert advice.sureness == "medium"
@@ -103,7 +103,7 @@ def test_limit_of_megabytes_counts_both_directions():
 
 def test_limit_of_hours_needs_a_faster_method():
     # 10 bytes per second: the 100 bytes of topk take 10 s, a header 3.3 s, and the model 10 s
-    within = replace(SAME, network=network(uplink_rate=80), max_hours=100 * 15 / 3600)
+    within = replace(SAME, options=on_link(uplink_rate=80), max_hours=100 * 15 / 3600)
     advice = advise(within, facts(CNN))
     assert (advice.choice.result.spec, advice.fits) == ("signsgd", True)
 
@@ -111,7 +111,7 @@ def test_limit_of_hours_needs_a_faster_method():
 def test_methods_that_read_links_need_a_link():
     reading = study(runs=(result("aqed", 0.0, 0.001), result("laq", 0.0, 0.1)))
     assert advise(SAME, facts(reading)).choice.result.spec == "laq"
-    assert advise(replace(SAME, network=network()), facts(reading)).choice.result.spec == "aqed"
+    assert advise(replace(SAME, options=on_link()), facts(reading)).choice.result.spec == "aqed"
 
 
 def test_other_comparisons_count_if_none_is_the_same():
@@ -160,6 +160,7 @@ def test_sureness_follows_the_nearest_comparison(changed, sureness, source, diff
         ({"parameters": 0}, "parameters must be a whole number >= 1, not 0"),
         ({"split": "shards:2"}, "there is no split 'shards:2'"),
         ({"max_mb": -1.0}, "max_mb must be a number > 0, not -1"),
+        ({"options": RunOptions(link="csv:none.csv")}, "the trace none.csv cannot be read"),
         ({"max_hours": 2.0}, "max_hours needs the links of the devices: set link"),
         ({"tolerance": 200.0}, "tolerance must be a number from 0 to 100, not 200"),
     ],
@@ -171,4 +172,4 @@ def test_bad_situations_are_refused(changed, message):
 
 def test_links_without_coverage_are_refused():
     with pytest.raises(ValueError, match="no device takes part"):
-        advise(replace(SAME, network=network(uplink_rate=0)), facts(CNN))
+        advise(replace(SAME, options=on_link(uplink_rate=0)), facts(CNN))

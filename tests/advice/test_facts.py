@@ -67,6 +67,7 @@ def test_rows_of_the_summary_become_means_over_the_seeds(advice_facts, tmp_path)
         row("laq", 0, 0.91, 4_000, options={"alpha": 0.25, "bits": 8}),
         row("laq", 1, 0.88, 6_000, options={"alpha": 0.25, "bits": 8}),
         row("qsgd", 0, 0.8, 1_000, rounds=5, diverged=True),
+        row("topk", 0, None, 0, rounds=0, diverged=True),
     ]
     path = tmp_path / "summary.jsonl"
     path.write_text("".join(json.dumps(one) + "\n" for one in rows))
@@ -81,4 +82,4 @@ def test_rows_of_the_summary_become_means_over_the_seeds(advice_facts, tmp_path)
     assert found.gap == pytest.approx(-0.005)
     assert found.rounds_to_quality == 10
     assert found.links == {"lte": [2.0, 3.0]}
-    assert study.find("qsgd").gap == pytest.approx(-0.9)
+    assert [study.find(name).gap for name in ("qsgd", "topk")] == [pytest.approx(-0.9)] * 2

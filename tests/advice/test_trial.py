@@ -1,5 +1,7 @@
 """Short runs correct advice: measured bytes, quality that lags, runs that diverge."""
 
+from dataclasses import replace
+
 import pytest
 
 from aquila.advice.advise import advise
@@ -37,6 +39,16 @@ def test_method_that_lags_is_not_advised():
     tried = try_methods(advice_for(slow, result("qsgd", 0.0, 1.0)), Experiment(SETTING))
     assert tried.choice.result.spec == "qsgd"
     assert tried.trials[0].rounds == 3  # a quarter of the training
+
+
+def test_trial_without_a_good_method_makes_nothing_surer():
+    slow = result("signsgd", 0.0, 0.001, alpha_factor=1e-6)
+    advice = advice_for(slow)
+    limited = replace(advice, situation=replace(DIGITS, max_mb=0.6))
+    tried = try_methods(limited, Experiment(SETTING))
+    assert tried.choice.result.spec == "signsgd"  # dense uploads are over the limit
+    assert not tried.choice.keeps_quality(DIGITS)
+    assert tried.sureness == advice.sureness == "medium"
 
 
 def test_method_that_diverges_is_not_advised():

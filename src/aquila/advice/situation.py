@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from aquila.core.parameter import Bounds, check_whole_number
+from aquila.runtime.options import RunOptions, check_options
 from aquila.sim.network import Network
 from aquila.tasks.partition import parse_split
 
@@ -24,9 +26,9 @@ class Situation:
         devices: Number of devices.
         split: Split of the data over the devices, such as iid, classes:2 or dirichlet:0.3.
         rounds: Rounds of training.
-        participation: Fraction of the devices per round.
-        downlink_error: Error of coded models on the downlink; 0: whole models, or as advised.
-        network: Links of the devices, None if time and energy do not matter.
+        options: Options of the run. Advice uses participation, downlink_error and those of the
+            link model. Without a link, time and energy are not computed.
+        seed: Seed of the links.
         max_mb: Limit of megabytes per device in both directions, None for no limit.
         max_hours: Limit of simulated hours, None for no limit.
         settings: Settings of the local and server training that are known, by name.
@@ -40,9 +42,8 @@ class Situation:
     devices: int = 10
     split: str = "iid"
     rounds: int = 200
-    participation: float = 1.0
-    downlink_error: float = 0.0
-    network: Network | None = None
+    options: RunOptions = RunOptions()
+    seed: int = 0
     max_mb: float | None = None
     max_hours: float | None = None
     settings: Mapping[str, object] = field(default_factory=dict)
@@ -59,8 +60,24 @@ class Situation:
                 raise ValueError(f"{name} must be a number {bounds}, not {value:g}")
         if not (bounds := Bounds("", 0, 100)).allows(self.tolerance):
             raise ValueError(f"tolerance must be a number {bounds}, not {self.tolerance:g}")
-        if self.max_hours is not None and self.network is None:
+        check_options(self.options)
+        if self.network is None and self.max_hours is not None:
             raise ValueError("max_hours needs the links of the devices: set link")
+
+    @cached_property
+    def network(self) -> Network | None:
+        """The links of the devices, None without a link model."""
+        return Network.of(self.options, self.devices, self.seed)
+
+    @property
+    def participation(self) -> float:
+        """Fraction of the devices per round."""
+        return self.options.participation
+
+    @property
+    def downlink_error(self) -> float:
+        """Error of coded models on the downlink; 0: whole models, or as advised."""
+        return self.options.downlink_error
 
     @property
     def iid(self) -> bool:

@@ -128,7 +128,8 @@ def _reason(advice: Advice) -> str:
     )
     text += _speed(study, result)
     if not choice.keeps_quality(advice.situation):
-        text += f" Nothing within the limits is better; expect it {_expected_quality(choice)}."
+        when = "After the short run it was" if advice.trials else "Expect it"
+        text += f" {when} {_expected_quality(choice)}; nothing within the limits is better."
     elif choice.gap < result.gap - 1e-9:
         text += f" In the other comparisons it was at worst {_expected_quality(choice)}."
     if choice.result.up > 0.9 * DENSE_BYTES:

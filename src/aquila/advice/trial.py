@@ -108,7 +108,9 @@ def _correct(
         expected = calculator.expect(trial.up, trial.down)
         corrected.append(replace(candidate, result=result, gap=gap, expected=expected))
     again = choose(advice.situation, corrected, advice.dense)
-    sureness = _after_trial(advice.sureness, dense.rounds, advice.situation.rounds)
+    sureness = advice.sureness
+    if again.choice.keeps_quality(advice.situation):
+        sureness = _after_trial(sureness, dense.rounds, advice.situation.rounds)
     return replace(
         again,
         sureness=sureness,

@@ -169,7 +169,6 @@ def _with_data(
 
 def _situation(experiment: Experiment, parameters: int | None, facts: Facts) -> Situation:
     from aquila.advice.situation import Situation
-    from aquila.sim.network import Network
 
     setting = experiment.setting
     known = facts.sizes.get(f"{setting.data}/{setting.model}") if setting.widths == "1" else None
@@ -180,9 +179,8 @@ def _situation(experiment: Experiment, parameters: int | None, facts: Facts) -> 
         devices=setting.devices,
         split=setting.split,
         rounds=setting.rounds,
-        participation=setting.options.participation,
-        downlink_error=setting.options.downlink_error,
-        network=Network.of(setting.options, setting.devices, setting.seed),
+        options=setting.options,
+        seed=setting.seed,
     )
 
 
