@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from aquila.cli.advise import advise
 from aquila.cli.archive import archive
 from aquila.cli.compare import compare
 from aquila.cli.data import data
@@ -56,8 +57,8 @@ def main() -> None:
 
 
 COMMANDS = (
-    compare, run, export, report, table, figures, archive, methods, experiments, data, frame,
-    deploy,
+    advise, compare, run, export, report, table, figures, archive, methods, experiments, data,
+    frame, deploy,
 )  # fmt: skip
 for command in COMMANDS:
     main.add_command(command)
