@@ -18,8 +18,9 @@ q̄ <- q̄ + η mean u (`parts/damped.py`).
 - The memory learns the part of the gradients in which devices always differ. That part is then no
   longer sent and adds no noise. With full gradients the method thus reaches the exact optimum.
 - Uploads are noisy. The default density keeps the noise so small that training ends with the
-  quality of uncompressed training. It depends on the size of the model only, so the cost is known
-  in advance: about 1/1000 of the bytes of dense uploads for models with millions of parameters.
+  quality of uncompressed training. It depends on the sizes of the model and the fleet only, so the
+  cost is known in advance: about 1/1000 of the bytes of dense uploads for models with millions of
+  parameters and ten or more devices per round.
 - A rising loss shows that the noise is too large for the step size. A device whose loss rises
   doubles its own density for a while (the boost).
 
@@ -56,6 +57,8 @@ DENSITY_PER_ROOT = 30.0
 Noise spreads over all coordinates, but losses are steep in few directions. So the larger the model,
 the less harm the same noise does.
 """
+ENOUGH_DEVICES = 10
+"""With fewer devices per round, each sends more, so that the noise of their mean stays the same."""
 MIN_SENT_COORDINATES = 48
 """Lower limit for an upload of a tiny model. Below it the frame header dominates the bytes."""
 LOSS_RISE = 0.2
@@ -70,18 +73,20 @@ AutoDensity = Annotated[
     float,
     Bounds(
         "fraction of the coordinates sent per round, at most, unless a device's loss rises; "
-        "0: 0.015 for large models, up to 0.06 for small ones",
+        "0: 0.015 for large models, up to 0.06 for small ones, more for fewer than ten devices",
         0,
         MAX_DENSITY,
     ),
 ]
 
 
-def default_density(coordinates: int) -> float:
-    """Return the density for a model with this many coordinates."""
-    by_size = DENSITY_PER_ROOT / math.sqrt(max(1, coordinates))
+def default_density(fleet: Fleet) -> float:
+    """Return the density for the size of the model and the number of devices per round."""
+    by_size = DENSITY_PER_ROOT / math.sqrt(fleet.dimension)
     density = min(SMALL_MODEL_DENSITY, max(LARGE_MODEL_DENSITY, by_size))
-    return min(MAX_DENSITY, max(density, MIN_SENT_COORDINATES / max(1, coordinates)))
+    devices = max(1.0, fleet.participation * fleet.min_effective_holders)
+    density *= max(1.0, ENOUGH_DEVICES / devices)
+    return min(MAX_DENSITY, max(density, MIN_SENT_COORDINATES / fleet.dimension))
 
 
 def best_memory_rate(density: float) -> float:
@@ -217,7 +222,7 @@ class AquilaDitherServer:
         return self._damped(fleet).forget(state, fleet, device, replies)
 
     def _density(self, fleet: Fleet) -> float:
-        return self.density or default_density(fleet.dimension)
+        return self.density or default_density(fleet)
 
     def _damped(self, fleet: Fleet) -> DampedMemoryServer:
         return DampedMemoryServer(self.alpha, best_memory_rate(self._density(fleet)))
