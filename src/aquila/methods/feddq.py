@@ -3,6 +3,7 @@
 Each tensor of a model update ΔW gets b = ⌈log₂(range / resolution)⌉ bits, where the range is its
 maximum minus its minimum. So the steps of all grids stay close to the resolution, and the bits fall
 during training. The server averages the updates. Devices send ΔW / α, and the range is that of ΔW.
+With a schedule, α is the step size of the round.
 
 Two points differ from the authors' code:
 
@@ -21,7 +22,7 @@ from typing import Annotated
 
 import torch
 
-from aquila.core.method import Method, Oracle, Turn, Work, local_work, theta_of
+from aquila.core.method import Method, Oracle, Turn, Work, local_work, scheduled_alpha, theta_of
 from aquila.core.packet import Packet, code_dtype
 from aquila.core.parameter import Bounds
 from aquila.core.random import Key
@@ -79,7 +80,7 @@ class FedDqDevice:
         if not bool(update.any()):
             return Turn(state, Packet(order.round), {"loss": loss})
         shapes = shapes_of(oracle, update)
-        grids = quantize(update, self.resolution / self.alpha, shapes)
+        grids = quantize(update, self.resolution / scheduled_alpha(order, self.alpha), shapes)
         notes = {"loss": loss, "error_ratio": error_ratio(update, grids.decode())}
         return Turn(state, Packet(order.round, grids.to_codes(), checksum_scalars(shapes)), notes)
 
