@@ -73,6 +73,10 @@ class PaperRow:
         parts = run.result.label.split(" ")
         return " ".join(part for part in parts if not part.startswith("beta="))
 
+    def rows_of(self, run: StoredRun) -> str:
+        """Return the option `rows` of a run; "all" if every device has all classes and words."""
+        return str(run.facts.get("rows", "all")) if self.differs_by_class else "all"
+
     def differences(self, run: StoredRun) -> list[str]:
         """Return how a run of this row differs from the paper's setting."""
         wanted = {
@@ -82,12 +86,11 @@ class PaperRow:
             "mask_classes": self.differs_by_class,
             "rows": "owners" if self.differs_by_class else "all",
         }
-        actual = {n: run.facts.get(n, UNRECORDED.get(n, value)) for n, value in wanted.items()}
+        actual = {name: run.facts.get(name, value) for name, value in wanted.items()}
+        actual["rows"] = self.rows_of(run)
         return [f"{n} {actual[n]}, not {wanted[n]}" for n in wanted if actual[n] != wanted[n]]
 
 
-UNRECORDED = {"rows": "all"}
-"""Values of settings that older runs do not record."""
 MATCHED_SETTINGS = ("data", "model", "split", "devices")
 
 
