@@ -8,6 +8,7 @@ from functools import cached_property
 import torch
 
 from aquila.core.link import LinkState
+from aquila.core.row_owners import OwnedRows, RowOwners
 from aquila.core.tensors import Shapes, one_tensor, total_size
 from aquila.core.vector import Vector, digest, squared_norm
 
@@ -31,6 +32,9 @@ class Fleet:
         weights: The weight of each device in every average. Default: 1 for every device.
         shapes: The shapes of the tensors that each group holds, for methods that treat each tensor
             separately. Default: one tensor per group.
+
+    `owners` is None unless some rows of tensors are averaged over their owners only. Then a device
+    counts as a holder of its own rows alone, and what it sends for others is ignored.
 
     `links` has the link of each device that may take part in the current round. It is None unless
     the run simulates links and the method declares `needs_links`.
@@ -56,6 +60,7 @@ class Fleet:
         self.shapes = self._checked_shapes(shapes)
         self.participation = 1.0
         self.links: Mapping[DeviceId, LinkState] | None = None
+        self.owners: RowOwners | None = None
 
     @classmethod
     def uniform(
@@ -81,7 +86,17 @@ class Fleet:
         fleet = Fleet(
             self.dimension, self.groups, self.slices, self.torch_device, weights, self.shapes
         )
-        fleet.participation = self.participation
+        fleet.participation, fleet.owners = self.participation, self.owners
+        return fleet
+
+    def with_owned_rows(self, owned: Sequence[OwnedRows]) -> "Fleet":
+        """Return a copy of the fleet that averages rows over their owners.
+
+        `owned` has the rows of each device. A row without owners has average zero.
+        """
+        fleet = self.with_weights(self.weights)
+        shapes = [self.shapes_of(device) for device in self.devices]
+        fleet.owners = RowOwners(owned, shapes, self.torch_device)
         return fleet
 
     @property
@@ -133,7 +148,12 @@ class Fleet:
         total = self._weight_of_holders(devices)
         inverse = torch.where(total > 0, 1 / total.clamp_min(SMALLEST), 1.0)
         parts = [part.reshape(-1) for part in self.restrict(inverse)]
-        of_groups = [squared_norm(part) / part.numel() for part in parts]
+        if self.owners is not None:
+            return {
+                d: self.weights[d] ** 2 * _mean_square(self._owned(d, parts[self.groups[d]]))
+                for d in devices
+            }
+        of_groups = [_mean_square(part) for part in parts]
         return {d: self.weights[d] ** 2 * of_groups[self.groups[d]] for d in devices}
 
     def mean_over_holders(self, vectors: Iterable[tuple[DeviceId, Vector]]) -> Vector:
@@ -175,10 +195,25 @@ class Fleet:
             if device not in devices:
                 raise KeyError(f"device {device} is not one of the averaged devices")
             weight, indices = self.weights[device], self.slices[self.groups[device]]
+            vector = self._owned(device, vector)
             if indices is None:
                 total.add_(vector, alpha=weight)
             else:
                 total.index_add_(0, indices, vector.to(torch.float64), alpha=weight)
+        return total
+
+    def _owned(self, device: DeviceId, vector: Vector) -> Vector:
+        """Return a vector of a device with zeros in rows of other owners."""
+        return vector if self.owners is None else self.owners.keep_owned(device, vector)
+
+    def _weight_of_owners(self, owners: RowOwners, weights: Mapping[DeviceId, float]) -> Vector:
+        """Return the total weight of each coordinate's holders, where rows have owners."""
+        total = torch.zeros(self.dimension, dtype=torch.float64, device=self.torch_device)
+        for group, indices in enumerate(self.slices):
+            of_group = {d: w for d, w in weights.items() if self.groups[d] == group}
+            if of_group:
+                own = slice(None) if indices is None else indices
+                total[own] += owners.total_weights(of_group)
         return total
 
     def _weight_of_holders(self, devices: Iterable[DeviceId], power: int = 1) -> torch.Tensor:
@@ -186,6 +221,9 @@ class Fleet:
 
         With `power` 2, sum the squared weights.
         """
+        if self.owners is not None:
+            weights = {device: self.weights[device] ** power for device in devices}
+            return self._weight_of_owners(self.owners, weights)
         by_group = [0.0] * len(self.slices)
         for device in devices:
             by_group[self.groups[device]] += self.weights[device] ** power
@@ -225,3 +263,7 @@ class Fleet:
         for device, weight in enumerate(self.weights):
             if not 0 < weight < math.inf:
                 raise ValueError(f"the weight of device {device} must be above 0, not {weight}")
+
+
+def _mean_square(part: Vector) -> float:
+    return squared_norm(part) / part.numel()

@@ -16,6 +16,9 @@ Work = Literal["gradient", "epochs"]
 Scalars = Mapping[str, float]
 """Numbers, by name, that an order or a reply carries."""
 
+LR_FACTOR = "lr_factor"
+"""Scalar of an order: the factor on the local rate in this round. Without it the factor is 1."""
+
 State = TypeVar("State")
 
 
@@ -229,6 +232,11 @@ def theta_of(order: Packet) -> Vector:
     if order.vector is None:
         raise WireError(f"the order of round {order.round} carries no model")
     return order.vector.decode()
+
+
+def scheduled_alpha(order: Packet, alpha: float) -> float:
+    """Return the step size of a round: alpha times the factor of the run's schedule."""
+    return alpha * order.scalars.get(LR_FACTOR, 1.0)
 
 
 def local_work(oracle: Oracle, theta: Vector, work: Work, alpha: float) -> tuple[float, Vector]:

@@ -211,6 +211,11 @@ def _check_arguments(method: Method, theta0: Vector, rounds: int, seed: int) -> 
 
 
 def _check_options(options: RunOptions) -> None:
+    if options.rows == "owners":
+        raise ValueError(
+            "rows=owners works in the simulator only, because a Flower server does not know which "
+            "classes its devices have; set rows=all"
+        )
     for name, parameter in option_parameters().items():
         if name in SIMULATOR_OPTIONS and getattr(options, name) != parameter.default:
             raise ValueError(f"{name} is an option of the simulator; it has no effect on Flower")

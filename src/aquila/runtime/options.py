@@ -32,6 +32,7 @@ NanPolicy = Literal["stop", "skip"]
 ExecutorChoice = Literal["auto", "sequential", "batched", "threads"]
 ServerOptimizerChoice = Literal["sgd", "momentum", "nesterov", "adam", "yogi"]
 Weights = Literal["uniform", "samples"]
+Rows = Literal["all", "owners"]
 Selection = Literal["random", "weighted", "pow_d", "cpow_d", "rpow_d"]
 Fading = Literal["none", "rayleigh"]
 Access = Literal["orthogonal", "noma"]
@@ -39,7 +40,7 @@ Access = Literal["orthogonal", "noma"]
 SCHEDULES = ("schedule", "server_schedule")
 RECIPE = (
     "server_optimizer", "server_lr", "server_momentum", "server_beta2", "server_tau", *SCHEDULES,
-    "weights", "selection", "candidates",
+    "weights", "rows", "selection", "candidates",
 )  # fmt: skip
 """Fields that say how the server trains. A run resumes only with the same values."""
 LINK_OPTIONS = ("link", "deadline", "fading", "access", "compute_time")
@@ -124,6 +125,9 @@ class RunOptions:
     weights: Annotated[Weights, "weight of a device in averages: 1, or its number of samples"] = (
         "uniform"
     )
+    rows: Annotated[
+        Rows, "rows of output layer and word embeddings: mean over all devices, or over the owners"
+    ] = "all"
     stop_at: Annotated[
         float,
         Bounds("end the run when the main metric reaches this value, such as 0.9; 0: never", 0),

@@ -13,7 +13,7 @@ from aquila.core.random import Key, Purpose
 from aquila.core.vector import Vector
 from aquila.core.wire import pack, unpack
 from aquila.runtime.linked_fleet import LinkedFleet
-from aquila.runtime.messages import LR_FACTOR, NO_ACK, Ack, Order, ack_of
+from aquila.runtime.messages import NO_ACK, Ack, Order, ack_of, rate_scalars
 from aquila.runtime.model_downlink import DownlinkCoder, References, add_models, pack_models
 from aquila.runtime.nan_guard import NonFiniteError
 from aquila.runtime.norm_limit import NormLimit
@@ -215,8 +215,7 @@ class ServerSession:
 
     def _add_models(self, orders: dict[DeviceId, Scalars]) -> dict[DeviceId, Packet]:
         """Add the model to the scalars of the method, and the factor of the local rate."""
-        lr_factor = self._descent.lr_factor(self.round)
-        factor = {} if lr_factor == 1 else {LR_FACTOR: lr_factor}
+        factor = rate_scalars(self._descent.lr_factor(self.round))
         extra = {**self._selector.order_scalars, **factor}
         return add_models(orders, self.theta, self.fleet, self.round, extra)
 

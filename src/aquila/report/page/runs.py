@@ -28,11 +28,12 @@ PROBLEM_SETTINGS = (
     "dimension",
     "data_digest",
     "weights",
+    "rows",
     *LINK_OPTIONS,
 )
 """Settings that must be equal for the costs of two runs to be comparable."""
 
-DEFAULTS = {name: option_parameters()[name].default for name in ("weights", *LINK_OPTIONS)}
+DEFAULTS = {name: option_parameters()[name].default for name in ("weights", "rows", *LINK_OPTIONS)}
 """Values of settings that older run folders do not record."""
 WITHOUT_NAMES = ("dimension", "data_digest")
 """Settings that identify the model and the data of runs that do not name them."""
