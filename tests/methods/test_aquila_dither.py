@@ -213,7 +213,8 @@ def test_memories_keep_their_initial_rate(monkeypatch):
         assert orders[0]["share"] == after.estimate.density
     assert densities != [state.estimate.density] * 3
     assert after.inner.q_bar.any()
-    forgotten = server.forget(after, fleet, 0, replies)
+    sent = [server.contribution(reply) for reply in replies]
+    forgotten = server.forget(after, fleet, 0, sent)
     assert float(forgotten.inner.q_bar.abs().max()) < 1e-15
     assert (forgotten.rate, forgotten.estimate) == (after.rate, after.estimate)
 

@@ -45,7 +45,7 @@ from aquila.core.random import Key
 from aquila.core.vector import Vector, squared_norm
 from aquila.methods.parts.damped import DampedMemoryDevice, DampedMemoryServer, DampedState
 from aquila.methods.parts.factory import MAX_DENSITY, Alpha, WorkOption, method_factory
-from aquila.methods.parts.memory import Memory
+from aquila.methods.parts.memory import Memory, decode_or_none
 from aquila.methods.parts.noise_control import (
     DensityLimits,
     NoiseEstimate,
@@ -259,15 +259,19 @@ class AquilaDitherServer:
         """Return q̄."""
         return state.inner.q_bar
 
+    def contribution(self, reply: Packet) -> Vector | None:
+        """Return the upload, of which the device's memory takes a constant fraction."""
+        return decode_or_none(reply)
+
     def forget(
         self,
         state: DitherServerState,
         fleet: Fleet,
         device: DeviceId,
-        replies: Iterable[Packet],
+        contributions: Iterable[Vector],
     ) -> DitherServerState:
         """Subtract the device's uploads from the average memory."""
-        inner = self._damped(state.rate).forget(state.inner, fleet, device, replies)
+        inner = self._damped(state.rate).forget(state.inner, fleet, device, contributions)
         return replace(state, inner=inner)
 
     def _damped(self, rate: float) -> DampedMemoryServer:
