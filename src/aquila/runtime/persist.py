@@ -168,8 +168,9 @@ def read_server_model(path: Path) -> tuple[int, Vector]:
 
 def read_server_positions(path: Path) -> tuple[Position, ...]:
     """Return the positions in the archive of a server's file, whichever run it is of."""
+    arrays = _from_file(path.read_bytes())
     try:
-        return _positions_from_arrays(_from_file(path.read_bytes()))
+        return _positions_from_arrays(arrays)
     except _READ_ERRORS as error:
         raise _unusable(error) from error
 
