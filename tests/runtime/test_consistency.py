@@ -257,6 +257,18 @@ def test_incomplete_history_is_rejected():
         harness.server.receive(0, frame)
 
 
+def test_device_that_restarts_every_round_stays_consistent():
+    harness, accepted = FaultHarness(limits_restarts=True), []
+    for _ in range(12):
+        frame = harness.handle(0, harness.order(0))
+        accepted.append(harness.receive(0, frame))
+        assert harness.receive(1, harness.handle(1, harness.order(1)))
+        harness.close()
+        harness.restart_device(0)
+        harness.restart_server(-1)
+    assert [number for number, ok in enumerate(accepted) if ok] == [0, 1, 2, 3, 5, 9]
+
+
 def test_disk_failure_while_closing_a_round_leaves_it_open(monkeypatch):
     harness = FaultHarness()
     run_round(harness, no_fault)

@@ -39,10 +39,13 @@ class EarlierCheckpoints:
 
     def prune(self, round_number: int, keep: int) -> None:
         """Delete checkpoints after a round, and all but the newest before it."""
-        earlier = [kept for kept in self.rounds() if kept < round_number]
+        rounds = self.rounds()
+        earlier = [kept for kept in rounds if kept < round_number]
         kept = {*earlier[max(0, len(earlier) - keep) :], *([round_number] if keep else [])}
-        for unneeded in set(self.rounds()) - kept:
-            self.path(unneeded).unlink(missing_ok=True)
+        if unneeded := set(rounds) - kept:
+            for number in unneeded:
+                self.path(number).unlink(missing_ok=True)
+            sync_folder(self._folder)  # before the caller deletes what they needed
 
     def restore(self, round_number: int) -> None:
         """Make the checkpoint of a round the current one."""
