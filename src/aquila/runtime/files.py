@@ -80,8 +80,9 @@ def make_folder(path: Path, *, private: bool = False) -> None:
     check_folder(path)
     missing = [place for place in (path, *path.parents) if not place.exists()]
     for place in reversed(missing):
-        place.mkdir(mode=0o700 if private and place == path else 0o777, exist_ok=True)
-        sync_folder(place.parent)
+        with _named_errors(place):
+            place.mkdir(mode=0o700 if private and place == path else 0o777, exist_ok=True)
+            sync_folder(place.parent)
 
 
 def sync_folder(folder: Path) -> None:
