@@ -139,10 +139,17 @@ class ServerMemory(Protocol[State]):
         """Return q̄, the average of the devices' memories."""
         ...
 
+    def contribution(self, reply: Packet) -> Vector | None:
+        """Return what a reply adds to the sum that `forget` subtracts, None for a skip."""
+        ...
+
     def forget(
-        self, state: State, fleet: Fleet, device: DeviceId, replies: Iterable[Packet]
+        self, state: State, fleet: Fleet, device: DeviceId, contributions: Iterable[Vector]
     ) -> State:
-        """Subtract a device's contribution, given all its replies applied since it started."""
+        """Subtract a device, given the contributions of its replies since it started.
+
+        The runtime may pass partial sums of contributions instead of single ones.
+        """
         ...
 
 

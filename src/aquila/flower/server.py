@@ -19,6 +19,7 @@ from aquila.flower.round_loop import RoundLoop, RoundOverhead
 from aquila.flower.run_folder import ServerRunFolder
 from aquila.flower.transport import SAMPLES_KEY, Value
 from aquila.runtime.file_lock import LOCK_FILE, file_lock
+from aquila.runtime.files import make_folder
 from aquila.runtime.norm_limit import NormLimit
 from aquila.runtime.options import LINK_OPTIONS, RunOptions, option_parameters
 from aquila.runtime.server_session import ServerSession
@@ -28,7 +29,7 @@ from aquila.sim.stopping import StoppingRule
 
 SIMULATOR_OPTIONS = {
     "uplink_loss", "downlink_loss", "on_nan", "executor", "workers", "state_memory",
-    "checkpoint_every", *LINK_OPTIONS,
+    *LINK_OPTIONS,
 }  # fmt: skip
 """Fields of `RunOptions` that have no effect on Flower."""
 
@@ -98,13 +99,13 @@ class Strategy:
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="aquila-")))
             else:
                 folder = Path(self.options.out)
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
             stack.enter_context(
                 file_lock(
                     folder / LOCK_FILE, f"the run in {folder}", LOCK_WAIT_SECONDS, LOG.warning
                 )
             )
-            run_folder = ServerRunFolder(folder, self._fingerprint())
+            run_folder = ServerRunFolder(folder, self._fingerprint(), self.options)
             registry = self._registry(run_folder)
             fleet = self._weighted_fleet(grid, registry, run_folder)
             session = ServerSession(

@@ -47,7 +47,7 @@ from aquila.core.random import Key
 from aquila.core.vector import Vector
 from aquila.methods.parts.damped import DampedMemoryDevice, DampedMemoryServer, DampedState
 from aquila.methods.parts.factory import MAX_DENSITY, Alpha, WorkOption, method_factory
-from aquila.methods.parts.memory import Memory
+from aquila.methods.parts.memory import Memory, decode_or_none
 
 LARGE_MODEL_DENSITY, SMALL_MODEL_DENSITY = 0.015, 0.06
 """Limits of the default density. An upload costs about 1/1000 and 1/200 of a dense one."""
@@ -215,11 +215,15 @@ class AquilaDitherServer:
         """Return q̄."""
         return state.q_bar
 
+    def contribution(self, reply: Packet) -> Vector | None:
+        """Return the upload, of which the device's memory takes a constant fraction."""
+        return decode_or_none(reply)
+
     def forget(
-        self, state: DampedState, fleet: Fleet, device: DeviceId, replies: Iterable[Packet]
+        self, state: DampedState, fleet: Fleet, device: DeviceId, contributions: Iterable[Vector]
     ) -> DampedState:
         """Subtract the device's uploads from the average memory."""
-        return self._damped(fleet).forget(state, fleet, device, replies)
+        return self._damped(fleet).forget(state, fleet, device, contributions)
 
     def _density(self, fleet: Fleet) -> float:
         return self.density or default_density(fleet)

@@ -137,12 +137,15 @@ class LenaServer:
         """Return q̄."""
         return state.q_bar
 
+    def contribution(self, reply: Packet) -> Vector | None:
+        """Return the change of the device's known gradient."""
+        return None if reply.vector is None else change_of_q(reply)
+
     def forget(
-        self, state: MemoryState, fleet: Fleet, device: DeviceId, replies: Iterable[Packet]
+        self, state: MemoryState, fleet: Fleet, device: DeviceId, contributions: Iterable[Vector]
     ) -> MemoryState:
         """Subtract the device's known gradient from q̄."""
-        sent = (change_of_q(reply) for reply in replies if reply.vector is not None)
-        return subtract_device(state, fleet, device, sent)
+        return subtract_device(state, fleet, device, contributions)
 
 
 @dataclass(frozen=True)

@@ -103,6 +103,9 @@ class RunOptions:
     checkpoint_every: Annotated[
         int, Bounds("rounds between two checkpoints; 0: only on an interrupt", 0)
     ] = 10
+    keep_checkpoints: Annotated[
+        int, Bounds("earlier checkpoints that are kept for a rollback", 0)
+    ] = 3
     server_optimizer: Annotated[
         ServerOptimizerChoice, "how the server applies the step of the method"
     ] = "sgd"

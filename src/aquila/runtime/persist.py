@@ -26,11 +26,14 @@ from aquila.runtime.files import atomic_write
 from aquila.runtime.messages import Ack, PendingTurn, ack_of
 from aquila.runtime.model_downlink import references_from_arrays, references_to_arrays
 from aquila.runtime.reference import ReferenceModel, with_checksum
+from aquila.runtime.reply_archive import Position
+from aquila.runtime.restart_limit import Restarts
 from aquila.runtime.server_session import ServerSession
 from aquila.runtime.server_state import ServerSnapshot
 
 MAGIC = b"AQST"
-VERSION = 2
+VERSION = 3
+POSITIONS = "positions"
 
 _HEADER = struct.Struct("<4sII")
 _READ_ERRORS = (KeyError, IndexError, ValueError, TypeError, EOFError, BadZipFile, OverflowError)
@@ -93,6 +96,8 @@ def server_to_bytes(session: ServerSession) -> bytes:
             **to_arrays(saved.moments, "moments."),
             "losses": np.asarray(saved.losses),
             **references_to_arrays(saved.references),
+            POSITIONS: np.asarray(saved.positions, np.int64).reshape(-1, 3),
+            "restarts": np.asarray(saved.restarts, np.int64).reshape(-1, 2),
         }
     )
 
@@ -113,9 +118,12 @@ def restore_server(session: ServerSession, content: bytes) -> None:
             acks=tuple(_ack_from_row(row) for row in arrays["acks"]),
             references=references_from_arrays(arrays, session.fleet, session.theta),
             losses=tuple(arrays["losses"].tolist()),
+            positions=_positions_from_arrays(arrays),
+            restarts=tuple(Restarts(*row) for row in arrays["restarts"].tolist()),
         )
-        if len(saved.acks) != len(session.acks):
-            raise ValueError(f"it acknowledges {len(saved.acks)} devices, not {len(session.acks)}")
+        for part in (saved.acks, saved.positions, saved.restarts):
+            if len(part) != len(session.acks) and (part or part is saved.acks):
+                raise ValueError(f"it has {len(part)} devices, not {len(session.acks)}")
         if not all(ack.round < saved.round for ack in saved.acks):
             raise ValueError(f"it acknowledges a reply to round {saved.round} or later")
     except _READ_ERRORS as error:
@@ -156,6 +164,19 @@ def read_server_model(path: Path) -> tuple[int, Vector]:
         return int(arrays["round"]), torch.from_numpy(arrays["theta."].copy())
     except _READ_ERRORS as error:
         raise _unusable(error) from error
+
+
+def read_server_positions(path: Path) -> tuple[Position, ...]:
+    """Return the positions in the archive of a server's file, whichever run it is of."""
+    arrays = _from_file(path.read_bytes())
+    try:
+        return _positions_from_arrays(arrays)
+    except _READ_ERRORS as error:
+        raise _unusable(error) from error
+
+
+def _positions_from_arrays(arrays: Arrays) -> tuple[Position, ...]:
+    return tuple(Position(*row) for row in arrays[POSITIONS].tolist())
 
 
 def _turn_to_arrays(pending: PendingTurn | None, prefix: str) -> Arrays:

@@ -8,6 +8,8 @@ from aquila.core.packet import Packet
 from aquila.core.vector import Vector
 from aquila.runtime.messages import Ack, Order
 from aquila.runtime.model_downlink import References
+from aquila.runtime.reply_archive import Position
+from aquila.runtime.restart_limit import Restarts
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,8 @@ class ServerSnapshot:
         acks: Acknowledgement per device.
         references: Model that the devices in step hold, per group of the fleet.
         losses: Loss that each device last reported, for the selection of devices.
+        positions: Position in the archive of replies per device; empty without an archive.
+        restarts: Recent restarts per device; empty without an archive.
     """
 
     theta: Vector
@@ -31,6 +35,8 @@ class ServerSnapshot:
     acks: tuple[Ack, ...]
     references: References = field(default_factory=dict)
     losses: tuple[float, ...] = ()
+    positions: tuple[Position, ...] = ()
+    restarts: tuple[Restarts, ...] = ()
 
 
 @dataclass(frozen=True)

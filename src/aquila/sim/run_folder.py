@@ -1,11 +1,13 @@
 """The folder of a run: its records, one line per round, its checkpoint and its description."""
 
+import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 
 from aquila.core.method import Method
+from aquila.runtime.checkpoints import CHECKPOINTS_FOLDER, EarlierCheckpoints
 from aquila.runtime.file_lock import LOCK_FILE, file_lock
 from aquila.runtime.files import check_folder, make_folder
 from aquila.runtime.options import RunOptions
@@ -37,6 +39,8 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.checkpoint = path / CHECKPOINT_FILE
+        self._earlier = EarlierCheckpoints(self.checkpoint)
+        self._options = RunOptions()
         self._open = ExitStack()
 
     @property
@@ -44,7 +48,7 @@ class RunFolder:
         """Whether the folder has the records of a run, archived or not, or its checkpoint."""
         records = records_file(self.path)
         has_records = records is not None and records.stat().st_size > 0
-        return has_records or self.checkpoint.exists()
+        return has_records or self.checkpoint.exists() or bool(self._earlier.rounds())
 
     def check_unused(self, hint: str = RESUME_HINT) -> None:
         """Raise ValueError, with a hint, if the folder already holds a run."""
@@ -78,6 +82,7 @@ class RunFolder:
         for name in names:
             for path in plain_and_compressed(self.path / name):
                 path.unlink(missing_ok=True)
+        shutil.rmtree(self.path / CHECKPOINTS_FOLDER, ignore_errors=True)
 
     def start(
         self, simulation: Simulation, method: Method, rounds: int, options: RunOptions
@@ -95,6 +100,8 @@ class RunFolder:
                     f"{self.path} already holds {len(records)} rounds, more than the requested "
                     f"{rounds}"
                 )
+            self._options = options
+            self._earlier.prune(simulation.server.round, options.keep_checkpoints)
             write_run_file(self.path, simulation, method, rounds, options)
             write_records(self.path, records)
             self._open = stack.pop_all()
@@ -109,6 +116,10 @@ class RunFolder:
         append_record(self.path, record, sync=due)
         if due:
             save_checkpoint(self.checkpoint, simulation)
+            done, keep = simulation.server.round, self._options.keep_checkpoints
+            if keep and done % self._options.checkpoint_every == 0:
+                self._earlier.add_current(done)
+            self._earlier.prune(done, keep)
 
     def save_interrupted(self, records: list[Record], simulation: Simulation) -> None:
         """Save a checkpoint to resume from, if every closed round has a record."""

@@ -105,9 +105,13 @@ class ScheduledServer:
         """Return q̄ of the wrapped server."""
         return server_memory(self.inner).memory(state.inner)
 
+    def contribution(self, reply: Packet) -> Vector | None:
+        """Return the contribution to the memory of the wrapped server."""
+        return server_memory(self.inner).contribution(reply)
+
     def forget(
-        self, state: ScheduleState, fleet: Fleet, device: DeviceId, replies: Iterable[Packet]
+        self, state: ScheduleState, fleet: Fleet, device: DeviceId, contributions: Iterable[Vector]
     ) -> ScheduleState:
         """Subtract the device's uploads from the memory of the wrapped server."""
-        inner = server_memory(self.inner).forget(state.inner, fleet, device, replies)
+        inner = server_memory(self.inner).forget(state.inner, fleet, device, contributions)
         return replace(state, inner=inner)
