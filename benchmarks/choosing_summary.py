@@ -1,0 +1,142 @@
+"""Summary of the runs of `choosing.py`: the chosen step sizes, and one row per run."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from choosing_runs import END_WINDOW, TASKS, TUNING_PRESET, TUNING_SEED, Case
+
+from aquila.report.bytes_to_accuracy import WINDOW
+from aquila.runtime.files import atomic_file
+
+LEVEL_FRACTION = 0.97
+"""The level to reach, as a fraction of the quality of the dense run with the same seed."""
+
+
+def case_of(run) -> Case:
+    """Return the case that a run belongs to."""
+    names = ("task", "split", "method", "seed", "alpha", "preset")
+    return Case(options=tuple(run["options"].items()), **{name: run[name] for name in names})
+
+
+def read_runs(path: Path) -> dict[Case, dict]:
+    """Return the runs of a file. A last line that a kill cut off is ignored."""
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    runs = [json.loads(line) for line in lines if line.endswith("\n")]
+    return {case_of(run): run for run in runs}
+
+
+def write_runs(path: Path, runs) -> None:
+    """Replace a file of runs."""
+    with atomic_file(path) as file:
+        file.write("".join(json.dumps(run) + "\n" for run in runs).encode())
+
+
+def best_alpha(runs, cases) -> float | None:
+    """Return the step size with the lowest training loss; None unless all cases have run."""
+    cases = list(cases)
+    if any(case not in runs for case in cases):
+        return None
+    losses = {case.alpha: runs[case]["train_loss"] for case in cases}
+    finite = {alpha: loss for alpha, loss in losses.items() if loss is not None}
+    return min(finite, key=finite.get) if finite else min(losses)
+
+
+def dense_cases(name: str, split: str) -> list[Case]:
+    """Return the runs that choose α₀."""
+    task = TASKS[name]
+    return [Case(name, split, task.dense, (), TUNING_SEED, alpha) for alpha in task.alphas]
+
+
+def tuning_cases(name: str, split: str, variant, base: float, presets) -> list[Case]:
+    """Return the runs that choose the step size of a method."""
+    method, options = variant
+    preset = TUNING_PRESET if TUNING_PRESET in presets else ""
+    factors = (1.0,) if method == TASKS[name].dense else TASKS[name].factors_of(method)
+    alphas = [float(f"{factor * base:.3g}") for factor in factors]
+    return [Case(name, split, method, options, TUNING_SEED, alpha, preset) for alpha in alphas]
+
+
+def final_cases(case: Case, alpha: float, presets, seeds) -> list[Case]:
+    """Return the runs of the summary with the method, task and split of a case."""
+    return [
+        replace(case, alpha=alpha, seed=seed, preset=preset) for seed in seeds for preset in presets
+    ]
+
+
+def quality_end(run) -> float | None:
+    """Return the mean quality of the last evaluations, None if there was none."""
+    last = run["curve"]["quality"][-END_WINDOW:]
+    return round(sum(last) / len(last), 5) if last else None
+
+
+def reached(quality, level: float) -> int | None:
+    """Return the number of the evaluation at which the moving average reaches a level."""
+    for last in range(WINDOW, len(quality) + 1):
+        if sum(quality[last - WINDOW : last]) / WINDOW >= level:
+            return last - 1
+    return None
+
+
+def summary_row(run, dense) -> dict[str, object]:
+    """Return the row of a run, next to the dense run of the same task, split and seed."""
+    curve, setting = run["curve"], TASKS[run["task"]].setting
+    dense_end = quality_end(dense)
+    level = round(LEVEL_FRACTION * dense_end, 5)
+    place = reached(curve["quality"], level)
+
+    def at_level(values):
+        return None if place is None else values[place]
+
+    return {
+        "task": run["task"],
+        "model": setting.model,
+        "parameters": run["dimension"],
+        "devices": setting.devices,
+        "split": run["split"],
+        "method": run["method"],
+        "options": run["parameters"],
+        "work": run["work"],
+        "seed": run["seed"],
+        "preset": run["preset"] or None,
+        "rounds": run["rounds"],
+        "diverged": run["diverged"],
+        "quality_end": quality_end(run),
+        "dense_method": dense["method"],
+        "dense_quality_end": dense_end,
+        "uplink_bytes": curve["uplink_bytes"][-1],
+        "downlink_bytes": curve["downlink_bytes"][-1],
+        "bytes_to_quality": {
+            "level": level,
+            "uplink_bytes": at_level(curve["uplink_bytes"]),
+            "downlink_bytes": at_level(curve["downlink_bytes"]),
+            "rounds": at_level(curve["rounds"]),
+        },
+        "links": {
+            preset: {
+                "seconds": curve["seconds"][preset][-1],
+                "joules": curve["joules"][preset][-1],
+                "seconds_to_quality": at_level(curve["seconds"][preset]),
+                "joules_to_quality": at_level(curve["joules"][preset]),
+            }
+            for preset in curve["seconds"]
+        },
+        "machine": run["machine"],
+    }
+
+
+def summary_rows(runs, chosen) -> list[dict[str, object]]:
+    """Return the rows of the runs with the chosen step sizes; `chosen` are their cases.
+
+    A run without a dense run to compare with is left out.
+    """
+    dense = {
+        (case.task, case.split, case.seed): runs[case]
+        for case in chosen
+        if case in runs and case.method == TASKS[case.task].dense
+    }
+    return [
+        summary_row(runs[case], dense[case.task, case.split, case.seed])
+        for case in chosen
+        if case in runs and (case.task, case.split, case.seed) in dense
+    ]
