@@ -88,6 +88,9 @@ def summary_row(run, dense) -> dict[str, object]:
     def at_level(values):
         return None if place is None else values[place]
 
+    def at_end(values):
+        return values[-1] if values else 0  # a run may diverge before its first evaluation
+
     return {
         "task": run["task"],
         "model": setting.model,
@@ -104,8 +107,8 @@ def summary_row(run, dense) -> dict[str, object]:
         "quality_end": quality_end(run),
         "dense_method": dense["method"],
         "dense_quality_end": dense_end,
-        "uplink_bytes": curve["uplink_bytes"][-1],
-        "downlink_bytes": curve["downlink_bytes"][-1],
+        "uplink_bytes": at_end(curve["uplink_bytes"]),
+        "downlink_bytes": at_end(curve["downlink_bytes"]),
         "bytes_to_quality": {
             "level": level,
             "uplink_bytes": at_level(curve["uplink_bytes"]),
@@ -114,8 +117,8 @@ def summary_row(run, dense) -> dict[str, object]:
         },
         "links": {
             preset: {
-                "seconds": curve["seconds"][preset][-1],
-                "joules": curve["joules"][preset][-1],
+                "seconds": at_end(curve["seconds"][preset]),
+                "joules": at_end(curve["joules"][preset]),
                 "seconds_to_quality": at_level(curve["seconds"][preset]),
                 "joules_to_quality": at_level(curve["joules"][preset]),
             }
