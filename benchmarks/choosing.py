@@ -4,8 +4,8 @@
     python benchmarks/choosing.py --task cifar10_cnn --data-folder FOLDER --jobs 10
 
 One line per run goes to `runs_TASK.jsonl` in the folder of --out. Runs that it has are skipped, so
-the command can be interrupted and repeated. `summary.jsonl` has a row per task, split, method and
-seed. `choosing_figures.py` draws it.
+the command can be interrupted and repeated. --archive compresses the file at the end.
+`summary.jsonl` has a row per task, split, method and seed. `choosing_figures.py` draws it.
 
 Step sizes are chosen by training loss at the end, with seed 0 and per split. The dense method tries
 three, and the best is α₀. All other methods try α₀ and α₀/3, signSGD α₀/50 and α₀/150. Other
@@ -31,10 +31,10 @@ from choosing_summary import (
     read_runs,
     summary_rows,
     tuning_cases,
-    write_runs,
+    write_rows,
 )
 
-from aquila.runtime.files import atomic_file
+from aquila.sim.compressed import plain_and_compressed
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
@@ -55,10 +55,16 @@ class Comparison:
 
     def finish(self) -> None:
         """Run all that is missing: the grid of the dense method, the step sizes, the rest."""
-        write_runs(self.path, self.runs.values())
+        write_rows(self.path, self.runs.values())
         self.run_missing("grid", [c for split in SPLITS for c in dense_cases(self.task, split)])
         self.run_missing("step sizes", [case for cases in self.tuning() for case in cases])
         self.run_missing("runs", self.final())
+
+    def archive(self) -> None:
+        """Replace the file of runs by a compressed one."""
+        plain, compressed = plain_and_compressed(self.path)
+        write_rows(compressed, self.runs.values())
+        plain.unlink()
 
     def tuning(self):
         """Return the runs that choose step sizes, per split and method, as far as α₀ is known."""
@@ -118,8 +124,7 @@ def write_summary(out: Path, seeds) -> int:
     args = argparse.Namespace(out=out, only=(), seeds=seeds)
     comparisons = [Comparison(task, args) for task in TASKS]
     rows = [row for one in comparisons for row in summary_rows(one.runs, one.final())]
-    with atomic_file(out / "summary.jsonl") as file:
-        file.write("".join(json.dumps(row) + "\n" for row in rows).encode())
+    write_rows(out / "summary.jsonl", rows)
     return len(rows)
 
 
@@ -130,6 +135,7 @@ def parse_args():
     parser.add_argument("--only", nargs="+", default=(), metavar="METHOD", help="default: all")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--jobs", type=int, default=1, help="processes, each with one thread")
+    parser.add_argument("--archive", action="store_true", help="compress the runs at the end")
     parser.add_argument("--out", type=Path, default=Path("results/choosing"))
     return parser.parse_args()
 
@@ -141,7 +147,10 @@ def main():
     args.out.mkdir(parents=True, exist_ok=True)
     try:
         for task in args.task or TASKS:
-            Comparison(task, args).finish()
+            comparison = Comparison(task, args)
+            comparison.finish()
+            if args.archive:
+                comparison.archive()
     finally:
         print(f"{args.out / 'summary.jsonl'}: {write_summary(args.out, args.seeds)} rows")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from choosing_runs import END_WINDOW, TASKS, TUNING_PRESET, TUNING_SEED, Case
 
 from aquila.report.bytes_to_accuracy import WINDOW
-from aquila.runtime.files import atomic_file
+from aquila.sim.compressed import find_file, read_file, write_file
 
 LEVEL_FRACTION = 0.97
 """The level to reach, as a fraction of the quality of the dense run with the same seed."""
@@ -20,16 +20,16 @@ def case_of(run) -> Case:
 
 
 def read_runs(path: Path) -> dict[Case, dict]:
-    """Return the runs of a file. A last line that a kill cut off is ignored."""
-    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
-    runs = [json.loads(line) for line in lines if line.endswith("\n")]
-    return {case_of(run): run for run in runs}
+    """Return the runs of a file, compressed or not. A line that a kill cut off is ignored."""
+    found = find_file(path)
+    text = "" if found is None else read_file(found).decode()
+    lines = [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
+    return {case_of(run): run for run in map(json.loads, lines)}
 
 
-def write_runs(path: Path, runs) -> None:
-    """Replace a file of runs."""
-    with atomic_file(path) as file:
-        file.write("".join(json.dumps(run) + "\n" for run in runs).encode())
+def write_rows(path: Path, rows) -> None:
+    """Replace a file with one line of JSON per row, compressed if its name ends in .gz."""
+    write_file(path, "".join(json.dumps(row) + "\n" for row in rows).encode())
 
 
 def best_alpha(runs, cases) -> float | None:

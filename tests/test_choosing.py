@@ -147,6 +147,8 @@ def test_interrupted_comparison_runs_only_what_is_missing(runs, summary, tmp_pat
     # two grids of three, two step sizes of laq per split, and a second seed of two methods
     assert len(started) == len(set(started)) == 6 - 1 + 4 + 4
     assert set(summary.read_runs(path)) == {kept, *started}
+    choosing.Comparison("digits_mlp", args).archive()
+    assert not path.exists()
     choosing.Comparison("digits_mlp", args).finish()
     assert len(started) == 13
     assert choosing.write_summary(tmp_path, [0, 1]) == 8
