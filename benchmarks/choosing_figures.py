@@ -22,6 +22,12 @@ from aquila.report.units import MIB
 
 LABELLED = 12
 """Methods with a label and a colour in the figure of the quality at the end."""
+LOWEST_SHOWN = 0.85
+"""Lowest quality that the figure shows, as a fraction of the best."""
+LABEL_OFFSETS = [
+    (dx, sign * dy) for dy in range(9, 100, 9) for dx in (0, -24, 24, -48, 48) for sign in (1, -1)
+]
+"""Places of a label next to its dot, in points, nearest first."""
 PRESET_STYLES = {"nb_iot": ("ochre", "s"), "lte": ("blue", "o"), "mixed": ("green", "^")}
 PRESET_NAMES = {"nb_iot": "NB-IoT", "lte": "LTE", "mixed": "mixed fleet"}
 TASK_NAMES = {
@@ -170,51 +176,92 @@ def to_label(points, count: int) -> list[str]:
 
 def plot_end(rows, task: str, path: Path) -> Path:
     """Draw the quality at the end against the uplink, one panel per split; return the path."""
-    figure = new_figure(11, 5)
+    rows = [row for row in rows if row["task"] == task]
+    dense, bottom = rows[0]["dense_method"], lowest_shown(rows)
+    figure = new_figure(11, 5.5)
     panels = figure.subplots(1, len(SPLITS), sharey=True)
-    for axes, split in zip(panels, SPLITS, strict=True):
-        runs = by_label([r for r in rows if (r["task"], r["split"]) == (task, split)])
-        points = {
-            name: (
-                sum(row["uplink_bytes"] for row in found) / len(found) / MIB,
-                100 * sum(row["quality_end"] or 0 for row in found) / len(found),
-            )
-            for name, found in runs.items()
-        }
-        dense = next(row["dense_method"] for row in rows if row["task"] == task)
-        draw_points(axes, points, dense)
+    points = [end_points([row for row in rows if row["split"] == split]) for split in SPLITS]
+    for axes, split, own in zip(panels, SPLITS, points, strict=True):
+        draw_points(axes, own, dense)
         axes.set_title(SPLIT_NAMES[split], fontsize=10)
+    panels[0].set_ylim(bottom=bottom)
     panels[0].set_ylabel("test accuracy at the end, %")
     figure.suptitle(TASK_NAMES[task], fontsize=10)
+    figure.draw_without_rendering()  # labels are placed on the final layout
+    figure.set_layout_engine("none")
+    for axes, own in zip(panels, points, strict=True):
+        place_labels(axes, own, dense, bottom)
     return save_figure(figure, path)
 
 
+def end_points(rows) -> dict[str, tuple[float, float]]:
+    """Return MiB of uplink and quality in percent at the end of each method."""
+    return {
+        name: (
+            sum(row["uplink_bytes"] for row in found) / len(found) / MIB,
+            100 * sum(row["quality_end"] or 0 for row in found) / len(found),
+        )
+        for name, found in by_label(rows).items()
+    }
+
+
 def draw_points(axes, points, dense: str) -> None:
-    """Draw one dot per method, with labels at the best ones and at the dense method."""
+    """Draw one dot per method: colours for the best ones and the dense method, grey for others."""
     named = list(dict.fromkeys([*to_label(points, LABELLED - 1), dense]))
-    others = [point for name, point in points.items() if name not in named]
-    axes.plot(*zip(*others, strict=True), "o", color="#BBBBBB", markersize=4, zorder=2)
+    colours = dict(zip(named, method_colours(named), strict=True))
+    for name, point in points.items():
+        size = 6 if name in named else 4
+        axes.plot(*point, "o", color=colours.get(name, "#BBBBBB"), markersize=size, zorder=2)
     axes.axhline(points[dense][1], color=PALETTE["ink"], linewidth=0.8, linestyle=":", zorder=1)
-    bottom = lowest_shown(points)
-    for place, (name, color) in enumerate(zip(named, method_colours(named), strict=True)):
-        x, y = points[name]
-        axes.plot([x], [y], "o", color=color, markersize=6, zorder=3)
-        if y >= bottom:
-            above = place % 2 == 0
-            axes.annotate(
-                name, (x, y), xytext=(0, 7 if above else -7), textcoords="offset points",
-                ha="center", va="bottom" if above else "top", fontsize=7, color=color,
-            )  # fmt: skip
     axes.set_xscale("log")
-    axes.set_ylim(bottom=bottom)
     axes.set_xlabel("uplink of the whole run, MiB of real frames", fontsize=9)
     axes.grid(which="major", alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def lowest_shown(points) -> float:
-    """Return the bottom of the axis: 80 % of the best quality, so that differences are visible."""
-    return 0.8 * max(quality for _, quality in points.values())
+def place_labels(axes, points, dense: str, bottom: float) -> None:
+    """Label the best methods without overlaps; name the methods below the axis in a corner."""
+    from matplotlib.transforms import Bbox
+
+    shown = {name: point for name, point in points.items() if point[1] >= bottom}
+    named = list(dict.fromkeys([*to_label(points, LABELLED - 1), dense]))
+    taken = [axes.transData.transform(point) for point in shown.values()]
+    boxes = [Bbox.from_bounds(x - 4, y - 4, 8, 8) for x, y in taken]
+    for name, color in zip(named, method_colours(named), strict=True):
+        if name in shown:
+            boxes.append(place_label(axes, name, shown[name], color, boxes))
+    hidden = [f"{name} {y:.0f} %" for name, (_, y) in points.items() if y < bottom]
+    if hidden:
+        axes.text(
+            0.02, 0.02, "below the axis: " + ", ".join(hidden), wrap=True, fontsize=7,
+            color=PALETTE["grey"], transform=axes.transAxes,
+        )  # fmt: skip
+
+
+def place_label(axes, name: str, point, color: str, boxes):
+    """Write a label at the nearest free place, and return the space that it takes."""
+    from matplotlib.text import Text
+
+    arrow = {"arrowstyle": "-", "color": color, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 2}
+    for dx, dy in LABEL_OFFSETS:
+        text = axes.annotate(
+            name, point, xytext=(dx, dy), textcoords="offset points", ha="center", va="center",
+            fontsize=7, color=color, arrowprops=arrow,
+        )  # fmt: skip
+        text.get_window_extent()  # sets the position
+        box = Text.get_window_extent(text)  # without the line
+        inside = axes.bbox.x0 <= box.x0 and box.x1 <= axes.bbox.x1 and box.y0 >= axes.bbox.y0
+        if inside and not any(box.overlaps(other) for other in boxes):
+            break
+        if (dx, dy) != LABEL_OFFSETS[-1]:
+            text.remove()
+    return box
+
+
+def lowest_shown(rows) -> float:
+    """Return the bottom of the axis in percent, such that differences at the top are visible."""
+    qualities = [100 * (row["quality_end"] or 0) for row in rows]
+    return max(min(qualities) - 1, LOWEST_SHOWN * max(qualities))
 
 
 def main():
