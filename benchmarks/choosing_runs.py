@@ -1,6 +1,5 @@
 """Runs of `choosing.py`: tasks, settings of the methods, and one run with its curves."""
 
-import math
 import time
 from collections import deque
 from dataclasses import asdict, dataclass, replace
@@ -17,13 +16,17 @@ from aquila.runtime.traffic import Cost, Traffic
 from aquila.sim.network import Network, RoundClock
 from aquila.sim.setting import Setting
 from aquila.sim.simulate import simulate
+from aquila.tasks.datasets import read_dataset
+from aquila.training.shard_data import TensorData
 
 PRESETS = ("nb_iot", "lte", "mixed")
 """Link models under which time and energy are computed."""
 SPLITS = ("iid", "dirichlet:0.3")
 TUNING_SEED, TUNING_PRESET = 0, "mixed"
 END_WINDOW = 5
-"""Evaluations at the end of a run over which quality and training loss are averaged."""
+"""Evaluations at the end of a run over which quality is averaged."""
+HELD_OUT = 1000
+"""Training images, at most, that no device has. They choose the step sizes."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ class Task:
     Args:
         setting: Everything about its runs but split, seed and method.
         dense: The method without compression and with the local work of most methods.
-        alphas: Step sizes of the dense method. The one with the lowest training loss is α₀.
+        alphas: Step sizes of the dense method. The best is α₀.
         factors: Step sizes of the other methods, as factors on α₀.
         sign_factors: Those of signSGD, whose steps do not shrink with the gradient.
     """
@@ -52,11 +55,12 @@ class Task:
 TASKS = {
     "digits_mlp": Task(
         Setting(
-            data="digits", model="mlp", devices=10, rounds=200, work="gradient", epochs=5,
+            data="digits", model="mlp", samples=1200, devices=10, rounds=200,
+            work="gradient", epochs=5,
             options=RunOptions(weights="samples", evaluate_every=2, workers=1),
         ),
         dense="fedsgd",
-        alphas=(0.25, 0.5, 1.0),
+        alphas=(0.5, 1.0, 2.0),
     ),
     "cifar10_cnn": Task(
         Setting(
@@ -124,7 +128,7 @@ def run_case(case: Case, data_folder: str) -> dict[str, object]:
 
     torch.set_num_threads(1)
     start = time.perf_counter()
-    setting, problem = load_problem(case.task, case.split, case.seed, data_folder)
+    setting, problem, held_out = load_problem(case.task, case.split, case.seed, data_folder)
     work = {"work": setting.work} if "work" in METHODS[case.method].parameters else {}
     parameters = {"alpha": case.alpha, **work, **dict(case.options)}
     method = create(case.method, **parameters)
@@ -155,7 +159,7 @@ def run_case(case: Case, data_folder: str) -> dict[str, object]:
         "dimension": len(problem.theta0),
         "rounds": len(records),
         "diverged": diverged,
-        "train_loss": None if diverged else training_loss(problem, models),
+        "held_out": None if diverged else held_out_quality(problem, models, held_out),
         "curve": curve_of(records, case, setting.devices),
         "machine": f"{cpu_name()}, torch {torch.__version__}",
         "minutes": round((time.perf_counter() - start) / 60, 3),
@@ -164,21 +168,20 @@ def run_case(case: Case, data_folder: str) -> dict[str, object]:
 
 @lru_cache(maxsize=2)
 def load_problem(task: str, split: str, seed: int, data_folder: str):
-    """Return the setting and the problem of a run; loading the images takes a second."""
+    """Return setting, problem and held-out images of a run; loading the images takes a second."""
     setting = TASKS[task].setting
     folder = "" if setting.data == "digits" else data_folder
     setting = replace(setting, split=split, seed=seed, data_folder=folder)
-    return setting, setting.problem()[0]
+    train = read_dataset(setting.data, folder or None, seed).train
+    held_out = [part[setting.samples : setting.samples + HELD_OUT].clone() for part in train]
+    return setting, setting.problem()[0], held_out
 
 
-def training_loss(problem, models) -> float | None:
-    """Return the mean loss of models on the training data, None if it is not finite."""
-    shards = [
-        (shard.samples, replace(problem.evaluate, test=shard.data)) for shard in problem.devices
-    ]
-    total = sum(count * test(model)["test_loss"] for model in models for count, test in shards)
-    mean = total / (len(models) * sum(count for count, _ in shards))
-    return mean if math.isfinite(mean) else None
+def held_out_quality(problem, models, held_out) -> float | None:
+    """Return the mean accuracy of models on held-out training images, None without models."""
+    evaluate = replace(problem.evaluate, test=TensorData("held-out images", tuple(held_out)))
+    found = [evaluate(model)["test_accuracy"] for model in models]
+    return sum(found) / len(found) if found else None
 
 
 def curve_of(records, case: Case, devices: int) -> dict[str, object]:

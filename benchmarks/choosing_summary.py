@@ -11,6 +11,8 @@ from aquila.sim.compressed import find_file, read_file, write_file
 
 LEVEL_FRACTION = 0.97
 """The level to reach, as a fraction of the quality of the dense run with the same seed."""
+TOLERANCE = 0.01
+"""Held-out accuracy that a larger step size may lose, because it needs fewer rounds."""
 
 
 def case_of(run) -> Case:
@@ -33,13 +35,15 @@ def write_rows(path: Path, rows) -> None:
 
 
 def best_alpha(runs, cases) -> float | None:
-    """Return the step size with the lowest training loss; None unless all cases have run."""
+    """Return the largest step size within a point of the best; None unless all cases have run."""
     cases = list(cases)
     if any(case not in runs for case in cases):
         return None
-    losses = {case.alpha: runs[case]["train_loss"] for case in cases}
-    finite = {alpha: loss for alpha, loss in losses.items() if loss is not None}
-    return min(finite, key=finite.get) if finite else min(losses)
+    found = {case.alpha: runs[case]["held_out"] for case in cases}
+    best = max((quality for quality in found.values() if quality is not None), default=None)
+    if best is None:
+        return min(found)
+    return max(a for a, q in found.items() if q is not None and q >= best - TOLERANCE)
 
 
 def dense_cases(name: str, split: str) -> list[Case]:

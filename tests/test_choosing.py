@@ -38,7 +38,7 @@ def case(runs, method="fedsgd", **changes):
     return replace(runs.Case("digits_mlp", "iid", method, (), 0, 0.5), **changes)
 
 
-def fake_run(case, quality=QUALITY, train_loss=0.1, bytes_per_evaluation=100):
+def fake_run(case, quality=QUALITY, held_out=0.9, bytes_per_evaluation=100):
     counts = [bytes_per_evaluation * (n + 1) for n in range(len(quality))]
     presets = [case.preset] if case.preset else ["nb_iot", "lte", "mixed"]
     curve = {
@@ -56,8 +56,8 @@ def fake_run(case, quality=QUALITY, train_loss=0.1, bytes_per_evaluation=100):
         "work": "gradient",
         "dimension": 9610,
         "rounds": 12,
-        "diverged": train_loss is None,
-        "train_loss": train_loss,
+        "diverged": held_out is None,
+        "held_out": held_out,
         "curve": curve,
         "machine": "a machine",
         "minutes": 0.1,
@@ -88,14 +88,17 @@ def test_time_and_energy_are_those_of_a_run_with_the_link(runs, monkeypatch):
         assert computed["curve"][quantity]["mixed"] == values
 
 
-def test_step_size_has_the_lowest_training_loss(runs, summary):
-    cases = [case(runs, alpha=alpha) for alpha in (0.25, 0.5, 1.0)]
-    losses = dict(zip(cases, (0.3, 0.2, None), strict=True))
-    done = {one: fake_run(one, train_loss=loss) for one, loss in losses.items()}
-    assert summary.best_alpha(done, cases) == 0.5
+def test_step_size_is_the_largest_within_a_point_of_the_best(runs, summary):
+    cases = [case(runs, alpha=alpha) for alpha in (0.25, 0.5, 1.0, 2.0)]
+
+    def choice(*qualities):
+        pairs = zip(cases, qualities, strict=True)
+        return summary.best_alpha({one: fake_run(one, held_out=q) for one, q in pairs}, cases)
+
+    assert choice(0.90, 0.895, 0.88, None) == 0.5
+    assert choice(0.80, 0.90, 0.90, 0.10) == 1.0
+    assert choice(None, None, None, None) == 0.25
     assert summary.best_alpha({}, cases) is None
-    diverged = {one: fake_run(one, train_loss=None) for one in cases}
-    assert summary.best_alpha(diverged, cases) == 0.25
 
 
 def test_sign_method_tries_smaller_steps(runs, summary):
@@ -129,7 +132,7 @@ def test_summary_compares_with_the_dense_run_of_the_same_seed(runs, summary, mon
 
 def test_diverged_run_without_evaluations_has_a_row(runs, summary):
     dense, lost = case(runs), case(runs, "laq")
-    done = {dense: fake_run(dense), lost: fake_run(lost, quality=[], train_loss=None)}
+    done = {dense: fake_run(dense), lost: fake_run(lost, quality=[], held_out=None)}
     row = summary.summary_rows(done, [dense, lost])[1]
     assert (row["diverged"], row["quality_end"], row["uplink_bytes"]) == (True, None, 0)
 
@@ -140,7 +143,7 @@ def test_interrupted_comparison_runs_only_what_is_missing(runs, summary, tmp_pat
     monkeypatch.setattr(choosing, "run_case", lambda c, _: started.append(c) or fake_run(c))
     args = Namespace(out=tmp_path, only=["laq"], seeds=[0, 1], jobs=1, data_folder="")
     path = tmp_path / "runs_digits_mlp.jsonl"
-    kept = case(runs, alpha=0.25)
+    kept = case(runs, alpha=runs.TASKS["digits_mlp"].alphas[0])
     path.write_text(json.dumps(fake_run(kept)) + "\n" + '{"task": "digits_')
     choosing.Comparison("digits_mlp", args).finish()
     assert kept not in started
