@@ -22,8 +22,8 @@ from aquila.report.units import MIB
 
 LABELLED = 12
 """Methods with a label and a colour in the figure of the quality at the end."""
-LOWEST_SHOWN = 0.85
-"""Lowest quality that the figure shows, as a fraction of the best."""
+HIDDEN_PART = 12
+"""One of this many methods, those with the lowest quality at the end, may be below the axis."""
 LABEL_OFFSETS = [
     (dx, sign * dy) for dy in range(9, 100, 9) for dx in (0, -24, 24, -48, 48) for sign in (1, -1)
 ]
@@ -120,7 +120,7 @@ def plot_to_quality(rows, task: str, split: str, path: Path) -> Path:
                 spread([r["links"][preset][f"{quantity}_to_quality"] for r in of_preset[name]])
                 for name in labels
             ]
-            unit = 3600 if quantity == "seconds" else 1000
+            unit = 60 if quantity == "seconds" else 1000
             values = [v and tuple(x / unit for x in v[:3]) + v[3:] for v in values]
             shade, marker = PRESET_STYLES[preset]
             draw_dots(axes, values, color=PALETTE[shade], marker=marker, markersize=4)
@@ -134,7 +134,7 @@ def plot_to_quality(rows, task: str, split: str, path: Path) -> Path:
     finish_panels(panels, labels)
     figure.suptitle(
         f"{TASK_NAMES[task]}, {SPLIT_NAMES[split]}: "
-        f"to {LEVEL_FRACTION:.0%} of the accuracy without compression",
+        f"to {100 * LEVEL_FRACTION:.0f} % of the accuracy without compression",
         fontsize=10,
     )
     return save_figure(figure, path)
@@ -142,16 +142,25 @@ def plot_to_quality(rows, task: str, split: str, path: Path) -> Path:
 
 def finish_panels(panels, labels) -> None:
     """Set scales, titles and the names of the methods."""
-    titles = ("uplink, MiB of real frames", "simulated time, hours", "energy of all devices, kJ")
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    titles = ("uplink, MiB of real frames", "simulated time, minutes", "energy of all devices, kJ")
     for axes, title in zip(panels, titles, strict=True):
         axes.set_xscale("log")
+        low, high = axes.get_xlim()
+        steps = (1,) if high > 100 * low else (1, 2, 5)
+        axes.xaxis.set_major_locator(LogLocator(subs=steps))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.xaxis.set_minor_formatter(NullFormatter())
         axes.set_xlabel(title, fontsize=9)
         axes.grid(which="major", alpha=0.3)
         axes.tick_params(labelsize=8)
         axes.spines[["top", "right"]].set_visible(False)
     panels[0].set_yticks(range(len(labels)), labels, fontsize=8)
     panels[0].set_ylim(len(labels) - 0.4, -0.6)
-    panels[1].legend(frameon=False, fontsize=8, loc="upper right")
+    panels[1].legend(
+        frameon=False, fontsize=8, ncols=len(PRESETS), loc="lower center", bbox_to_anchor=(0.5, 1)
+    )
 
 
 def front(points) -> list[str]:
@@ -177,13 +186,14 @@ def to_label(points, count: int) -> list[str]:
 def plot_end(rows, task: str, path: Path) -> Path:
     """Draw the quality at the end against the uplink, one panel per split; return the path."""
     rows = [row for row in rows if row["task"] == task]
-    dense, bottom = rows[0]["dense_method"], lowest_shown(rows)
+    dense = rows[0]["dense_method"]
     figure = new_figure(11, 5.5)
     panels = figure.subplots(1, len(SPLITS), sharey=True)
     points = [end_points([row for row in rows if row["split"] == split]) for split in SPLITS]
     for axes, split, own in zip(panels, SPLITS, points, strict=True):
         draw_points(axes, own, dense)
         axes.set_title(SPLIT_NAMES[split], fontsize=10)
+    bottom = min(map(lowest_shown, points))
     panels[0].set_ylim(bottom=bottom)
     panels[0].set_ylabel("test accuracy at the end, %")
     figure.suptitle(TASK_NAMES[task], fontsize=10)
@@ -258,10 +268,11 @@ def place_label(axes, name: str, point, color: str, boxes):
     return box
 
 
-def lowest_shown(rows) -> float:
+def lowest_shown(points) -> float:
     """Return the bottom of the axis in percent, such that differences at the top are visible."""
-    qualities = [100 * (row["quality_end"] or 0) for row in rows]
-    return max(min(qualities) - 1, LOWEST_SHOWN * max(qualities))
+    qualities = sorted(quality for _, quality in points.values())
+    lowest = qualities[len(qualities) // HIDDEN_PART]
+    return lowest - 0.2 * (qualities[-1] - lowest)
 
 
 def main():

@@ -1,5 +1,6 @@
 """Runs of `choosing.py`: tasks, settings of the methods, and one run with its curves."""
 
+import math
 import time
 from collections import deque
 from dataclasses import asdict, dataclass, replace
@@ -25,8 +26,6 @@ SPLITS = ("iid", "dirichlet:0.3")
 TUNING_SEED, TUNING_PRESET = 0, "mixed"
 END_WINDOW = 5
 """Evaluations at the end of a run over which quality is averaged."""
-HELD_OUT = 1000
-"""Training images, at most, that no device has. They choose the step sizes."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +36,8 @@ class Task:
         setting: Everything about its runs but split, seed and method.
         dense: The method without compression and with the local work of most methods.
         alphas: Step sizes of the dense method. The best is α₀.
+        held_out: Training images that no device has, which choose step sizes. Without them, the
+            training loss does.
         factors: Step sizes of the other methods, as factors on α₀.
         sign_factors: Those of signSGD, whose steps do not shrink with the gradient.
     """
@@ -44,6 +45,7 @@ class Task:
     setting: Setting
     dense: str
     alphas: tuple[float, ...]
+    held_out: int = 0
     factors: tuple[float, ...] = (1.0, 1 / 3)
     sign_factors: tuple[float, ...] = (1 / 50, 1 / 150)
 
@@ -55,12 +57,11 @@ class Task:
 TASKS = {
     "digits_mlp": Task(
         Setting(
-            data="digits", model="mlp", samples=1200, devices=10, rounds=200,
-            work="gradient", epochs=5,
+            data="digits", model="mlp", devices=10, rounds=200, work="gradient", epochs=5,
             options=RunOptions(weights="samples", evaluate_every=2, workers=1),
         ),
         dense="fedsgd",
-        alphas=(0.5, 1.0, 2.0),
+        alphas=(0.25, 0.5, 1.0, 2.0),
     ),
     "cifar10_cnn": Task(
         Setting(
@@ -70,6 +71,7 @@ TASKS = {
         ),
         dense="fedavg",
         alphas=(0.05, 0.1, 0.2),
+        held_out=1000,
     ),
 }  # fmt: skip
 
@@ -159,7 +161,8 @@ def run_case(case: Case, data_folder: str) -> dict[str, object]:
         "dimension": len(problem.theta0),
         "rounds": len(records),
         "diverged": diverged,
-        "held_out": None if diverged else held_out_quality(problem, models, held_out),
+        "train_loss": None if diverged else training_loss(problem, models),
+        "held_out": None if diverged else held_out_accuracy(problem, models, held_out),
         "curve": curve_of(records, case, setting.devices),
         "machine": f"{cpu_name()}, torch {torch.__version__}",
         "minutes": round((time.perf_counter() - start) / 60, 3),
@@ -173,15 +176,25 @@ def load_problem(task: str, split: str, seed: int, data_folder: str):
     folder = "" if setting.data == "digits" else data_folder
     setting = replace(setting, split=split, seed=seed, data_folder=folder)
     train = read_dataset(setting.data, folder or None, seed).train
-    held_out = [part[setting.samples : setting.samples + HELD_OUT].clone() for part in train]
-    return setting, setting.problem()[0], held_out
+    held_out = [part[len(part) - TASKS[task].held_out :].clone() for part in train]
+    return setting, setting.problem()[0], tuple(held_out)
 
 
-def held_out_quality(problem, models, held_out) -> float | None:
-    """Return the mean accuracy of models on held-out training images, None without models."""
-    evaluate = replace(problem.evaluate, test=TensorData("held-out images", tuple(held_out)))
-    found = [evaluate(model)["test_accuracy"] for model in models]
-    return sum(found) / len(found) if found else None
+def held_out_accuracy(problem, models, held_out) -> float | None:
+    """Return the mean accuracy of models on held-out images, None without images or models."""
+    if not len(held_out[0]) or not models:
+        return None
+    evaluate = replace(problem.evaluate, test=TensorData("held-out images", held_out))
+    return sum(evaluate(model)["test_accuracy"] for model in models) / len(models)
+
+
+def training_loss(problem, models) -> float | None:
+    """Return the mean loss of models on the training data, None if it is not finite."""
+    shards = [(shard.samples, shard.data) for shard in problem.devices]
+    tests = [(count, replace(problem.evaluate, test=data)) for count, data in shards]
+    total = sum(count * test(model)["test_loss"] for model in models for count, test in tests)
+    mean = total / (len(models) * sum(count for count, _ in shards)) if models else math.nan
+    return mean if math.isfinite(mean) else None
 
 
 def curve_of(records, case: Case, devices: int) -> dict[str, object]:

@@ -35,15 +35,22 @@ def write_rows(path: Path, rows) -> None:
 
 
 def best_alpha(runs, cases) -> float | None:
-    """Return the largest step size within a point of the best; None unless all cases have run."""
+    """Return the step size to take; None unless all cases have run.
+
+    With held-out images it is the largest whose accuracy is within a point of the best, otherwise
+    the one with the lowest training loss.
+    """
     cases = list(cases)
     if any(case not in runs for case in cases):
         return None
-    found = {case.alpha: runs[case]["held_out"] for case in cases}
-    best = max((quality for quality in found.values() if quality is not None), default=None)
-    if best is None:
+    by_accuracy = TASKS[cases[0].task].held_out > 0
+    measure, sign = ("held_out", 1) if by_accuracy else ("train_loss", -1)
+    found = {case.alpha: runs[case][measure] for case in cases}
+    scores = {alpha: sign * value for alpha, value in found.items() if value is not None}
+    if not scores:
         return min(found)
-    return max(a for a, q in found.items() if q is not None and q >= best - TOLERANCE)
+    lowest = max(scores.values()) - (TOLERANCE if by_accuracy else 0)
+    return max(alpha for alpha, score in scores.items() if score >= lowest)
 
 
 def dense_cases(name: str, split: str) -> list[Case]:

@@ -38,7 +38,7 @@ def case(runs, method="fedsgd", **changes):
     return replace(runs.Case("digits_mlp", "iid", method, (), 0, 0.5), **changes)
 
 
-def fake_run(case, quality=QUALITY, held_out=0.9, bytes_per_evaluation=100):
+def fake_run(case, quality=QUALITY, train_loss=0.1, held_out=0.9, bytes_per_evaluation=100):
     counts = [bytes_per_evaluation * (n + 1) for n in range(len(quality))]
     presets = [case.preset] if case.preset else ["nb_iot", "lte", "mixed"]
     curve = {
@@ -56,7 +56,8 @@ def fake_run(case, quality=QUALITY, held_out=0.9, bytes_per_evaluation=100):
         "work": "gradient",
         "dimension": 9610,
         "rounds": 12,
-        "diverged": held_out is None,
+        "diverged": train_loss is None,
+        "train_loss": train_loss,
         "held_out": held_out,
         "curve": curve,
         "machine": "a machine",
@@ -89,7 +90,7 @@ def test_time_and_energy_are_those_of_a_run_with_the_link(runs, monkeypatch):
 
 
 def test_step_size_is_the_largest_within_a_point_of_the_best(runs, summary):
-    cases = [case(runs, alpha=alpha) for alpha in (0.25, 0.5, 1.0, 2.0)]
+    cases = [case(runs, task="cifar10_cnn", alpha=alpha) for alpha in (0.25, 0.5, 1.0, 2.0)]
 
     def choice(*qualities):
         pairs = zip(cases, qualities, strict=True)
@@ -99,6 +100,13 @@ def test_step_size_is_the_largest_within_a_point_of_the_best(runs, summary):
     assert choice(0.80, 0.90, 0.90, 0.10) == 1.0
     assert choice(None, None, None, None) == 0.25
     assert summary.best_alpha({}, cases) is None
+
+
+def test_step_size_without_held_out_images_has_the_lowest_training_loss(runs, summary):
+    cases = [case(runs, alpha=alpha) for alpha in (0.25, 0.5, 1.0)]
+    losses = dict(zip(cases, (0.3, 0.2, None), strict=True))
+    done = {one: fake_run(one, train_loss=loss) for one, loss in losses.items()}
+    assert summary.best_alpha(done, cases) == 0.5
 
 
 def test_sign_method_tries_smaller_steps(runs, summary):
@@ -132,7 +140,7 @@ def test_summary_compares_with_the_dense_run_of_the_same_seed(runs, summary, mon
 
 def test_diverged_run_without_evaluations_has_a_row(runs, summary):
     dense, lost = case(runs), case(runs, "laq")
-    done = {dense: fake_run(dense), lost: fake_run(lost, quality=[], held_out=None)}
+    done = {dense: fake_run(dense), lost: fake_run(lost, quality=[], train_loss=None)}
     row = summary.summary_rows(done, [dense, lost])[1]
     assert (row["diverged"], row["quality_end"], row["uplink_bytes"]) == (True, None, 0)
 
@@ -147,13 +155,13 @@ def test_interrupted_comparison_runs_only_what_is_missing(runs, summary, tmp_pat
     path.write_text(json.dumps(fake_run(kept)) + "\n" + '{"task": "digits_')
     choosing.Comparison("digits_mlp", args).finish()
     assert kept not in started
-    # two grids of three, two step sizes of laq per split, and a second seed of two methods
-    assert len(started) == len(set(started)) == 6 - 1 + 4 + 4
+    # two grids of four, two step sizes of laq per split, and a second seed of two methods
+    assert len(started) == len(set(started)) == 8 - 1 + 4 + 4
     assert set(summary.read_runs(path)) == {kept, *started}
     choosing.Comparison("digits_mlp", args).archive()
     assert not path.exists()
     choosing.Comparison("digits_mlp", args).finish()
-    assert len(started) == 13
+    assert len(started) == 15
     assert choosing.write_summary(tmp_path, [0, 1]) == 8
 
 
