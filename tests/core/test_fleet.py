@@ -117,7 +117,6 @@ def test_numbers_and_counts_follow_the_weights():
     assert fleet.effective_count([0, 1]) == 2
     assert fleet.effective_count([0, 1, 2]) == pytest.approx(16 / 6)
     assert fleet.effective_count([]) == 0
-    assert fleet.min_effective_holders == pytest.approx(16 / 6)
     assert fleet.with_participation(0.5).weights == fleet.weights
 
 
@@ -191,28 +190,7 @@ def test_coordinate_mask_marks_what_the_devices_hold():
         ]
 
 
-def test_min_effective_holders_ignores_coordinates_without_holders():
-    assert Fleet.uniform(3, 7).min_effective_holders == 7
-    some = Fleet(4, [0, 0, 1], [torch.tensor([0, 1]), torch.tensor([0, 1, 2])])
-    assert some.min_effective_holders == 1
-    assert some.with_participation(0.5).participation == 0.5
-    assert some.participation == 1
-
-
-@pytest.mark.parametrize("present", [[0, 1, 2, 3, 4, 5], [1, 3, 4], [2]])
-def test_variance_factor_is_the_mean_of_squared_weights(fleet, present):
-    """The factor of a device is the mean of its squared relative weight over its coordinates."""
-    for weights in ([1.0] * 6, WEIGHTS):
-        factors = fleet.with_weights(weights).variance_factors(present)
-        assert list(factors) == present
-        for device in present:
-            indices = coordinates_of(fleet, device)
-            holders = [[m for m in present if i in coordinates_of(fleet, m)] for i in indices]
-            expected = np.mean(
-                [(weights[device] / sum(weights[m] for m in h)) ** 2 for h in holders]
-            )
-            assert factors[device] == pytest.approx(expected, rel=1e-12)
-
-
-def test_group_without_devices_does_not_affect_the_others():
-    assert small_fleet().variance_factors([2, 3]) == pytest.approx({2: 1, 3: 1})
+def test_participation_is_part_of_a_copy():
+    fleet = Fleet.uniform(4, 3)
+    assert fleet.with_participation(0.5).participation == 0.5
+    assert fleet.participation == 1

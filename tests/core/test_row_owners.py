@@ -47,14 +47,10 @@ def test_weights_apply_to_the_owners(fleet):
     assert weighted.tolist() == [4, 4, 1, 1, 4, 4, 0, 0, 1, 4, 0]
 
 
-def test_counts_of_holders_by_hand(fleet):
+def test_holders_by_hand(fleet):
     held = [1, 1, 1, 1, 1, 1, 0, 0, 1, 1, 0]
     assert fleet.coordinate_mask([0, 1]).int().tolist() == held
     assert fleet.coordinate_mask([1]).int().tolist() == [1, 1, 0, 0, 1, 1, 0, 0, 0, 1, 0]
-    assert fleet.min_effective_holders == 1
-    # device 0: (1/2)² for five coordinates, 1 for the three of class 0, 0 for those of class 2
-    factors = fleet.variance_factors([0, 1])
-    assert factors == pytest.approx({0: (5 / 4 + 3) / 11, 1: (5 / 4) / 11})
 
 
 def test_narrow_devices_own_rows_of_their_own_columns():

@@ -128,12 +128,6 @@ def test_zero_innovation_is_a_skip():
     assert [r.skips for r in run.records] == [2, 2]
 
 
-def narrow(wide, devices):
-    """A fleet in which only `wide` devices hold the second half of the model."""
-    groups = [0] * wide + [1] * (devices - wide)
-    return Fleet(1_000_000, groups, [None, torch.arange(500_000)])
-
-
 @pytest.mark.parametrize(
     ("fleet", "density"),
     [
@@ -143,8 +137,7 @@ def narrow(wide, devices):
         (Fleet.uniform(1_000_000, 20), 0.03),
         (Fleet.uniform(1_000_000, 5), 0.06),
         (Fleet.uniform(1_000_000, 20).with_participation(0.1), 0.15),
-        (narrow(20, 30), 0.03),
-        (narrow(4, 10), 0.075),
+        (Fleet.uniform(1_000_000, 5).with_weights([4, 1, 1, 1, 1]), 0.09375),
         (Fleet.uniform(137_000, 10), 0.06),
         (Fleet.uniform(9_610, 10), 0.06),
         (Fleet.uniform(480, 10), 0.1),
@@ -259,3 +252,26 @@ def test_rise_of_the_loss_counts_even_if_the_reply_is_lost(problem):
     for _ in range(30):
         simulation.advance()
     assert max(state.density_boost for state in device_states(simulation)) > 2
+
+
+def test_stateless_devices_send_their_quantized_gradient(problem):
+    alpha = 0.2 / problem.smoothness()
+    method = aquila.create("aquila_dither", alpha=alpha, density=0.25, memory="none")
+    theta0 = torch.zeros(40, dtype=torch.float64)
+    simulation = aquila.Simulation(method, theta0, problem.devices, seed=3)
+    theta, gradients = np.zeros(40), all_gradients(problem)
+    for k in range(5):
+        seeds = [Key((3, k, m, Purpose.DEVICE)).uint32() for m in simulation.fleet.devices]
+        dither = [plain.dither(seed, simulation.theta).numpy() for seed in seeds]
+        rows = zip(gradients(theta), dither, strict=True)
+        theta = theta - alpha * np.mean([stochastic_sparse(v, 0.25, r) for v, r in rows], axis=0)
+        simulation.advance()
+        np.testing.assert_allclose(simulation.theta, theta, rtol=1e-7, atol=1e-9)
+    assert all(not vars(state) for state in device_states(simulation))
+
+
+def test_stateless_devices_get_the_default_density():
+    server = aquila.create("aquila_dither", memory="none").server
+    fleet = Fleet.uniform(11_172_170, 10)
+    _, orders = server.orders(server.init(None, fleet), fleet, 0, Key((0,)))
+    assert orders[3] == {"share": 0.015}

@@ -139,23 +139,6 @@ class Fleet:
         weights = [self.weights[device] for device in devices]
         return sum(weights) ** 2 / sum(w * w for w in weights) if weights else 0.0
 
-    def variance_factors(self, devices: Collection[DeviceId]) -> dict[DeviceId, float]:
-        """Return the factor by which each device's variance adds to the variance of the mean.
-
-        A coordinate whose holders have the total weight W has the factor (w_m / W)². The result
-        averages the factors over the coordinates of the device.
-        """
-        total = self._weight_of_holders(devices)
-        inverse = torch.where(total > 0, 1 / total.clamp_min(SMALLEST), 1.0)
-        parts = [part.reshape(-1) for part in self.restrict(inverse)]
-        if self.owners is not None:
-            return {
-                d: self.weights[d] ** 2 * _mean_square(self._owned(d, parts[self.groups[d]]))
-                for d in devices
-            }
-        of_groups = [_mean_square(part) for part in parts]
-        return {d: self.weights[d] ** 2 * of_groups[self.groups[d]] for d in devices}
-
     def mean_over_holders(self, vectors: Iterable[tuple[DeviceId, Vector]]) -> Vector:
         """Return the weighted sum of the vectors ÷ the weight of all holders, per coordinate."""
         return self._divide(self._sum(vectors, self.devices), self._total_weight)
@@ -174,13 +157,6 @@ class Fleet:
         """Return the weighted average of one number per device."""
         total = sum(self.weights[device] * number for device, number in numbers.items())
         return total / sum(self.weights[device] for device in numbers)
-
-    @cached_property
-    def min_effective_holders(self) -> float:
-        """Smallest effective number of holders of any coordinate that has a holder."""
-        squared = self._weight_of_holders(self.devices, power=2)
-        held = squared > 0
-        return float((self._total_weight[held] ** 2 / squared[held]).min())
 
     @cached_property
     def _total_weight(self) -> torch.Tensor:
@@ -216,17 +192,14 @@ class Fleet:
                 total[own] += owners.total_weights(of_group)
         return total
 
-    def _weight_of_holders(self, devices: Iterable[DeviceId], power: int = 1) -> torch.Tensor:
-        """Return the total weight of each coordinate's holders; a scalar if all hold all.
-
-        With `power` 2, sum the squared weights.
-        """
+    def _weight_of_holders(self, devices: Iterable[DeviceId]) -> torch.Tensor:
+        """Return the total weight of each coordinate's holders; a scalar if all hold all."""
         if self.owners is not None:
-            weights = {device: self.weights[device] ** power for device in devices}
+            weights = {device: self.weights[device] for device in devices}
             return self._weight_of_owners(self.owners, weights)
         by_group = [0.0] * len(self.slices)
         for device in devices:
-            by_group[self.groups[device]] += self.weights[device] ** power
+            by_group[self.groups[device]] += self.weights[device]
         everywhere = sum(
             w for w, indices in zip(by_group, self.slices, strict=True) if indices is None
         )

@@ -34,41 +34,35 @@ al. 2017, arXiv 1610.02132). The damped memory is DIANA's (Mishchenko et al. 201
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 
 from aquila.core.fleet import DeviceId, Fleet
-from aquila.core.method import Method, Oracle, Scalars, Turn, Work, order_scalars
-from aquila.core.packet import Codes, Packet, WireError
+from aquila.core.method import (
+    Method,
+    Oracle,
+    Scalars,
+    Turn,
+    Work,
+    order_scalars,
+)
+from aquila.core.packet import Codes, Packet
 from aquila.core.parameter import Bounds
 from aquila.core.quantize import shared_dither
 from aquila.core.random import Key
 from aquila.core.vector import Vector
 from aquila.methods.parts.damped import DampedMemoryDevice, DampedMemoryServer, DampedState
+from aquila.methods.parts.dither_density import DENSITY_SCALAR, default_density, positive_scalar
 from aquila.methods.parts.factory import MAX_DENSITY, Alpha, WorkOption, method_factory
 from aquila.methods.parts.memory import Memory, decode_or_none
+from aquila.methods.parts.stateless_dither import StatelessDitherDevice, StatelessDitherServer
 
-LARGE_MODEL_DENSITY, SMALL_MODEL_DENSITY = 0.015, 0.06
-"""Limits of the default density. An upload costs about 1/1000 and 1/200 of a dense one."""
-DENSITY_PER_ROOT = 30.0
-"""Default density × √d between these limits.
-
-Noise spreads over all coordinates, but losses are steep in few directions. So the larger the model,
-the less harm the same noise does.
-"""
-ENOUGH_DEVICES = 10
-"""With fewer devices per round, each sends more, so that the noise of their mean stays the same."""
-MIN_SENT_COORDINATES = 48
-"""Lower limit for an upload of a tiny model. Below it the frame header dominates the bytes."""
 LOSS_RISE = 0.2
 """A device doubles its boost if its loss has risen by more than this fraction of its first loss."""
 BOOST_DECAY = 0.95
 """Factor on the boost after each round without such a rise."""
 MAX_BOOST = 64.0
-DENSITY_SCALAR = "share"
-"""Name of the density among the scalars of an order frame."""
-
 AutoDensity = Annotated[
     float,
     Bounds(
@@ -80,13 +74,10 @@ AutoDensity = Annotated[
 ]
 
 
-def default_density(fleet: Fleet) -> float:
-    """Return the density for the size of the model and the number of devices per round."""
-    by_size = DENSITY_PER_ROOT / math.sqrt(fleet.dimension)
-    density = min(SMALL_MODEL_DENSITY, max(LARGE_MODEL_DENSITY, by_size))
-    devices = max(1.0, fleet.participation * fleet.min_effective_holders)
-    density *= max(1.0, ENOUGH_DEVICES / devices)
-    return min(MAX_DENSITY, max(density, MIN_SENT_COORDINATES / fleet.dimension))
+MemoryOption = Annotated[
+    Literal["device", "none"],
+    "what a device keeps between rounds; none suits devices that take part once",
+]
 
 
 def best_memory_rate(density: float) -> float:
@@ -152,8 +143,8 @@ class AquilaDitherDevice:
 
         If the reply is lost, the device rolls q_m back but keeps what it learnt from the loss.
         """
-        requested = _positive_scalar(order, DENSITY_SCALAR, MAX_DENSITY)
-        rate = _positive_scalar(order, "rate", 1.0)
+        requested = positive_scalar(order, DENSITY_SCALAR, MAX_DENSITY)
+        rate = positive_scalar(order, "rate", 1.0)
         density = min(MAX_DENSITY, state.density_boost * requested)
         damped = DampedMemoryDevice(self.alpha, rate, SharedDither(density), self.work)
         turn = damped.step(Memory(state.q), order, oracle, key)
@@ -168,17 +159,6 @@ class AquilaDitherDevice:
     def memory(self, state: DitherDeviceState) -> Vector:
         """Return q_m."""
         return state.q
-
-
-def _positive_scalar(order: Packet, name: str, maximum: float) -> float:
-    """Return a scalar of an order that must be above zero."""
-    value = order.scalar(name)
-    if not 0 < value <= maximum:
-        raise WireError(
-            f"the order of round {order.round} has {name} = {value}; "
-            f"it must be above 0 and at most {maximum:g}"
-        )
-    return value
 
 
 @dataclass(frozen=True)
@@ -242,8 +222,12 @@ def aquila_dither(
     alpha: Alpha = 0.1,
     density: AutoDensity = 0.0,
     work: WorkOption = "gradient",
+    memory: MemoryOption = "device",
 ) -> Method:
     """Unbiased sparse uploads that send a coordinate with probability proportional to its size."""
+    if memory == "none":
+        stateless = StatelessDitherDevice(alpha, work), StatelessDitherServer(alpha, density)
+        return Method("aquila_dither", *stateless)
     return Method(
         "aquila_dither", AquilaDitherDevice(alpha, work), AquilaDitherServer(alpha, density)
     )
