@@ -98,7 +98,7 @@ def test_similar_values_keep_a_linear_scale():
 
 def test_loss_is_drawn_against_total_bits_sent():
     figure = loss_against_bits(RESULTS)
-    assert points(figure)[2] == pytest.approx((3 * 4000 / 8 / 2**20, 1 / 3))
+    assert points(figure)[2] == pytest.approx((3 * 4000 / 8, 1 / 3))
     assert figure.axes[0].get_xscale() == "log"
 
 

@@ -37,7 +37,7 @@ def watched(width: int = 120, **options: object) -> str:
 
 def test_files_get_plain_lines():
     lines = watched(force_terminal=False).splitlines()
-    assert lines[0].startswith("laq     round 2/8  loss 0.5000   50.0%     2.00 MiB up")
+    assert lines[0].startswith("laq     round 2/8  loss 0.5000   50.0%  2.10 MB up")
     assert "2 sent    2 skipped  0:00 left" in lines[0]
     assert len(lines) == 9
     assert lines[3].endswith("8 sent    8 skipped")
