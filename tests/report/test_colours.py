@@ -25,7 +25,8 @@ def test_methods_of_one_paper_table_have_distinct_colours():
 
 def test_figures_and_pages_define_every_colour():
     assert {*COLOURS.values(), *FALLBACK_COLOURS} == set(PALETTE)
-    css = files("aquila.report.page").joinpath("resources", "page.css").read_text()
+    folder = files("aquila.report.page").joinpath("resources")
+    css = "".join(folder.joinpath(name).read_text() for name in ("page.css", "figures.css"))
     for name in PALETTE:
         assert css.count(f"--{name}: #") >= 2  # light and dark
-        assert f".{name} {{ --line: var(--{name}); }}" in css
+        assert f".{name} {{ --base: var(--{name}); }}" in css

@@ -130,7 +130,7 @@ def test_real_terminal_shows_one_line_per_method(tmp_path):
     assert status == 0
     for method in ("laq", "qsgd"):
         (line,) = [line for line in lines if line.startswith(method) and "3/3" in line]
-        assert "KiB up" in line
+        assert "KB up" in line
         assert len(line) <= COLUMNS
     assert COLOR.search(seen)
     assert seen.rindex(SHOW) > seen.rindex(HIDE)

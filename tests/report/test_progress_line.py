@@ -57,8 +57,8 @@ def test_simulated_time_is_shown_with_a_link_model():
     made = run_progress(done=0)
     for number in range(3):
         made.add_record(fake_record(number, seconds=3600.0))
-    assert "3 h simulated" in format_line(made, 6, 140).plain
-    assert "3 h simulated" in format_line(made, 6, 80).plain
+    assert "3.00 h simulated" in format_line(made, 6, 140).plain
+    assert "3.00 h simulated" in format_line(made, 6, 80).plain
     assert "simulated" not in format_line(run_progress(), 6, 140).plain
 
 

@@ -2,13 +2,14 @@
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median_high, median_low
 
 from aquila.report.page.measures import Measure, available_measures
 from aquila.report.page.runs import PageRun
 
+DENSE_BITS = 32
 ACCURACY_MARGIN, LOSS_MARGIN = 0.01, 0.05
 """Margins below the median accuracy, and above the median loss or perplexity."""
 
@@ -54,12 +55,21 @@ def compare(all_runs: Sequence[PageRun]) -> Comparison | None:
     target = common_target(measure, runs)
     needed = {run.label: bytes_to_target(run, measure, target) for run in all_runs}
     reached_runs = [run for run in runs if needed[run.label] is not None]
-    baseline = max(reached_runs, key=lambda run: run.result.uplink_bytes)
+    baseline = max(
+        reached_runs, key=lambda run: (run.result.uplink_bytes, -(needed[run.label] or 0))
+    )
     by_bytes = sorted(reached_runs, key=lambda run: needed[run.label] or 0)
     aquila_runs = [run for run in by_bytes if run.is_aquila]
     lead = aquila_runs[0] if aquila_runs and aquila_runs[0] is not baseline else by_bytes[0]
     return Comparison(
-        runs, measure, target, needed, baseline, lead, by_bytes[0], _dense_run(runs, measure)
+        runs,
+        measure,
+        target,
+        needed,
+        baseline,
+        lead,
+        by_bytes[0],
+        _dense_run(runs, measure, needed),
     )
 
 
@@ -87,12 +97,18 @@ def bytes_to_target(run: PageRun, measure: Measure, target: float) -> int | None
     return next((s for s, v in pairs if v is not None and measure.reached(v, target)), None)
 
 
-def _dense_run(runs: Sequence[PageRun], measure: Measure) -> PageRun | None:
-    """Return the run with the largest uplink of those whose uploads are all of 32 bits."""
+def _dense_run(
+    runs: Sequence[PageRun], measure: Measure, needed: Mapping[str, int | None]
+) -> PageRun | None:
+    """Return the best of the runs whose uploads are all of 32 bits: the first at the target."""
     dense = [
         run
         for run in runs
         if measure.known(run)
-        and {level for r in run.records for level in r.levels.values()} == {32}
+        and {level for r in run.records for level in r.levels.values()} == {DENSE_BITS}
     ]
-    return max(dense, key=lambda run: run.result.uplink_bytes, default=None)
+    return min(
+        dense,
+        key=lambda run: math.inf if (count := needed[run.label]) is None else count,
+        default=None,
+    )

@@ -32,8 +32,8 @@ from aquila.report.page.summary import description, page_header
 from aquila.report.page.tiles import tiles_section
 
 SCRIPTS = (
-    "data.js", "format.js", "scales.js", "labels.js", "hover.js", "charts.js", "zoom.js", "export.js",
-    "tables.js", "quality.js", "devices.js", "runs.js", "main.js",
+    "data.js", "format.js", "scales.js", "labels.js", "hover.js", "charts.js", "zoom.js",
+    "export.js", "tables.js", "quality.js", "devices.js", "runs.js", "main.js",
 )  # fmt: skip
 STYLES = ("page.css", "tables.css", "figures.css", "small.css")
 MARK_SCRIPTED = "document.documentElement.classList.add('js')"

@@ -1,5 +1,6 @@
 const DASHES = [[], [7, 4], [2, 3], [9, 3, 2, 3]];
 const view = { axis: 'bytes', smoothing: 1, error: false };
+const HERO_WINDOW = 5;
 let figures = [];
 
 /** Returns the colour of a run's line, as page.css computes it for the legend. */
@@ -68,8 +69,16 @@ class Chart {
     this.plot = new uPlot(this.options(), uPlot.join(this.lines), this.container);
     this.hover = new Hover(this);
     this.readout.textContent = '';
-    this.figure.querySelector('h3').firstChild.data =
-      this.showsError ? `1 − ${this.spec.title.toLowerCase()}` : this.spec.title;
+    const [title, unit] = this.figure.querySelector('h3').childNodes;
+    title.data = this.showsError ? `1 − ${this.spec.title.toLowerCase()}` : this.spec.title;
+    const most = Math.max(...page.runs.map((run) => this.window(run)));
+    if (this.spec.by_cost) unit.textContent = most > 1 ? `, mean of ${most} evaluations` : '';
+  }
+
+  /** Returns the number of evaluations to average; the figure at the top averages five. */
+  window(run) {
+    if (!this.isHero) return view.smoothing;
+    return run.points >= 5 * HERO_WINDOW ? HERO_WINDOW : 1;
   }
 
   /** Returns the points of a column: smoothed, and only those that the axes can show. */
@@ -86,7 +95,7 @@ class Chart {
         ys.push(value);
       }
     }
-    return [xs, smooth(ys, this.isHero ? 1 : view.smoothing)];
+    return [xs, smooth(ys, this.window(run))];
   }
 
   /** Returns the smallest range that contains all shown lines. */
@@ -103,7 +112,8 @@ class Chart {
       }
       if (low > high) return log ? [1, 10] : [0, 1];
       if (log) return low === high ? [low / 2, high * 2] : widen(low, high, 0.03, true);
-      return low === high ? [low - 0.5, high + 0.5] : widen(low, high, 0.03, false);
+      const margin = Math.abs(low) / 2 || 0.5;
+      return low === high ? [low - margin, high + margin] : widen(low, high, 0.03, false);
     };
     return { x: side(0, Boolean(this.cost)), y: side(1, this.log) };
   }

@@ -1,3 +1,4 @@
+const MARK_WIDTH = 62; // pixels that a tick of the axis needs
 const INSIDE = 70; // percent of the width from which on the factor is inside the bar, as in bars.py
 
 /** What each run needed to the same quality, for a selectable measure, target and cost. */
@@ -19,7 +20,7 @@ class CostToQuality {
     });
     this.updateTargetRange();
     this.setTarget(page.target);
-    this.draw();
+    new ResizeObserver(() => this.draw()).observe(byId('bar-axis'));
   }
 
   get measureKey() {
@@ -121,7 +122,15 @@ function svgElement(name, attributes, text) {
 
 function drawBarAxis({ position, marks, low }, format, cost) {
   const unit = format === formatByteTick ? '' : ` ${cost.label.split(', ')[1]}`;
-  byId('bar-axis').replaceChildren(...marks.filter((mark) => position(mark) < 93).map((mark) =>
+  const axis = byId('bar-axis');
+  const gap = (100 * MARK_WIDTH) / (axis.clientWidth || 600);
+  let free = 0;
+  const named = marks.filter((mark) => {
+    const fits = position(mark) >= free && position(mark) < 93;
+    if (fits) free = position(mark) + gap;
+    return fits;
+  });
+  axis.replaceChildren(...named.map((mark) =>
     svgElement('text', { x: `${position(mark)}%`, y: 12, 'text-anchor': mark > low ? 'middle' : 'start' },
       format(mark) + unit)));
 }
