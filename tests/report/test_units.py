@@ -19,7 +19,14 @@ def test_bytes_have_three_digits_and_a_unit(count, text):
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0, "0 s"), (0.0123, "0.0123 s"), (59.96, "1.00 min"), (19_800, "5.50 h"), (2e5, "2.31 days")],
+    [
+        (0, "0 s"),
+        (0.0123, "0.0123 s"),
+        (59.96, "60 s"),
+        (497.7, "8.29 min"),
+        (19_800, "5.50 h"),
+        (2e5, "2.31 days"),
+    ],
 )
 def test_time_has_a_unit(seconds, text):
     assert format_quantity(seconds, SECOND_UNITS) == text

@@ -22,15 +22,14 @@ JOULE_UNITS = (Unit("J", 1), Unit("kJ", 1e3), Unit("MJ", 1e6))
 
 
 def unit_for(value: float, units: tuple[Unit, ...]) -> Unit:
-    """Return the largest unit that is not larger than the value, or the smallest unit."""
-    return next((u for u in reversed(units) if abs(value) >= u.size), units[0])
+    """Return the largest unit of which the value, in three digits, is at least one."""
+    return next((u for u in reversed(units) if abs(_round(value / u.size)) >= 1), units[0])
 
 
 def format_quantity(value: float, units: tuple[Unit, ...], space: str = " ") -> str:
     """Return a value with three digits and its unit, such as 87.3 KB or 5.50 h."""
-    rounded = _round(value)  # 999,600 bytes are 1.00 MB
-    unit = unit_for(rounded, units)
-    return f"{_three_digits(rounded / unit.size, whole=unit.size == 1)}{space}{unit.name}"
+    unit = unit_for(value, units)
+    return f"{_three_digits(value / unit.size, whole=unit.size == 1)}{space}{unit.name}"
 
 
 def format_bytes(count: float, space: str = " ") -> str:

@@ -1,6 +1,6 @@
-"""Archive a run: its settings, and compressed, its records, times and split.
+"""Archive a run: its settings, its records and its split, the last two compressed.
 
-Checkpoints, models, figures and reports are left out. Figures and reports can be made again.
+Checkpoints, models, times, figures and reports are left out. Figures and reports can be made again.
 """
 
 from collections.abc import Iterable
@@ -10,7 +10,6 @@ from aquila.runtime.files import make_folder
 from aquila.sim.compressed import find_file, plain_and_compressed, read_file, write_file
 from aquila.sim.records import RECORDS_FILE
 from aquila.sim.setting import RUN_FILE, SPLIT_FILE
-from aquila.sim.times import TIMES_FILE
 
 FileContents = dict[Path, bytes]
 """The uncompressed content of each file."""
@@ -40,10 +39,10 @@ def write_archive(files: FileContents) -> int:
 
 def _contents(folder: Path, target: Path) -> Iterable[tuple[Path, bytes]]:
     yield target / RUN_FILE, (folder / RUN_FILE).read_bytes()
-    for name in (RECORDS_FILE, TIMES_FILE, SPLIT_FILE):
+    for name in (RECORDS_FILE, SPLIT_FILE):
         path = find_file(folder / name)
         if path is not None:
             content = read_file(path)
-            if name != SPLIT_FILE:
+            if name == RECORDS_FILE:
                 content = content[: content.rfind(b"\n") + 1]  # without a truncated last line
             yield plain_and_compressed(target / name)[1], content

@@ -38,13 +38,9 @@ def quality_section(runs: Sequence[PageRun], comparison: Comparison, featured: s
         )
     ]
     order = sorted(range(len(runs)), key=lambda n: math.inf if (c := needed[n]) is None else c)
-    text = f"{measure.title} {measure.format_value(target)}"
     table = tag(
         "table",
-        tag("caption", tag("span", "Uplink", id="cost-name"), " until each run first reached ",
-            tag("span", text, id="goal"), ", on a logarithmic scale. ",
-            tag("span", f"31 × means 31 times less than {comparison.reference.label}.",
-                id="factor-note")),
+        _caption(comparison),
         tag("thead", tag("tr", tag("th", "method", scope="col"), tag("td", _axis(low, high)),
             tag("th", "needed", scope="col", class_="number"),
             tag("th", "rounds", scope="col", class_="number"))),
@@ -57,6 +53,20 @@ def quality_section(runs: Sequence[PageRun], comparison: Comparison, featured: s
         _controls(available_measures(runs), comparison, available_costs(runs)),
         table,
         id="quality",
+    )
+
+
+def _caption(comparison: Comparison) -> Html:
+    measure = comparison.measure
+    goal = f"{measure.title} {measure.format_value(comparison.target)}"
+    factor = f"31 × means 31 times less than {comparison.reference.label}."
+    return tag(
+        "caption",
+        tag("span", "Uplink", id="cost-name"),
+        " until each run first reached ",
+        tag("span", goal, id="goal"),
+        ", on a logarithmic scale. ",
+        tag("span", factor, id="factor-note"),
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from statistics import fmean
 
 from aquila.report.colours import assign_colours
 from aquila.report.page.measures import LOSS, Measure, available_measures
@@ -90,6 +91,8 @@ def column_values(run: PageRun, name: str) -> Sequence[float | None]:
     """Return a column of a run, one value per round."""
     if name == "uplink":
         return [r.uplink_bytes for r in run.records]
+    if run.members and (name == "level" or name.startswith(NOTE)):
+        return _mean_over_seeds(run, name)  # records of several seeds have those of the first
     if name == "level":
         return [r.mean_level for r in run.records]
     if name == "ratio":
@@ -97,6 +100,12 @@ def column_values(run: PageRun, name: str) -> Sequence[float | None]:
     if name.startswith(NOTE):
         return [r.notes.get(name.removeprefix(NOTE)) for r in run.records]
     return Measure(name, name, higher_is_better=True).values(run)
+
+
+def _mean_over_seeds(run: PageRun, name: str) -> list[float | None]:
+    columns = zip(*(column_values(member, name) for member in run.members), strict=False)
+    known = [[v for v in values if v is not None] for values in columns][: len(run.records)]
+    return [fmean(values) if values else None for values in known]
 
 
 def column_range(run: PageRun, name: str) -> tuple[list[float | None], list[float | None]]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from aquila.report.costs import BOTH_WAYS
 from aquila.report.page.charts import LineStyle, line_styles
@@ -148,7 +149,7 @@ def _traffic_columns(runs: Sequence[PageRun], baseline: PageRun) -> list[Column]
         ("uploads", "replies with a vector", [r.uploads for r in results]),
         ("skips", "replies without a vector", [r.skips for r in results]),
     ]
-    levels = [r.mean_level for r in results]
+    levels = [_mean_level(run) for run in runs]
     saving = [baseline.result.uplink_bytes / max(r.uplink_bytes, 1) for r in results]
     uplink, *others = [
         Column(heading, hint, n, [format_bytes(size) for size in n]) for heading, hint, n in sizes
@@ -162,6 +163,11 @@ def _traffic_columns(runs: Sequence[PageRun], baseline: PageRun) -> list[Column]
         Column("level", "mean bits per coordinate of the uploads", levels,
                ["–" if level is None else f"{level:.2f}" for level in levels]),
     ]  # fmt: skip
+
+
+def _mean_level(run: PageRun) -> float | None:
+    known = [v for member in run.repetitions if (v := member.result.mean_level) is not None]
+    return fmean(known) if known else None
 
 
 def _simulated_columns(runs: Sequence[PageRun]) -> list[Column]:

@@ -9,6 +9,9 @@ from aquila.report.page.method_table import caption, scrollable
 from aquila.report.page.runs import PROBLEM_SETTINGS, PageRun
 from aquila.report.units import SECOND_UNITS, SPACE, format_quantity
 
+NAMES = {"dimension": "model parameters"}
+"""Names of settings for readers, if they differ from those in run.json."""
+COUNTS = ("dimension", "samples", "test_samples", "devices")
 DEFAULTS_NOTE = "All other settings have their default values."
 GLOSSARY = {
     "KB, MB, GB": "1,000 bytes, 1,000,000 bytes and 1,000,000,000 bytes.",
@@ -52,6 +55,11 @@ def format_value(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
+def format_setting(name: str, value: object) -> str:
+    """Return a setting as text; large counts have separators."""
+    return f"{value:,}" if name in COUNTS and type(value) is int else format_value(value)
+
+
 def settings_section(runs: Sequence[PageRun]) -> Html:
     """Return the common settings, and a table of those that differ."""
     settings = [active_settings(run.facts) for run in runs]
@@ -60,7 +68,7 @@ def settings_section(runs: Sequence[PageRun]) -> Html:
     heads = ["run", "parameters", *(name.replace("_", " ") for name in names)]
     rows = [
         tag("tr", tag("th", run.label, scope="row"), tag("td", _parameters(run), class_="long"),
-            *(tag("td", format_value(own.get(name))) for name in names))
+            *(tag("td", format_setting(name, own.get(name))) for name in names))
         for run, own in zip(runs, settings, strict=True)
     ]  # fmt: skip
     table = tag(
@@ -138,7 +146,11 @@ def _times(runs: Sequence[PageRun]) -> dict[str, str]:
 
 def _definition_list(facts: Mapping[str, object], kind: str = "facts") -> Html:
     pairs = (
-        tag("div", tag("dt", name.replace("_", " ")), tag("dd", format_value(value)))
+        tag(
+            "div",
+            tag("dt", NAMES.get(name, name.replace("_", " "))),
+            tag("dd", format_setting(name, value)),
+        )
         for name, value in facts.items()
     )
     return tag("dl", *pairs, class_=kind)

@@ -9,8 +9,9 @@ from aquila.report.page.format import format_bytes, format_ratio
 from aquila.report.page.html import Html, tag
 from aquila.report.page.reader import PageRuns
 from aquila.report.page.runs import PageRun
-from aquila.report.page.settings import common_facts, format_value, problem_differences
+from aquila.report.page.settings import common_facts, format_setting, problem_differences
 
+SEEDS_NOTE = "Runs that differ only in the seed are one line, their mean. A band spans the seeds."
 OBJECTIVES = {
     "uniform": "objective: mean loss over the devices",
     "samples": "objective: mean loss over all samples",
@@ -27,10 +28,6 @@ def page_header(found: PageRuns, comparison: Comparison | None, *parts: Html) ->
             f"These runs solve different problems: they differ in {', '.join(differing)}. "
             "The headline covers the most frequent problem only. The other sections show all runs."
         )
-    if any(run.members for run in runs):
-        notes.append(
-            "Runs that differ only in the seed are one line, the mean. Its band spans the seeds."
-        )
     if found.empty:
         names = ", ".join(str(path) for path in found.empty)
         notes.append(f"Left out, no round completed: {names}.")
@@ -41,6 +38,7 @@ def page_header(found: PageRuns, comparison: Comparison | None, *parts: Html) ->
         tag("h1", summary_sentence(runs, comparison)),
         tag("p", _second_sentence(comparison), class_="subtitle"),
         tag("p", description(comparison.runs if comparison else runs), class_="description"),
+        *([tag("p", SEEDS_NOTE, class_="description")] if any(r.members for r in runs) else []),
         *(tag("p", note, class_="note", role="note") for note in notes),
         *parts,
     )  # fmt: skip
@@ -86,16 +84,14 @@ def description(runs: Sequence[PageRun]) -> str:
         "rounds": "{} rounds", "seed": "seed {}",
     }  # fmt: skip
     parts = [
-        form.format(_thousands(facts[name])) for name, form in templates.items() if name in facts
+        form.format(format_setting(name, facts[name]))
+        for name, form in templates.items()
+        if name in facts
     ]
     weights = facts.get("weights")
     if isinstance(weights, str) and weights in OBJECTIVES:
         parts.append(OBJECTIVES[weights])
     return ", ".join(parts) or "The run folders do not record the settings."
-
-
-def _thousands(value: object) -> str:
-    return f"{value:,}" if type(value) is int else format_value(value)
 
 
 def _second_sentence(comparison: Comparison | None) -> str:

@@ -13,6 +13,9 @@ from aquila.report.page.measures import Measure, available_measures
 from aquila.report.page.runs import PageRun
 from aquila.report.units import SECOND_UNITS, SPACE, format_quantity
 
+SIMILAR = 1.05
+"""Ratio up to which two costs count as equal."""
+
 
 @dataclass(frozen=True)
 class Tile:
@@ -99,6 +102,8 @@ def _time_tile(run: PageRun, other: PageRun | None) -> list[Tile]:
 def _compared(total: float, compared: float | None, other: PageRun | None) -> tuple[str, bool]:
     if other is None or not compared or not total:
         return "", False
+    if max(compared / total, total / compared) < SIMILAR:
+        return f"as much as {other.label}", False
     if compared >= total:
         return f"{format_ratio(compared / total)} × less than {other.label}", True
     return f"{format_ratio(total / compared)} × as much as {other.label}", False

@@ -21,9 +21,9 @@ function formatRatio(ratio) {
 
 /** Returns a value with three digits and its unit, as units.py does. */
 function formatQuantity(value, units) {
-  const rounded = Number(value.toPrecision(3));
-  const [name, size] = units.findLast((unit) => Math.abs(rounded) >= unit[1]) ?? units[0];
-  const number = Number((rounded / size).toPrecision(3));
+  const rounded = (unit) => Number((value / unit[1]).toPrecision(3));
+  const [name, size] = units.findLast((unit) => Math.abs(rounded(unit)) >= 1) ?? units[0];
+  const number = rounded([name, size]);
   if (number >= 100) return `${Math.round(number).toLocaleString('en')}${SPACE}${name}`;
   const whole = (size === 1 && Number.isInteger(number)) || number < 1;
   return `${whole ? number : number.toPrecision(3)}${SPACE}${name}`;
