@@ -17,7 +17,7 @@ function placeLabels(lines, frame, widthOf) {
     const width = widthOf(line.run.label);
     let best;
     for (const left of [x + 6, x - width / 2, x - width - 6]) {
-      for (const down of [-7, -21, 7, -36, 21, -51, 36]) {
+      for (const down of [-7, -21, 7, -36, 21, -51, 36, 51, 66]) {
         const box = { left, top: y + down, right: left + width, bottom: y + down + LABEL_HEIGHT };
         const fits = box.left >= frame.left && box.right <= frame.right + 10
           && box.top >= frame.top - 6 && box.bottom <= frame.bottom;
