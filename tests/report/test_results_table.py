@@ -92,8 +92,8 @@ def test_time_and_energy_are_columns_with_a_link_model():
     timed = LabelledRun("qsgd", [replace(r, seconds=360.0, joules=0.5) for r in plain.records])
     text = render(plain, timed)
     assert re.search(r"saving +time +energy", text)
-    assert "30 min" in text
-    assert "2.5 J" in text
+    assert "30.0 min" in text
+    assert "2.50 J" in text
     assert "simulated by the link model" in text
     assert "energy" not in render(plain)
 

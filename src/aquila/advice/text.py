@@ -8,23 +8,17 @@ from aquila.advice.expectation import DENSE_BYTES, Expectation
 from aquila.advice.facts import MethodResult, Study
 from aquila.report.costs import ENERGY, TIME
 from aquila.report.page.format import format_ratio
+from aquila.report.units import format_bytes
 
 REASONS = {
     "high": "a committed comparison has the same model and split",
     "medium": "the comparison is similar, but not the same",
     "low": "no comparison is similar, so this is arithmetic only",
 }
-UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 HEADINGS = ("", "up per device", "down per device", "up in all", "time", "energy")
 LARGE_DOWNLINK = 10
 """Ratio of downlink to uplink from which on there is a hint."""
 DENSE_ROW = "dense uploads"
-
-
-def format_bytes(count: float) -> str:
-    """Return a number of bytes with a decimal unit, such as 3.2 MB."""
-    size, unit = next(((s, u) for s, u in UNITS if count >= s), (1.0, "bytes"))
-    return f"{count / size:,.0f} {unit}" if count >= 100 * size else f"{count / size:.3g} {unit}"
 
 
 def describe(advice: Advice) -> Iterator[str]:

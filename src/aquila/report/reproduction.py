@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from aquila.report.labelled_run import LabelledRun
 from aquila.report.paper import PaperRow
 from aquila.report.runs import StoredRun
-from aquila.report.units import GIB
+
+GIB = 2**30
+"""The unit of the paper's tables."""
 
 
 @dataclass(frozen=True)

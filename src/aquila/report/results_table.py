@@ -12,7 +12,7 @@ from aquila.core.packet import Dense, Packet
 from aquila.core.wire import pack
 from aquila.report.costs import SIMULATED_COSTS
 from aquila.report.labelled_run import FINAL_EVALUATIONS, LabelledRun
-from aquila.report.units import MIB
+from aquila.report.units import format_bytes
 
 HEADINGS = (
     "accuracy", "vs dense", "loss", "up/skip", "level", "uplink", "paper", "saving"
@@ -49,8 +49,8 @@ def results_table(results: Sequence[LabelledRun], fleet: Fleet, width: int = 100
     table.caption = (
         "up/skip: replies with / without a vector.\n"
         "level: mean bits per coordinate.\n"
-        "uplink: MiB of real frames.\n"
-        "paper: MiB counted as bits × coordinates.\n"
+        "uplink: real frames of all devices.\n"
+        "paper: bits × coordinates, as papers count the uplink.\n"
         "saving: dense uplink ÷ this uplink."
     )
     if dense is not None:
@@ -108,8 +108,8 @@ def _format_cells(
         "loss": "-" if loss is None else f"{loss:.4g}",
         "up/skip": f"{result.uploads}/{result.skips}",
         "level": "-" if result.mean_level is None else f"{result.mean_level:.2f}",
-        "uplink": f"{result.uplink_bytes / MIB:.3f}",
-        "paper": f"{result.paper_bits / 8 / MIB:.3f}",
+        "uplink": format_bytes(result.uplink_bytes),
+        "paper": format_bytes(result.paper_bits / 8),
         "saving": f"{ratio:.1f} x",
         **{
             cost.key: cost.format_total(total)

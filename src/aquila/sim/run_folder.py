@@ -1,6 +1,7 @@
 """The folder of a run: its records, one line per round, its checkpoint and its description."""
 
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
@@ -25,6 +26,7 @@ from aquila.sim.records import (
 )
 from aquila.sim.run_file import write_run_file
 from aquila.sim.setting import RUN_FILE, SPLIT_FILE
+from aquila.sim.times import TIMES_FILE, append_time, read_times, write_times
 
 CHECKPOINT_FILE = "checkpoint.npz"
 RESUME_HINT = "set resume=True to continue it, or choose another folder for out"
@@ -42,6 +44,7 @@ class RunFolder:
         self._earlier = EarlierCheckpoints(self.checkpoint)
         self._options = RunOptions()
         self._open = ExitStack()
+        self._round_started = 0.0
 
     @property
     def holds_run(self) -> bool:
@@ -78,7 +81,9 @@ class RunFolder:
 
     def clear(self) -> None:
         """Delete the run in the folder, archived or not."""
-        names = (RECORDS_FILE, CHECKPOINT_FILE, RUN_FILE, SPLIT_FILE, MODEL_FILE, BEST_FILE)
+        names = (
+            RECORDS_FILE, TIMES_FILE, CHECKPOINT_FILE, RUN_FILE, SPLIT_FILE, MODEL_FILE, BEST_FILE,
+        )  # fmt: skip
         for name in names:
             for path in plain_and_compressed(self.path / name):
                 path.unlink(missing_ok=True)
@@ -104,6 +109,8 @@ class RunFolder:
             self._earlier.prune(simulation.server.round, options.keep_checkpoints)
             write_run_file(self.path, simulation, method, rounds, options)
             write_records(self.path, records)
+            write_times(self.path, read_times(self.path, len(records)))
+            self._round_started = time.monotonic()
             self._open = stack.pop_all()
         return records
 
@@ -114,6 +121,9 @@ class RunFolder:
     def append(self, record: Record, simulation: Simulation, due: bool) -> None:
         """Append the record of a round, and save a checkpoint if one is due."""
         append_record(self.path, record, sync=due)
+        now = time.monotonic()
+        append_time(self.path, record.round, now - self._round_started)
+        self._round_started = now
         if due:
             save_checkpoint(self.checkpoint, simulation)
             done, keep = simulation.server.round, self._options.keep_checkpoints
