@@ -144,9 +144,9 @@ def test_writer_keeps_signs_of_zero_of_codes_with_a_dither_seed(low, step, is_di
 # ---- valid frames that the writer does not produce ----
 
 VALID = {
-    "dense, dimension 0": RawFrame(kind=DENSE, bits=32),
-    "dense, dimension 0, float64": RawFrame(kind=DENSE, bits=64, flags=DOUBLE),
-    "dense, fresh": RawFrame(kind=DENSE, bits=32, flags=FRESH, dimension=1, body=floats(-0.0)),
+    "dense, dimension 0": RawFrame(kind=DENSE),
+    "dense, dimension 0, float64": RawFrame(kind=DENSE, flags=DOUBLE),
+    "dense, fresh": RawFrame(kind=DENSE, flags=FRESH, dimension=1, body=floats(-0.0)),
     "fixed, step 0": fixed(3, 1.0, 0.0, bits=2),
     "fixed, step -0": fixed(3, 1.0, -0.0, bits=2),
     "fixed, low and step -0": fixed(3, -0.0, -0.0, bits=2),
@@ -185,14 +185,14 @@ FIXED_FRAME = fixed(3, 1.0, 0.5, bits=2)
 CODED_FRAME = VALID["coded, step -0"]
 DITHERED_FRAME = dithered([0, 1, -1])
 STAGE_1 = {
-    "unknown version": RawFrame(version=3),
+    "unknown version": RawFrame(version=4),
     "scalar cut off": replace(DITHERED_FRAME, count=1),
     "fixed, refused": replace(FIXED_FRAME, flags=REFUSED),
     "coded, refused": replace(CODED_FRAME, flags=REFUSED),
     "dithered, refused": replace(DITHERED_FRAME, flags=REFUSED),
     "coded, above the limit": replace(CODED_FRAME, dimension=2**28 + 1),
     "dithered, above the limit": replace(DITHERED_FRAME, dimension=2**28 + 1),
-    "dense, too short": RawFrame(kind=DENSE, bits=32, dimension=2**28, body=floats(1.0)),
+    "dense, too short": RawFrame(kind=DENSE, dimension=2**28, body=floats(1.0)),
     "fixed, too short": replace(FIXED_FRAME, dimension=2**28),
     "fixed, bucket of the whole vector": replace(FIXED_FRAME, bucket=1),
     "fixed, negative step": fixed(3, 1.0, -0.5, bits=2),

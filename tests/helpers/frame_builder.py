@@ -9,6 +9,10 @@ from itertools import accumulate, pairwise
 EMPTY, DENSE, FIXED, CODED, DITHERED = range(5)
 PACKED, DIRECT, ZIGZAG, EXCEPTIONS, SIGNED_EXCEPTIONS = range(5)
 DOUBLE, REFUSED, FRESH = 1, 2, 4
+NUMBERED_NAMES = [
+    b"drift", b"share", b"rate", b"boost", b"loss", b"lr_factor", b"report_loss", b"query_loss",
+    b"seed", b"size", b"bits", b"levels", b"full", b"age", b"tensors",
+]  # fmt: skip
 LOWEST_STATE = 2**15
 SCALE = 4096
 INITIAL = [1, 15, 249, 1011, 2034, 2886, 3438, 3753, 3920, 3973]  # of 4096, like frequencies
@@ -16,10 +20,10 @@ INITIAL = [1, 15, 249, 1011, 2034, 2886, 3438, 3753, 3920, 3973]  # of 4096, lik
 
 @dataclass(frozen=True)
 class RawFrame:
-    """A frame; its checksum always matches."""
+    """A frame; its checksum always matches. None: optional fields are there if they are not 0."""
 
-    magic: bytes = b"AQLA"
-    version: int = 2
+    magic: int = 0xA0
+    version: int = 3
     kind: int = EMPTY
     flags: int = 0
     bits: int = 0
@@ -31,12 +35,19 @@ class RawFrame:
     count: int = 0
     scalars: bytes = b""
     body: bytes = b""
+    refers: bool | None = None
+    more: bool | None = None
 
     def bytes(self):
-        header = struct.pack(
-            "<4s4B5IB", self.magic, self.version, self.kind, self.flags, self.bits, self.round,
-            self.ack, self.refers_to, self.dimension, self.bucket, self.count,
-        )  # fmt: skip
+        more = bool(self.ack or self.bucket or self.count) if self.more is None else self.more
+        refers = self.refers_to > 0 if self.refers is None else self.refers
+        second = self.kind + 8 * self.flags + 64 * refers + 128 * more
+        header = bytes([self.magic + self.version, second]) + varint(self.round)
+        header += struct.pack("<I", self.refers_to) if refers else b""
+        header += varint(self.dimension) if self.kind != EMPTY else b""
+        header += bytes([self.bits]) if self.kind >= FIXED else b""
+        if more:
+            header += varint(self.ack) + varint(self.bucket) + bytes([self.count])
         return with_crc(header + self.scalars + self.body)
 
 
@@ -44,8 +55,21 @@ def with_crc(content):
     return content + struct.pack("<I", zlib.crc32(content))
 
 
-def scalar(name, value=1.0, length=None):
-    return bytes([len(name) if length is None else length]) + name + struct.pack("<d", value)
+def scalar(name, value=1.0, field=None, single=None):
+    """Return a scalar; `field` replaces the number or length of its name."""
+    numbered = name in NUMBERED_NAMES and field is None
+    if field is None:
+        field = 33 + NUMBERED_NAMES.index(name) if numbered else len(name)
+    single = fits_single(value) if single is None else single
+    number = struct.pack("<f" if single else "<d", value)
+    return bytes([2 * field + single]) + (b"" if numbered else name) + number
+
+
+def fits_single(value):
+    try:
+        return struct.unpack("<f", struct.pack("<f", value)) == (value,)
+    except OverflowError:
+        return False
 
 
 def floats(*values):

@@ -153,7 +153,6 @@ def _decode_empty(frame: Frame, device: torch.device | str) -> None:
 
 def _decode_dense(frame: Frame, device: torch.device | str) -> Dense:
     size = _float_bytes(frame)
-    require(frame.bits == 8 * size, f"dense frame of {frame.bits} bits, not {8 * size}")
     require(frame.bucket == 0, "a dense frame must have bucket 0")
     _require_size(frame, frame.dimension * size)
     values = _host_tensor(frame.dimension, torch.float64 if size == 8 else torch.float32, device)

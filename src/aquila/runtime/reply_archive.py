@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from aquila.core.envelope import MAGIC, Flag, checksum_of, flags_of, parse, round_of
+from aquila.core.envelope import MIN_BYTES, Flag, checksum_of, flags_of, is_frame, parse, round_of
 from aquila.core.fleet import DeviceId
 from aquila.core.packet import WireError
 from aquila.runtime.files import sync_folder
@@ -18,9 +18,6 @@ from aquila.runtime.messages import Ack
 
 LENGTH_BYTES = 8
 """Bytes of the length that precedes each frame in a file."""
-
-PREFIX_BYTES = 16
-"""First bytes of a frame, which hold its flags and its round."""
 
 
 class ReplyArchive(Protocol):
@@ -120,17 +117,13 @@ def reply_history(
 def _scan_frames(file: BinaryIO) -> Iterator[tuple[int, int, int]]:
     """Yield offset, length and round of every complete frame."""
     size, position = os.fstat(file.fileno()).st_size, 0
-    while position + LENGTH_BYTES + PREFIX_BYTES <= size:
+    while position + LENGTH_BYTES + MIN_BYTES <= size:
         file.seek(position)
-        head = file.read(LENGTH_BYTES + PREFIX_BYTES)
-        length, offset = int.from_bytes(head[:LENGTH_BYTES], "little"), position + LENGTH_BYTES
-        if (
-            length < PREFIX_BYTES
-            or offset + length > size
-            or not head[LENGTH_BYTES:].startswith(MAGIC)
-        ):
+        length = int.from_bytes(file.read(LENGTH_BYTES), "little")
+        head, offset = file.read(MIN_BYTES), position + LENGTH_BYTES
+        if length < MIN_BYTES or offset + length > size or not is_frame(head):
             return
-        yield offset, length, round_of(head[LENGTH_BYTES:])
+        yield offset, length, round_of(head)
         position = offset + length
 
 
