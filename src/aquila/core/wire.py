@@ -169,7 +169,7 @@ def _decode_dithered(frame: Frame, device: torch.device | str) -> Codes:
         bits >= 2 and count > 0 and not frame.bucket, "dithered codes need two bits and one grid"
     )
     require(
-        frame.body_bytes >= start + _SEED_BYTES, "step or seed of the dithered codes is cut short"
+        frame.body_bytes > start + _SEED_BYTES, "step or seed of the dithered codes is cut short"
     )
     step = torch.from_numpy(_read_floats(frame, 1))
     low = _centered_low(step, bits)

@@ -187,11 +187,9 @@ def read_dithered(source, d, bits, float_code):
     (step,) = source.floats(1, float_code)
     low = -rounded(rounded(centre, float_code) * step, float_code)
     check_grid(low, step, bits, float_code)
-    seed, sparsity, listed = source.bits(32), source.byte(), source.varint()
-    check(sparsity <= 31, "a sparsity above 31")
-    check(listed <= d, "more listed coordinates than coordinates")
+    seed, sparsity = source.bits(32), source.byte()
     stream = DitheredStream(source.rest(), seed, sparsity)
-    codes = [centre + distance for distance in stream.distances(d, listed)]
+    codes = [centre + distance for distance in stream.distances(d)]
     check(min(codes) >= 0 and max(codes) < 2**bits, "a code does not fit the bits")
     return [low], [step], seed, codes
 
