@@ -9,9 +9,12 @@ import torch
 
 from aquila.core.link import LinkState
 from aquila.core.tensors import Shapes, one_tensor, total_size
-from aquila.core.vector import Vector, digest, squared_norm
+from aquila.core.vector import SparseVector, Vector, digest, squared_norm
 
 DeviceId = int
+
+Summand = Vector | SparseVector
+"""What averages take: a vector, or its nonzero coordinates."""
 
 SMALLEST = torch.finfo(torch.float64).tiny
 """Smallest divisor, which prevents division by zero."""
@@ -136,12 +139,12 @@ class Fleet:
         of_groups = [squared_norm(part) / part.numel() for part in parts]
         return {d: self.weights[d] ** 2 * of_groups[self.groups[d]] for d in devices}
 
-    def mean_over_holders(self, vectors: Iterable[tuple[DeviceId, Vector]]) -> Vector:
+    def mean_over_holders(self, vectors: Iterable[tuple[DeviceId, Summand]]) -> Vector:
         """Return the weighted sum of the vectors ÷ the weight of all holders, per coordinate."""
         return self._divide(self._sum(vectors, self.devices), self._total_weight)
 
     def mean(
-        self, vectors: Iterable[tuple[DeviceId, Vector]], devices: Collection[DeviceId]
+        self, vectors: Iterable[tuple[DeviceId, Summand]], devices: Collection[DeviceId]
     ) -> Vector:
         """Return the weighted average over the given devices.
 
@@ -167,7 +170,7 @@ class Fleet:
         return self._weight_of_holders(self.devices)
 
     def _sum(
-        self, vectors: Iterable[tuple[DeviceId, Vector]], devices: Collection[DeviceId]
+        self, vectors: Iterable[tuple[DeviceId, Summand]], devices: Collection[DeviceId]
     ) -> Vector:
         """Return the weighted sum in float64, in which the order of the terms hardly matters."""
         total = torch.zeros(self.dimension, dtype=torch.float64, device=self.torch_device)
@@ -175,7 +178,9 @@ class Fleet:
             if device not in devices:
                 raise KeyError(f"device {device} is not one of the averaged devices")
             weight, indices = self.weights[device], self.slices[self.groups[device]]
-            if indices is None:
+            if isinstance(vector, SparseVector):
+                vector.at(indices).add_to(total, weight)
+            elif indices is None:
                 total.add_(vector, alpha=weight)
             else:
                 total.index_add_(0, indices, vector.to(torch.float64), alpha=weight)

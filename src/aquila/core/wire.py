@@ -178,11 +178,12 @@ def _decode_dithered(frame: Frame, device: torch.device | str) -> Codes:
     seed = int.from_bytes(body[:_SEED_BYTES], "little")
     codes = _host_tensor(count, code_dtype(bits), device)
     try:
-        coder.decode_dithered(body[_SEED_BYTES:], codes.numpy(), bits, seed)
+        positions = coder.decode_dithered(body[_SEED_BYTES:], codes.numpy(), bits, seed)
     except ValueError as problem:
         raise WireError(str(problem)) from None
-    grid = low.to(device), step.to(device)
-    return Codes(codes.to(device, non_blocking=True), bits, *grid, count, seed)
+    codes = codes.to(device, non_blocking=True)
+    nonzero = torch.from_numpy(np.frombuffer(positions, np.int64)) if codes.is_cpu else None
+    return Codes(codes, bits, low.to(device), step.to(device), count, seed, nonzero)
 
 
 def _decode_codes(frame: Frame, device: torch.device | str) -> Codes:

@@ -20,9 +20,9 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from aquila.core.fleet import DeviceId, Fleet
+from aquila.core.fleet import DeviceId, Fleet, Summand
 from aquila.core.packet import Codes, Packet
-from aquila.core.vector import Vector, squared_norm
+from aquila.core.vector import squared_norm
 from aquila.methods.parts.factory import MAX_DENSITY
 
 MIN_ROUND_DENSITY, INITIAL_ROUND_DENSITY, MAX_ROUND_DENSITY = 0.03, 0.06, 0.3
@@ -103,8 +103,8 @@ class NoiseEstimate:
 
 
 def record_norms(
-    vectors: Iterable[tuple[DeviceId, Vector]], squared_norms: dict[DeviceId, float]
-) -> Iterator[tuple[DeviceId, Vector]]:
+    vectors: Iterable[tuple[DeviceId, Summand]], squared_norms: dict[DeviceId, float]
+) -> Iterator[tuple[DeviceId, Summand]]:
     """Yield the vectors unchanged and store the squared norm of each in `squared_norms`."""
     for device, vector in vectors:
         squared_norms[device] = squared_norm(vector)

@@ -269,6 +269,11 @@ static Error decode_listed(BinaryDecoder *decoder, Model *model, const Target *t
     return NULL;
 }
 
+static int compare_positions(const void *a, const void *b) {
+    int64_t left = *(const int64_t *)a, right = *(const int64_t *)b;
+    return (left > right) - (left < right);
+}
+
 static Error decode_candidates(BinaryDecoder *decoder, Model *model, const Target *target,
                                const Block *block, Positions *sent) {
     for (size_t k = 0; k < block->candidates; k++) {
@@ -292,9 +297,12 @@ Error read_dithered(Cursor *in, const Target *target, Positions *sent) {
     fill_codes(target, model.centre);
     TRY(start_decoder(&decoder, in));
     for (size_t start = 0; start < target->count; start += BLOCK) {
+        size_t before = sent->count;
         find_candidates(&model, &block, start, target->count);
         TRY(decode_listed(&decoder, &model, target, &block, sent));
         TRY(decode_candidates(&decoder, &model, target, &block, sent));
+        if (model.listed_before)
+            qsort(sent->at + before, sent->count - before, sizeof *sent->at, compare_positions);
     }
     return finish_decoder(&decoder);
 }

@@ -9,7 +9,7 @@
 
 #include "codes.h"
 
-/* Positions of sent coordinates, block by block. The caller frees `at`. */
+/* Positions of sent coordinates, increasing. The caller frees `at`. */
 typedef struct {
     int64_t *at;
     size_t count, room, next;

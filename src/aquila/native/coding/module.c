@@ -120,8 +120,8 @@ static PyObject *decode_dithered(PyObject *self, PyObject *args) {
     Positions sent = {NULL, 0, 0, 0};
     PyObject *done = read_with(read_dithered, args, &sent), *result = NULL;
     if (done)
-        result = PyBytes_FromStringAndSize((const char *)sent.at,
-                                           (Py_ssize_t)(sent.count * sizeof *sent.at));
+        result = PyByteArray_FromStringAndSize((const char *)sent.at,
+                                               (Py_ssize_t)(sent.count * sizeof *sent.at));
     Py_XDECREF(done);
     free(sent.at);
     return result;
