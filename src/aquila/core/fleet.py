@@ -10,9 +10,12 @@ import torch
 from aquila.core.link import LinkState
 from aquila.core.row_owners import OwnedRows, RowOwners
 from aquila.core.tensors import Shapes, one_tensor, total_size
-from aquila.core.vector import Vector, digest, squared_norm
+from aquila.core.vector import SparseVector, Vector, digest, squared_norm
 
 DeviceId = int
+
+Summand = Vector | SparseVector
+"""What averages take: a vector, or its nonzero coordinates."""
 
 SMALLEST = torch.finfo(torch.float64).tiny
 """Smallest divisor, which prevents division by zero."""
@@ -139,12 +142,12 @@ class Fleet:
         weights = [self.weights[device] for device in devices]
         return sum(weights) ** 2 / sum(w * w for w in weights) if weights else 0.0
 
-    def mean_over_holders(self, vectors: Iterable[tuple[DeviceId, Vector]]) -> Vector:
+    def mean_over_holders(self, vectors: Iterable[tuple[DeviceId, Summand]]) -> Vector:
         """Return the weighted sum of the vectors ÷ the weight of all holders, per coordinate."""
         return self._divide(self._sum(vectors, self.devices), self._total_weight)
 
     def mean(
-        self, vectors: Iterable[tuple[DeviceId, Vector]], devices: Collection[DeviceId]
+        self, vectors: Iterable[tuple[DeviceId, Summand]], devices: Collection[DeviceId]
     ) -> Vector:
         """Return the weighted average over the given devices.
 
@@ -163,7 +166,7 @@ class Fleet:
         return self._weight_of_holders(self.devices)
 
     def _sum(
-        self, vectors: Iterable[tuple[DeviceId, Vector]], devices: Collection[DeviceId]
+        self, vectors: Iterable[tuple[DeviceId, Summand]], devices: Collection[DeviceId]
     ) -> Vector:
         """Return the weighted sum in float64, in which the order of the terms hardly matters."""
         total = torch.zeros(self.dimension, dtype=torch.float64, device=self.torch_device)
@@ -172,15 +175,21 @@ class Fleet:
                 raise KeyError(f"device {device} is not one of the averaged devices")
             weight, indices = self.weights[device], self.slices[self.groups[device]]
             vector = self._owned(device, vector)
-            if indices is None:
+            if isinstance(vector, SparseVector):
+                vector.at(indices).add_to(total, weight)
+            elif indices is None:
                 total.add_(vector, alpha=weight)
             else:
                 total.index_add_(0, indices, vector.to(torch.float64), alpha=weight)
         return total
 
-    def _owned(self, device: DeviceId, vector: Vector) -> Vector:
+    def _owned(self, device: DeviceId, vector: Summand) -> Summand:
         """Return a vector of a device with zeros in rows of other owners."""
-        return vector if self.owners is None else self.owners.keep_owned(device, vector)
+        if self.owners is None:
+            return vector
+        if isinstance(vector, SparseVector):
+            vector = vector.to_dense(self.dimension_of(device))
+        return self.owners.keep_owned(device, vector)
 
     def _weight_of_owners(self, owners: RowOwners, weights: Mapping[DeviceId, float]) -> Vector:
         """Return the total weight of each coordinate's holders, where rows have owners."""

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, Protocol, TypeVar, cast, runtime_checkable
 
-from aquila.core.fleet import DeviceId, Fleet
-from aquila.core.packet import Packet, WireError
+from aquila.core.fleet import DeviceId, Fleet, Summand
+from aquila.core.packet import Codes, Packet, WireError
 from aquila.core.random import Key
 from aquila.core.tensors import Shapes, UploadReader, check_tensors
 from aquila.core.vector import Vector
@@ -264,9 +264,16 @@ def decode_upload(reply: Packet) -> Vector:
     return reply.vector.decode()
 
 
+def decode_summand(reply: Packet) -> Summand:
+    """Return the vector of a reply for an average: its nonzero coordinates, if they are known."""
+    if isinstance(reply.vector, Codes):
+        return reply.vector.decode_sparse()
+    return decode_upload(reply)
+
+
 def uploads(
-    replies: Mapping[DeviceId, Packet], decode: Callable[[Packet], Vector] = decode_upload
-) -> Iterable[tuple[DeviceId, Vector]]:
+    replies: Mapping[DeviceId, Packet], decode: Callable[[Packet], Summand] = decode_summand
+) -> Iterable[tuple[DeviceId, Summand]]:
     """Yield the decoded vectors of the replies that carry one, one vector at a time."""
     for device, reply in replies.items():
         if reply.vector is not None:
