@@ -161,3 +161,11 @@ def test_insecure_federation_has_nothing_to_renew(tmp_path):
         renew(tmp_path)
     with pytest.raises(ValueError, match="insecure; its devices have no keys"):
         rekey_device(tmp_path, 0)
+
+
+def test_units_and_settings_limit_connections(folder):
+    for unit in ("server/aquila-server.service", "device-0/aquila-device@.service"):
+        assert "LimitNOFILE=65536" in (folder / unit).read_text().splitlines()
+    settings = (folder / "server" / "environment").read_text()
+    assert "AQUILA_MAX_CONNECTIONS=1024\nAQUILA_MAX_CONNECTIONS_PER_ADDRESS=256\n" in settings
+    assert Plan(5000).max_connections == 20_000

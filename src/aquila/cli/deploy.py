@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -101,29 +102,46 @@ def rekey(folder: Path, device: int) -> None:
 @click.option("--ssl-ca-certfile", type=FILE_PATH, help="Certificate of the authority.")
 @click.option("--ssl-certfile", type=FILE_PATH, help="Certificate of the server.")
 @click.option("--ssl-keyfile", type=FILE_PATH, help="Private key of the server.")
-@click.option("--insecure", is_flag=True, help="Use no encryption. For tests only.")
+@click.option("--keys", type=FOLDER_PATH, help="Folder of the devices' public keys.")
+@click.option(
+    "--max-connections", default=1024, show_default=True, help="Connections that may be open."
+)
+@click.option(
+    "--max-connections-per-address",
+    default=256,
+    show_default=True,
+    help="Connections that one address may have open.",
+)
+@click.option("--insecure", is_flag=True, help="Use no encryption and no keys. For tests only.")
 def proxy(
     listen: str,
     port: int,
     superlink: str,
-    ssl_ca_certfile: Path | None,
-    ssl_certfile: Path | None,
-    ssl_keyfile: Path | None,
     insecure: bool,
+    max_connections: int,
+    max_connections_per_address: int,
+    **files: Path | None,
 ) -> None:
     """Forward devices' requests to a SuperLink on loopback.
 
     All other requests are rejected. The server's start.sh runs this command.
     """
-    tls = None
-    if not insecure:
-        if ssl_ca_certfile is None or ssl_certfile is None or ssl_keyfile is None:
-            raise ValueError("the proxy needs --ssl-ca-certfile, --ssl-certfile and --ssl-keyfile")
-        tls = ssl_ca_certfile, ssl_certfile, ssl_keyfile
+    names = ("ssl_ca_certfile", "ssl_certfile", "ssl_keyfile", "keys")
+    authority, certificate, key, keys = (files[name] for name in names)
+    if insecure:
+        authority = certificate = key = keys = None
+    elif authority is None or certificate is None or key is None or keys is None:
+        raise ValueError(
+            "the proxy needs --ssl-ca-certfile, --ssl-certfile, --ssl-keyfile and --keys"
+        )
     with _require_extra():
-        from aquila.deploy.proxy import serve
+        from aquila.deploy.limits import Limits
+        from aquila.deploy.proxy import Tls, serve
 
-        serve(listen, port, superlink, tls)
+        limits = Limits(max_connections, max_connections_per_address)
+        logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
+        tls = Tls(authority, certificate, key) if authority and certificate and key else None
+        serve((listen, port), superlink, tls, keys, limits)
 
 
 @contextmanager
@@ -132,7 +150,7 @@ def _require_extra() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as missing:
-        if missing.name not in ("cryptography", "httpx", "uvicorn"):
+        if missing.name not in ("cryptography", "h11", "httpx"):
             raise
         raise click.ClickException(
             f"aquila deploy needs packages that are not installed: {install_hint('flower')}"

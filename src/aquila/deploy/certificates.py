@@ -11,6 +11,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 AUTHORITY_DAYS = 3650
 SERVER_DAYS = 397
+WARNING_DAYS = 30
+"""How many days before its end a certificate is warned about."""
 CLOCK_SKEW = datetime.timedelta(days=1)
 
 
@@ -67,6 +69,23 @@ def read_certificate(certificate: bytes, key: bytes) -> Certificate:
     """Return a certificate from the contents of its saved files."""
     expires_on = x509.load_pem_x509_certificate(certificate).not_valid_after_utc.date()
     return Certificate(certificate, key, expires_on)
+
+
+def days_left(certificate: bytes) -> int:
+    """Return the number of whole days until a certificate expires; negative if it has."""
+    end = x509.load_pem_x509_certificate(certificate).not_valid_after_utc
+    return (end - datetime.datetime.now(datetime.UTC)).days
+
+
+def expiry_warning(certificate: bytes) -> str | None:
+    """Return a sentence if a certificate has expired or expires within 30 days, else None."""
+    end = x509.load_pem_x509_certificate(certificate).not_valid_after_utc.date()
+    days = days_left(certificate)
+    if days < 0:
+        return f"this certificate expired on {end}; devices refuse it; run aquila deploy renew"
+    if days >= WARNING_DAYS:
+        return None
+    return f"this certificate expires on {end}, in {days} days; run aquila deploy renew"
 
 
 def make_key_pair() -> KeyPair:

@@ -19,7 +19,7 @@ from aquila.deploy.certificates import (
     make_key_pair,
     read_certificate,
 )
-from aquila.deploy.plan import PLAN_FILE, Plan, load_plan, plan_bytes
+from aquila.deploy.plan import MAX_CONNECTIONS_PER_ADDRESS, PLAN_FILE, Plan, load_plan, plan_bytes
 from aquila.deploy.templates import environment_file, fill_template, flower_config
 
 _FEDERATION_FILES = re.compile(rf"ca|server|device-\d+|{re.escape(PLAN_FILE)}")
@@ -109,6 +109,8 @@ def _write_server(folder: Path, plan: Plan) -> None:
         "AQUILA_LISTEN": plan.listen,
         "AQUILA_PORT": plan.port,
         "AQUILA_SUPERLINK_PORT": plan.superlink_port,
+        "AQUILA_MAX_CONNECTIONS": plan.max_connections,
+        "AQUILA_MAX_CONNECTIONS_PER_ADDRESS": MAX_CONNECTIONS_PER_ADDRESS,
     }
     _write(folder / "environment", environment_file(plan, settings))
     _write(folder / "flwr" / "config.toml", flower_config(plan, folder / "ca.crt"))

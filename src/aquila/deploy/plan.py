@@ -11,6 +11,8 @@ LOOPBACK = ("127.0.0.1", "localhost")
 
 ANY_ADDRESS = "0.0.0.0"  # nosec B104
 MAX_DEVICES = 10_000
+MIN_CONNECTIONS = 1024
+MAX_CONNECTIONS_PER_ADDRESS = 256
 PLAN_FILE = "federation.json"
 _LABEL_PATTERN = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 _HOST_NAME = re.compile(rf"(?=.{{1,253}}$)({_LABEL_PATTERN}\.)*(?=[a-z]){_LABEL_PATTERN}")
@@ -60,6 +62,11 @@ class Plan:
     def superlink_port(self) -> int:
         """The port of the SuperLink on loopback."""
         return self.port + 1
+
+    @property
+    def max_connections(self) -> int:
+        """How many connections the proxy keeps open: four per device, but at least 1,024."""
+        return max(MIN_CONNECTIONS, 4 * self.devices)
 
     def runtime_port(self, device: int) -> int:
         """Return the loopback port of a device's SuperNode, unique on a shared machine."""

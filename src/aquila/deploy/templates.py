@@ -48,7 +48,7 @@ def fill_template(name: str, plan: Plan) -> bytes:
         "SECURITY": _security(plan),
         "HARDENING": (resources / "hardening.conf").read_text(),
         "SUPERLINK_OPTIONS": "--insecure" if plan.insecure else f"--enable-supernode-auth {tls}",
-        "PROXY_OPTIONS": "--insecure" if plan.insecure else tls,
+        "PROXY_OPTIONS": "--insecure" if plan.insecure else f"{tls} --keys keys",
         "SUPERNODE_OPTIONS": (
             "--insecure"
             if plan.insecure

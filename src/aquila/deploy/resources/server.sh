@@ -16,7 +16,9 @@ flower-superlink @SUPERLINK_OPTIONS@ \
     --host 127.0.0.1 --port "$AQUILA_SUPERLINK_PORT" \
     --database "$state/superlink.db" --disable-runtime-dependency-installation &
 aquila deploy proxy @PROXY_OPTIONS@ \
-    --listen "$AQUILA_LISTEN" --port "$AQUILA_PORT" --superlink "127.0.0.1:$AQUILA_SUPERLINK_PORT" &
+    --listen "$AQUILA_LISTEN" --port "$AQUILA_PORT" --superlink "127.0.0.1:$AQUILA_SUPERLINK_PORT" \
+    --max-connections "$AQUILA_MAX_CONNECTIONS" \
+    --max-connections-per-address "$AQUILA_MAX_CONNECTIONS_PER_ADDRESS" &
 trap 'kill $(jobs -p) 2>/dev/null; wait' EXIT
 trap 'exit 143' INT TERM
 wait -n
