@@ -35,9 +35,16 @@ def deploy() -> None:
 )
 @click.option("--port", default=8443, show_default=True, help="Port that devices connect to.")
 @click.option("--insecure", is_flag=True, help="Use no encryption and no keys. For tests only.")
+@click.option("--unsigned", is_flag=True, help="Do not sign messages; saves 64 bytes per message.")
 @click.option("--overwrite", is_flag=True, help="Replace the federation in the folder.")
 def init(
-    folder: Path, devices: int, hosts: tuple[str, ...], port: int, insecure: bool, overwrite: bool
+    folder: Path,
+    devices: int,
+    hosts: tuple[str, ...],
+    port: int,
+    insecure: bool,
+    unsigned: bool,
+    overwrite: bool,
 ) -> None:
     """Write all files of a federation to FOLDER.
 
@@ -46,7 +53,9 @@ def init(
     """
     from aquila.deploy.plan import LOOPBACK, Plan
 
-    plan = Plan(devices, tuple(host.lower() for host in hosts) or LOOPBACK, port, insecure)
+    plan = Plan(
+        devices, tuple(host.lower() for host in hosts) or LOOPBACK, port, insecure, not unsigned
+    )
     with _require_extra():
         from aquila.deploy import federation
 

@@ -7,6 +7,7 @@ from ipaddress import ip_address
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 AUTHORITY_DAYS = 3650
@@ -27,7 +28,7 @@ class Certificate:
 
 @dataclass(frozen=True)
 class KeyPair:
-    """The key pair of a device in the OpenSSH form that Flower reads, on the curve P-384."""
+    """A key pair in OpenSSH form."""
 
     private: bytes
     public: bytes
@@ -89,8 +90,16 @@ def expiry_warning(certificate: bytes) -> str | None:
 
 
 def make_key_pair() -> KeyPair:
-    """Return a new key pair for a device."""
-    key = _new_key()
+    """Return a new key pair for a device, on the curve P-384, which Flower needs."""
+    return _key_pair(_new_key())
+
+
+def make_signing_pair() -> KeyPair:
+    """Return a new Ed25519 key pair that signs the messages of the server or of a device."""
+    return _key_pair(Ed25519PrivateKey.generate())
+
+
+def _key_pair(key: ec.EllipticCurvePrivateKey | Ed25519PrivateKey) -> KeyPair:
     private = key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.OpenSSH,

@@ -14,14 +14,17 @@ from pathlib import Path
 
 from aquila.deploy.certificates import (
     Certificate,
+    KeyPair,
     issue_server_certificate,
     make_authority,
     make_key_pair,
+    make_signing_pair,
     read_certificate,
 )
 from aquila.deploy.plan import MAX_CONNECTIONS_PER_ADDRESS, PLAN_FILE, Plan, load_plan, plan_bytes
 from aquila.deploy.templates import environment_file, fill_template, flower_config
 
+SERVER_SIGNING_FILES = "signing.key", "server-signing.pub"
 _FEDERATION_FILES = re.compile(rf"ca|server|device-\d+|{re.escape(PLAN_FILE)}")
 
 
@@ -37,6 +40,9 @@ def create(folder: Path, plan: Plan, overwrite: bool = False) -> Certificate | N
     _write(folder / PLAN_FILE, plan_bytes(plan))
     _make_folder(folder / "server", "keys", "flwr")
     certificate = None if plan.insecure else _write_certificates(folder, plan)
+    if plan.signs_messages:
+        _make_folder(folder / "server", "signing")
+        _write_pair(make_signing_pair(), folder / "server", SERVER_SIGNING_FILES)
     _write_server(folder / "server", plan)
     for device in range(plan.devices):
         _write_device(folder, plan, device)
@@ -72,7 +78,7 @@ def rekey_device(folder: Path, device: int) -> bool:
         _write_device(folder, plan, device)
         _write(folder / PLAN_FILE, plan_bytes(replace(plan, devices=device + 1)))
     else:
-        _write_key(folder, device)
+        _write_keys(folder, plan, device)
     return added
 
 
@@ -123,7 +129,7 @@ def _write_device(federation: Path, plan: Plan, device: int) -> None:
     folder = federation / f"device-{device}"
     _make_folder(folder)
     if not plan.insecure:
-        _write_key(federation, device)
+        _write_keys(federation, plan, device)
         _write(folder / "ca.crt", (federation / "server" / "ca.crt").read_bytes())
     settings: dict[str, str | int] = {
         "AQUILA_DEVICE": device,
@@ -135,10 +141,19 @@ def _write_device(federation: Path, plan: Plan, device: int) -> None:
     _write(folder / "aquila-device@.service", fill_template("aquila-device@.service", plan))
 
 
-def _write_key(federation: Path, device: int) -> None:
-    pair = make_key_pair()
-    _write(federation / f"device-{device}" / "device.key", pair.private)
-    _write(federation / "server" / "keys" / f"device-{device}.pub", pair.public)
+def _write_keys(federation: Path, plan: Plan, device: int) -> None:
+    own, name = f"device-{device}", f"device-{device}.pub"
+    _write_pair(make_key_pair(), federation, (f"{own}/device.key", f"server/keys/{name}"))
+    if plan.signs_messages:
+        files = f"{own}/signing.key", f"server/signing/{name}"
+        _write_pair(make_signing_pair(), federation, files)
+        server_key = (federation / "server" / SERVER_SIGNING_FILES[1]).read_bytes()
+        _write(federation / own / "server-signing.pub", server_key)
+
+
+def _write_pair(pair: KeyPair, folder: Path, names: tuple[str, str]) -> None:
+    _write(folder / names[0], pair.private)
+    _write(folder / names[1], pair.public)
 
 
 def _make_folder(folder: Path, *subfolders: str) -> None:

@@ -20,12 +20,16 @@ _HOST_NAME = re.compile(rf"(?=.{{1,253}}$)({_LABEL_PATTERN}\.)*(?=[a-z]){_LABEL_
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan of a federation. Devices connect to the first host."""
+    """The plan of a federation. Devices connect to the first host.
+
+    `signed`: the server and the devices sign every message, unless the federation is insecure.
+    """
 
     devices: int
     hosts: tuple[str, ...] = LOOPBACK
     port: int = 8443
     insecure: bool = False
+    signed: bool = True
 
     def __post_init__(self) -> None:
         if not 1 <= self.devices <= MAX_DEVICES:
@@ -64,6 +68,11 @@ class Plan:
         return self.port + 1
 
     @property
+    def signs_messages(self) -> bool:
+        """Whether the server and the devices have keys that sign messages."""
+        return self.signed and not self.insecure
+
+    @property
     def max_connections(self) -> int:
         """How many connections the proxy keeps open: four per device, but at least 1,024."""
         return max(MIN_CONNECTIONS, 4 * self.devices)
@@ -82,7 +91,8 @@ def load_plan(folder: Path) -> Plan:
     """Return the plan of the federation in a folder."""
     try:
         saved = json.loads((folder / PLAN_FILE).read_text())
-        return Plan(**{**saved, "hosts": tuple(saved["hosts"])})
+        # a federation of an earlier version has no signing keys
+        return Plan(**{"signed": False, **saved, "hosts": tuple(saved["hosts"])})
     except FileNotFoundError:
         raise ValueError(
             f"{folder} holds no federation; create one with aquila deploy init"

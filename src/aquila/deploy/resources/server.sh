@@ -8,6 +8,7 @@ cd "$(dirname "$0")"
 set -a
 . ./environment
 set +a
+@IDENTITY@
 state=${STATE_DIRECTORY:-$PWD/state}
 export FLWR_HOME=$state/flwr
 mkdir -p "$FLWR_HOME"
