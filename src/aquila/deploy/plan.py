@@ -97,7 +97,7 @@ def load_plan(folder: Path) -> Plan:
         raise ValueError(
             f"{folder} holds no federation; create one with aquila deploy init"
         ) from None
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, RecursionError, TypeError, ValueError) as error:
         raise ValueError(f"{folder / PLAN_FILE} does not describe a federation: {error}") from None
 
 
