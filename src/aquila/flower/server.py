@@ -14,6 +14,7 @@ from aquila.core.fleet import DeviceId, Fleet
 from aquila.core.method import Method, check_method, needs_links
 from aquila.core.parameter import check_whole_number
 from aquila.core.vector import Vector, check_theta0, digest
+from aquila.flower.death_notice import death_notice
 from aquila.flower.keys import read_keys
 from aquila.flower.registry import DeviceRegistry
 from aquila.flower.round_loop import RoundLoop, RoundOverhead
@@ -110,6 +111,7 @@ class Strategy:
                     folder / LOCK_FILE, f"the run in {folder}", LOCK_WAIT_SECONDS, LOG.warning
                 )
             )
+            stack.enter_context(death_notice(str(folder)))
             run_folder = ServerRunFolder(folder, self._fingerprint())
             registry = self._registry(run_folder)
             fleet = self._weighted_fleet(grid, registry, run_folder)

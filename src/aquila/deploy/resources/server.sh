@@ -12,6 +12,9 @@ set +a
 state=${STATE_DIRECTORY:-$PWD/state}
 export FLWR_HOME=$state/flwr
 mkdir -p "$FLWR_HOME"
+export AQUILA_NOTICES=$state/notices
+: > "$AQUILA_NOTICES"
+tail -f "$AQUILA_NOTICES" >&2 &  # errors of server apps, whose own output Flower discards
 
 flower-superlink @SUPERLINK_OPTIONS@ \
     --host 127.0.0.1 --port "$AQUILA_SUPERLINK_PORT" \
