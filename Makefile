@@ -54,7 +54,7 @@ audit: $(STAMP)
 $(STAMP): Makefile pyproject.toml constraints.txt $(C_FILES)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint constraints.txt torch
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,docs,report,flower,tensorboard,mlflow]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,docs,report,flower,metrics,tensorboard,mlflow]'
 	touch $@
 
 clean:

@@ -29,7 +29,7 @@ def require_extra() -> None:
     pytest.importorskip("cryptography", reason="not installed: pip install -e '.[flower]'")
 
 
-@pytest.mark.parametrize("command", ["init", "renew", "rekey", "proxy"])
+@pytest.mark.parametrize("command", ["init", "renew", "rekey", "upgrade", "proxy"])
 def test_help_needs_no_extra(command):
     assert without_extra("deploy", command, "--help").returncode == 0
 

@@ -8,7 +8,7 @@ import tomllib
 import pytest
 
 pytest.importorskip("cryptography", reason="not installed: pip install -e '.[flower]'")
-from aquila.deploy.federation import create, rekey_device, renew
+from aquila.deploy.federation import create, rekey_device, renew, upgrade
 from aquila.deploy.plan import Plan, load_plan
 from aquila.deploy.templates import INSECURE
 
@@ -174,9 +174,32 @@ def test_insecure_federation_has_nothing_to_renew(tmp_path):
         rekey_device(tmp_path, 0)
 
 
+def test_upgrade_keeps_keys_and_adds_missing_ones(folder):
+    before = contents(folder)
+    for name in before:
+        if "sign" in name:
+            (folder / name).unlink()
+    (folder / "federation.json").write_text(
+        '{"devices": 2, "hosts": ["fl.example.org"], "port": 8443, "insecure": false}'
+    )
+    (folder / "server" / "start.sh").write_text("old")
+    plan = upgrade(folder)
+    after = contents(folder)
+    assert plan == load_plan(folder) == Plan(2, ("fl.example.org",))
+    assert set(after) == set(before)
+    changed = {name for name in after if after[name] != before[name]}
+    assert {name for name in changed if "sign" not in name} == set()
+    assert len(changed) == 8
+    assert upgrade(folder) == plan
+    assert contents(folder) == after
+
+
 def test_units_and_settings_limit_connections(folder):
     for unit in ("server/aquila-server.service", "device-0/aquila-device@.service"):
         assert "LimitNOFILE=65536" in (folder / unit).read_text().splitlines()
     settings = (folder / "server" / "environment").read_text()
-    assert "AQUILA_MAX_CONNECTIONS=1024\nAQUILA_MAX_CONNECTIONS_PER_ADDRESS=256\n" in settings
+    assert (
+        "AQUILA_STATUS_PORT=18445\nAQUILA_MAX_CONNECTIONS=1024\nAQUILA_MAX_CONNECTIONS_PER_ADDRESS=256\n"
+        in settings
+    )
     assert Plan(5000).max_connections == 20_000

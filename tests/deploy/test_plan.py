@@ -36,7 +36,12 @@ def test_invalid_port_is_refused(port):
 
 def test_all_ports_are_different():
     plan = Plan(MAX_DEVICES, port=55533)
-    ports = [plan.port, plan.superlink_port, *map(plan.runtime_port, range(plan.devices))]
+    ports = [
+        plan.port,
+        plan.superlink_port,
+        plan.status_port,
+        *map(plan.runtime_port, range(plan.devices)),
+    ]
     assert len(set(ports)) == len(ports)
     assert max(ports) < 2**16
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -88,6 +88,23 @@ def renew(folder: Path) -> None:
 
 @deploy.command()
 @click.argument("folder", type=FOLDER_PATH)
+def upgrade(folder: Path) -> None:
+    """Rewrite the scripts of the federation in FOLDER with those of this version.
+
+    Certificates and keys stay valid. Missing signing keys are added.
+    """
+    with _require_extra():
+        from aquila.deploy import federation
+
+        plan = federation.upgrade(folder)
+    click.echo(
+        f"Wrote the files of {plan.devices} devices and the server; copy server/ and device-N/ to "
+        "their machines again"
+    )
+
+
+@deploy.command()
+@click.argument("folder", type=FOLDER_PATH)
 @click.argument("device", type=int)
 def rekey(folder: Path, device: int) -> None:
     """Create a new key for DEVICE of the federation in FOLDER.
@@ -121,6 +138,11 @@ def rekey(folder: Path, device: int) -> None:
     show_default=True,
     help="Connections that one address may have open.",
 )
+@click.option("--status-port", type=click.IntRange(1, 65535), help="Serve /health and /metrics.")
+@click.option("--runs", type=FOLDER_PATH, help="Folder of the runs that /metrics shows.")
+@click.option(
+    "--log-format", type=click.Choice(["text", "json"]), default="text", help="Form of log lines."
+)
 @click.option("--insecure", is_flag=True, help="Use no encryption and no keys. For tests only.")
 def proxy(
     listen: str,
@@ -129,14 +151,14 @@ def proxy(
     insecure: bool,
     max_connections: int,
     max_connections_per_address: int,
-    **files: Path | None,
+    **others: Any,
 ) -> None:
     """Forward devices' requests to a SuperLink on loopback.
 
     All other requests are rejected. The server's start.sh runs this command.
     """
     names = ("ssl_ca_certfile", "ssl_certfile", "ssl_keyfile", "keys")
-    authority, certificate, key, keys = (files[name] for name in names)
+    authority, certificate, key, keys = (others[name] for name in names)
     if insecure:
         authority = certificate = key = keys = None
     elif authority is None or certificate is None or key is None or keys is None:
@@ -145,12 +167,14 @@ def proxy(
         )
     with _require_extra():
         from aquila.deploy.limits import Limits
+        from aquila.deploy.log_format import set_up_logging
         from aquila.deploy.proxy import Tls, serve
 
+        set_up_logging(others["log_format"])
         limits = Limits(max_connections, max_connections_per_address)
-        logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
         tls = Tls(authority, certificate, key) if authority and certificate and key else None
-        serve((listen, port), superlink, tls, keys, limits)
+        status = (others["status_port"], others["runs"]) if others["status_port"] else None
+        serve((listen, port), superlink, tls, keys, limits, status)
 
 
 @contextmanager

@@ -59,6 +59,29 @@ def renew(folder: Path) -> Certificate:
     return _write_server_certificate(folder, authority, plan)
 
 
+def upgrade(folder: Path) -> Plan:
+    """Rewrite scripts, units and settings with those of this version, and add missing keys.
+
+    Certificates and existing keys stay as they are.
+
+    Returns:
+        The new plan.
+    """
+    folder = folder.absolute()
+    plan = replace(load_plan(folder), signed=True)
+    server = folder / "server"
+    if plan.signs_messages and not (server / SERVER_SIGNING_FILES[0]).exists():
+        _make_folder(server, "signing")
+        _write_pair(make_signing_pair(), server, SERVER_SIGNING_FILES)
+    _write_server(server, plan)
+    for device in range(plan.devices):
+        if plan.signs_messages and not (folder / f"device-{device}" / "signing.key").exists():
+            _write_signing_keys(folder, device)
+        _write_device_scripts(folder / f"device-{device}", plan, device)
+    _write(folder / PLAN_FILE, plan_bytes(plan))
+    return plan
+
+
 def rekey_device(folder: Path, device: int) -> bool:
     """Create a new key for a device, or add the next device.
 
@@ -115,6 +138,7 @@ def _write_server(folder: Path, plan: Plan) -> None:
         "AQUILA_LISTEN": plan.listen,
         "AQUILA_PORT": plan.port,
         "AQUILA_SUPERLINK_PORT": plan.superlink_port,
+        "AQUILA_STATUS_PORT": plan.status_port,
         "AQUILA_MAX_CONNECTIONS": plan.max_connections,
         "AQUILA_MAX_CONNECTIONS_PER_ADDRESS": MAX_CONNECTIONS_PER_ADDRESS,
     }
@@ -131,6 +155,10 @@ def _write_device(federation: Path, plan: Plan, device: int) -> None:
     if not plan.insecure:
         _write_keys(federation, plan, device)
         _write(folder / "ca.crt", (federation / "server" / "ca.crt").read_bytes())
+    _write_device_scripts(folder, plan, device)
+
+
+def _write_device_scripts(folder: Path, plan: Plan, device: int) -> None:
     settings: dict[str, str | int] = {
         "AQUILA_DEVICE": device,
         "AQUILA_SERVER": plan.server,
@@ -145,10 +173,14 @@ def _write_keys(federation: Path, plan: Plan, device: int) -> None:
     own, name = f"device-{device}", f"device-{device}.pub"
     _write_pair(make_key_pair(), federation, (f"{own}/device.key", f"server/keys/{name}"))
     if plan.signs_messages:
-        files = f"{own}/signing.key", f"server/signing/{name}"
-        _write_pair(make_signing_pair(), federation, files)
-        server_key = (federation / "server" / SERVER_SIGNING_FILES[1]).read_bytes()
-        _write(federation / own / "server-signing.pub", server_key)
+        _write_signing_keys(federation, device)
+
+
+def _write_signing_keys(federation: Path, device: int) -> None:
+    files = f"device-{device}/signing.key", f"server/signing/device-{device}.pub"
+    _write_pair(make_signing_pair(), federation, files)
+    server_key = (federation / "server" / SERVER_SIGNING_FILES[1]).read_bytes()
+    _write(federation / f"device-{device}" / "server-signing.pub", server_key)
 
 
 def _write_pair(pair: KeyPair, folder: Path, names: tuple[str, str]) -> None:

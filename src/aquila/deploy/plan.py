@@ -68,6 +68,11 @@ class Plan:
         return self.port + 1
 
     @property
+    def status_port(self) -> int:
+        """The port of the server's status page on loopback, after those of all devices."""
+        return self.port + 2 + MAX_DEVICES
+
+    @property
     def signs_messages(self) -> bool:
         """Whether the server and the devices have keys that sign messages."""
         return self.signed and not self.insecure

@@ -12,7 +12,7 @@ import resource
 import signal
 import socket
 import ssl
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from logging import getLogger
 from pathlib import Path
@@ -32,11 +32,13 @@ from aquila.deploy.http_server import (
     text_answer,
 )
 from aquila.deploy.limits import Limits
+from aquila.deploy.status import StatusPage
 
 ALLOWED_PATHS = re.compile(r"/v1/fleet/[a-z-]+")
 """Paths that a SuperNode requests. No path with dots or further slashes matches."""
 
 TIMEOUT_SECONDS = 60.0
+STATUS_LIMITS = Limits(connections=32, connections_per_address=32)
 CERTIFICATE_CHECK_SECONDS = 24 * 3600.0
 RESERVED_FILES = 128
 """Files that are not connections: libraries, logs, connections to the SuperLink."""
@@ -106,6 +108,7 @@ def serve(
     tls: Tls | None,
     keys_folder: Path | None = None,
     limits: Limits | None = None,
+    status: tuple[int, Path | None] | None = None,
 ) -> None:
     """Run the proxy until SIGTERM or SIGINT.
 
@@ -115,21 +118,29 @@ def serve(
         tls: Files of the certificates. None turns encryption off.
         keys_folder: Folder of the devices' public keys. None accepts every sender.
         limits: Limits on connections, bytes and times.
+        status: Port of the status page on loopback, and the folder of runs that it shows.
     """
     keys = None if keys_folder is None else DeviceKeys(keys_folder)
     limits = _within_open_files(limits or Limits())
     family = socket.AF_INET6 if ":" in listen[0] else socket.AF_INET
-    with socket.create_server(listen, family=family, backlog=BACKLOG) as listener:
-        asyncio.run(_serve(listener, superlink, tls, keys, limits))
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server(listen, family=family, backlog=BACKLOG))
+        page = None
+        if status is not None:
+            page = stack.enter_context(socket.create_server(("127.0.0.1", status[0])))
+        runs = None if status is None else status[1]
+        asyncio.run(_serve((listener, page), superlink, tls, keys, limits, runs))
 
 
 async def _serve(
-    listener: socket.socket,
+    listeners: tuple[socket.socket, socket.socket | None],
     superlink: str,
     tls: Tls | None,
     keys: DeviceKeys | None,
     limits: Limits,
+    runs: Path | None,
 ) -> None:
+    listener, page = listeners
     client = httpx.AsyncClient(
         base_url=f"{'http' if tls is None else 'https'}://{superlink}",
         verify=True if tls is None else ssl.create_default_context(cafile=tls.authority),
@@ -140,6 +151,10 @@ async def _serve(
     )
     server = HttpServer(Proxy(client, keys), limits, None if tls is None else server_context(tls))
     tasks = [asyncio.create_task(server.serve(listener))]
+    if page is not None:
+        certificate = None if tls is None else tls.certificate
+        status = HttpServer(StatusPage(server, client, certificate, runs), STATUS_LIMITS)
+        tasks.append(asyncio.create_task(status.serve(page)))
     if tls is not None:
         tasks.append(asyncio.create_task(_watch_certificates(tls)))
     loop = asyncio.get_running_loop()

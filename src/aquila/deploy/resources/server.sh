@@ -22,7 +22,8 @@ flower-superlink @SUPERLINK_OPTIONS@ \
 aquila deploy proxy @PROXY_OPTIONS@ \
     --listen "$AQUILA_LISTEN" --port "$AQUILA_PORT" --superlink "127.0.0.1:$AQUILA_SUPERLINK_PORT" \
     --max-connections "$AQUILA_MAX_CONNECTIONS" \
-    --max-connections-per-address "$AQUILA_MAX_CONNECTIONS_PER_ADDRESS" &
+    --max-connections-per-address "$AQUILA_MAX_CONNECTIONS_PER_ADDRESS" \
+    --status-port "$AQUILA_STATUS_PORT" --runs "$state" --log-format "${AQUILA_LOG_FORMAT:-text}" &
 trap 'kill $(jobs -p) 2>/dev/null; wait' EXIT
 trap 'exit 143' INT TERM
 wait -n
