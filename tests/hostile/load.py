@@ -79,7 +79,8 @@ async def attack(processes: ProcessGroup, folder: Path, connections: int, rounds
         f"{time.monotonic() - began:.0f} s; {attempts} hostile connections were closed; the proxy "
         f"used at most {memory} MiB"
     )
-    passed = f"{rounds} of {rounds} done" in output and lost == rounds and memory < MAX_MEMORY
+    complete = f"{rounds} of {rounds} done" in output and lost == rounds
+    passed = complete and "replies are signed" in output and memory < MAX_MEMORY
     print("passed" if passed else f"FAILED\n{output[-3000:]}")
     return 0 if passed else 1
 

@@ -112,6 +112,8 @@ class Strategy:
                 )
             )
             stack.enter_context(death_notice(str(folder)))
+            if self.identity is not None:
+                LOG.info("orders and replies are signed")
             run_folder = ServerRunFolder(folder, self._fingerprint())
             registry = self._registry(run_folder)
             fleet = self._weighted_fleet(grid, registry, run_folder)
