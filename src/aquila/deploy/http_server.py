@@ -21,7 +21,7 @@ from aquila.deploy.limits import ByteBudget, ConnectionSlots, Limits, Slot
 Headers = list[tuple[bytes, bytes]]
 
 BACKLOG = 4096
-READ_BYTES = 2**16
+READ_BYTES = 2**15
 ACCEPT_PAUSE_SECONDS = 0.05
 """Pause if there is no file for a new connection."""
 FILES_PER_CONNECTION = 2

@@ -120,6 +120,8 @@ def serve(
         limits: Limits on connections, bytes and times.
         status: Port of the status page on loopback, and the folder of runs that it shows.
     """
+    if tls is not None:
+        _warn_about_expiry(tls)
     keys = None if keys_folder is None else DeviceKeys(keys_folder)
     limits = _within_open_files(limits or Limits())
     family = socket.AF_INET6 if ":" in listen[0] else socket.AF_INET
@@ -168,12 +170,16 @@ async def _serve(
 
 
 async def _watch_certificates(tls: Tls) -> None:
-    """Warn at the start and every day while a certificate is about to expire."""
+    """Warn every day while a certificate is about to expire."""
     while True:
-        for path in (tls.certificate, tls.authority):
-            if warning := expiry_warning(path.read_bytes()):
-                LOG.warning("%s: %s", path, warning)
         await asyncio.sleep(CERTIFICATE_CHECK_SECONDS)
+        _warn_about_expiry(tls)
+
+
+def _warn_about_expiry(tls: Tls) -> None:
+    for path in (tls.certificate, tls.authority):
+        if warning := expiry_warning(path.read_bytes()):
+            LOG.warning("%s: %s", path, warning)
 
 
 def server_context(tls: Tls) -> ssl.SSLContext:
