@@ -12,12 +12,11 @@ import json
 import re
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 from machine import cpu_name
-
-from aquila.flower.loopback import FEDERATION_VARIABLE, Federation, federation, leftover_processes
 
 APP = Path(__file__).parent / "flower_app"
 SECONDS = 3600.0
@@ -36,11 +35,14 @@ def main() -> None:
     parser.add_argument("--method", default="aquila")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
+    from aquila.flower.loopback import FEDERATION_VARIABLE, federation, leftover_processes
+
     with tempfile.TemporaryDirectory() as folder:
         began = time.monotonic()
         with federation(options.devices, Path(folder)) as running:
             started = time.monotonic() - began
-            memory = PeakMemory(running)
+            name = running.environment[FEDERATION_VARIABLE]
+            memory = PeakMemory(lambda: leftover_processes(name))
             printed = running.run(APP, vars(options), SECONDS, memory.sample)
     result = {
         **vars(options), "start_seconds": round(started, 1), "peak_mib": memory.peaks,
@@ -57,9 +59,9 @@ def read_line(line: re.Match[str]) -> dict[str, float]:
 class PeakMemory:
     """The largest memory of the processes by kind, in MiB. Shared pages count once."""
 
-    def __init__(self, running: Federation) -> None:
+    def __init__(self, processes: Callable[[], list[int]]) -> None:
         self.peaks: dict[str, int] = {}
-        self._name = running.environment[FEDERATION_VARIABLE]
+        self._processes = processes
         self._next = 0.0
 
     def sample(self, _: str) -> None:
@@ -68,7 +70,7 @@ class PeakMemory:
             return
         self._next = time.monotonic() + SAMPLE_SECONDS
         used: dict[str, int] = {"all": 0}
-        for process in leftover_processes(self._name):
+        for process in self._processes():
             with suppress(OSError, StopIteration):
                 kind, size = kind_of(process), memory_of(process)
                 used[kind] = used.get(kind, 0) + size

@@ -16,6 +16,8 @@ POST = b"POST /x HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n"
 class Echo:
     """Answers a request with the length of its body, and refuses strangers before the body."""
 
+    authenticates = False
+
     async def answer(self, request, body):
         if request.path == "/wait":
             await asyncio.sleep(0.3)

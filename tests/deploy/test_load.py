@@ -29,13 +29,15 @@ from helpers.hostile_clients import (
 from helpers.real_federation import tls_context
 from helpers.signed_requests import signed_headers
 
-CONNECTIONS = 300
+CONNECTIONS = 160
 LIMIT = 100
 PULL = "/v1/fleet/pull-messages"
 
 
 class SuperLink:
     """Accepts every request."""
+
+    authenticates = False
 
     async def answer(self, request, body):
         return Answer(200, [], b"fine", is_accepted=True)

@@ -56,7 +56,12 @@ class Answer:
 
 
 class Application(Protocol):
-    """What the server asks: who sent a request, and what to answer."""
+    """What the server asks: who sent a request, and what to answer.
+
+    `authenticates`: whether an identified sender is known to be one that may be trusted.
+    """
+
+    authenticates: bool
 
     def identify(self, request: Request) -> str | Answer:
         """Return the sender of a request, or refuse it before its body is read."""
@@ -183,6 +188,8 @@ class Connection:
         if isinstance(sender, Answer):
             await self._send(request, sender)
             return False
+        if self._server.application.authenticates:
+            self._server.slots.trust(self._slot)
         held = Held(self._server.budget, sender)
         try:
             answer = await self._answer(request, held)

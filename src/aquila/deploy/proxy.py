@@ -71,6 +71,7 @@ class Proxy:
     def __init__(self, superlink: httpx.AsyncClient, keys: DeviceKeys | None = None) -> None:
         self._superlink = superlink
         self._keys = keys
+        self.authenticates = keys is not None
 
     def identify(self, request: Request) -> str | Answer:
         """Return the device that signed a request, or its address if there are no keys."""

@@ -75,6 +75,8 @@ class StatusPage:
         runs: Folder with the folders of runs, or None.
     """
 
+    authenticates = False
+
     def __init__(
         self,
         proxy: HttpServer,
