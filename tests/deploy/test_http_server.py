@@ -7,8 +7,11 @@ from contextlib import asynccontextmanager
 import pytest
 
 pytest.importorskip("h11", reason="not installed: pip install -e '.[flower]'")
+from aquila.deploy.federation import create
 from aquila.deploy.http_server import Answer, HttpServer, text_answer
 from aquila.deploy.limits import ByteBudget, ConnectionSlots, Limits
+from aquila.deploy.plan import Plan
+from aquila.deploy.proxy import Tls, server_context
 
 POST = b"POST /x HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n"
 
@@ -28,9 +31,9 @@ class Echo:
 
 
 @asynccontextmanager
-async def running(**limits):
+async def running(tls=None, **limits):
     """A server on loopback and a function that opens a connection to it."""
-    server = HttpServer(Echo(), Limits(**limits))
+    server = HttpServer(Echo(), Limits(**limits), tls)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         task = asyncio.create_task(server.serve(listener))
         address = listener.getsockname()
@@ -154,6 +157,26 @@ def test_idle_connections_make_room_for_new_ones():
             assert [await ended(reader) for reader in idle[:3]] == [b""] * 3
             trusted_writer.write(POST % 2 + b"ab")
             assert (await trusted.readuntil(b"\r\n\r\n2")).startswith(b"HTTP/1.1 200")
+
+    asyncio.run(talk())
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_replaced_connection_is_reset(tmp_path, encrypted):
+    """Flower's SuperNode gives up if a handshake ends without a reset."""
+    context = None
+    if encrypted:
+        create(tmp_path / "fed", Plan(1))
+        files = [tmp_path / "fed" / "server" / n for n in ("ca.crt", "server.crt", "server.key")]
+        context = server_context(Tls(*files))
+
+    async def talk():
+        async with running(tls=context, connections=1) as (_, connect):
+            first, _ = await connect()
+            await asyncio.sleep(0.1)
+            await connect()
+            with pytest.raises(ConnectionResetError):
+                await asyncio.wait_for(first.read(), 3)
 
     asyncio.run(talk())
 

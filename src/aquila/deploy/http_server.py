@@ -16,12 +16,12 @@ from typing import Protocol
 
 import h11
 
+from aquila.deploy.connection_setup import READ_BYTES, PausedProtocol, set_reset_on_close
 from aquila.deploy.limits import ByteBudget, ConnectionSlots, Limits, Slot
 
 Headers = list[tuple[bytes, bytes]]
 
 BACKLOG = 4096
-READ_BYTES = 2**15
 ACCEPT_PAUSE_SECONDS = 0.05
 """Pause if there is no file for a new connection."""
 FILES_PER_CONNECTION = 2
@@ -108,36 +108,44 @@ class HttpServer:
 
     def _start(self, connection: socket.socket, address: str) -> None:
         self.counts["connections"] += 1
-        slot = self.slots.open(address, lambda: self._replace(connection))
+        set_reset_on_close(connection, True)
+        served = Connection(self, connection)
+        slot = self.slots.open(address, lambda: self._replace(served))
         if slot is None:
             self.counts["refused_connections"] += 1
             connection.close()
             return
-        task = asyncio.create_task(Connection(self, connection, slot).run())
+        task = asyncio.create_task(served.run(slot))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _replace(self, connection: socket.socket) -> None:
+    def _replace(self, connection: "Connection") -> None:
         self.counts["replaced_connections"] += 1
-        with suppress(OSError):  # the task of the connection notices its end, and closes it
-            connection.shutdown(socket.SHUT_RDWR)
+        connection.abort()
 
 
 class Connection:
     """One connection: its handshake, then requests until one of the sides ends it."""
 
-    def __init__(self, server: HttpServer, connection: socket.socket, slot: Slot) -> None:
+    def __init__(self, server: HttpServer, connection: socket.socket) -> None:
         self._server = server
         self._limits = server.limits
         self._socket = connection
-        self._slot = slot
+        self._transport: asyncio.Transport | None = None
+        self._is_aborted = False
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=self._limits.header_bytes)
 
-    async def run(self) -> None:
+    def abort(self) -> None:
+        """Close the connection at once; its task then ends."""
+        self._is_aborted = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def run(self, slot: Slot) -> None:
         """Serve the connection to its end. Only a cancellation is raised."""
-        transport: asyncio.BaseTransport | None = None
+        self._slot = slot
         try:
-            transport = await self._open()
+            await self._open()
             while await self._serve_request():
                 self._http.start_next_cycle()
             await self._close()
@@ -150,24 +158,30 @@ class Connection:
             LOG.exception("a connection failed")
         finally:
             self._server.slots.release(self._slot)
-            if isinstance(transport, asyncio.WriteTransport):
-                transport.abort()
-            else:
-                self._socket.close()
+            self.abort()
 
-    async def _open(self) -> asyncio.BaseTransport:
+    async def _open(self) -> None:
         loop, tls = asyncio.get_running_loop(), self._server.tls
         self._reader = asyncio.StreamReader(READ_BYTES)
-        protocol = asyncio.StreamReaderProtocol(self._reader)
-        seconds = None if tls is None else self._limits.header_seconds
-        transport, _ = await loop.connect_accepted_socket(
-            lambda: protocol, self._socket, ssl=tls, ssl_handshake_timeout=seconds
-        )
+        protocol = PausedProtocol(self._reader)
+        self._transport, _ = await loop.connect_accepted_socket(lambda: protocol, self._socket)
+        transport: asyncio.Transport | None = self._transport
+        if self._is_aborted:
+            raise ConnectionAbortedError
+        if tls is None:
+            self._transport.resume_reading()
+        else:
+            transport = await loop.start_tls(
+                self._transport, protocol, tls, server_side=True,
+                ssl_handshake_timeout=self._limits.header_seconds,
+            )  # fmt: skip
+        if transport is None:
+            raise ConnectionAbortedError
         self._writer = asyncio.StreamWriter(transport, protocol, self._reader, loop)
-        return transport
 
     async def _close(self) -> None:
         """Close the connection so that the last answer still arrives."""
+        set_reset_on_close(self._socket, False)
         self._writer.close()
         with suppress(TimeoutError):
             async with asyncio.timeout(1.0):

@@ -20,6 +20,7 @@ from pathlib import Path
 import httpx
 
 from aquila.deploy.certificates import expiry_warning
+from aquila.deploy.connection_setup import use_small_tls_buffers
 from aquila.deploy.device_keys import DeviceKeys
 from aquila.deploy.fleet_request import PUSH_PATH, ForgedRequestError, check_push
 from aquila.deploy.http_server import (
@@ -125,6 +126,7 @@ def serve(
         _warn_about_expiry(tls)
     keys = None if keys_folder is None else DeviceKeys(keys_folder)
     limits = _within_open_files(limits or Limits())
+    use_small_tls_buffers()
     family = socket.AF_INET6 if ":" in listen[0] else socket.AF_INET
     with ExitStack() as stack:
         listener = stack.enter_context(socket.create_server(listen, family=family, backlog=BACKLOG))
