@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("h11", reason="not installed: pip install -e '.[flower]'")
 from aquila.deploy.federation import create
-from aquila.deploy.http_server import Answer, HttpServer, text_answer
+from aquila.deploy.http_server import Answer, Connection, HttpServer, text_answer
 from aquila.deploy.limits import ByteBudget, ConnectionSlots, Limits
 from aquila.deploy.plan import Plan
 from aquila.deploy.proxy import Tls, server_context
@@ -177,6 +177,36 @@ def test_replaced_connection_is_reset(tmp_path, encrypted):
             await connect()
             with pytest.raises(ConnectionResetError):
                 await asyncio.wait_for(first.read(), 3)
+
+    asyncio.run(talk())
+
+
+def test_request_of_a_replaced_connection_has_no_effect(monkeypatch):
+    """Flower's SuperNode fails if its first request has an effect, but no answer."""
+    served = []
+
+    async def answer(self, request, body):
+        served.append(request)
+        return Answer(200, [], b"", is_accepted=True)
+
+    def identify(self, request):
+        connections[0].abort()
+        return request.address
+
+    connections = []
+    original = Connection.__init__
+    monkeypatch.setattr(
+        Connection, "__init__", lambda self, *a: connections.append(self) or original(self, *a)
+    )
+    monkeypatch.setattr(Echo, "answer", answer)
+    monkeypatch.setattr(Echo, "identify", identify)
+
+    async def talk():
+        async with running() as (server, connect):
+            reader, _ = await connect(POST % 1 + b"a")
+            assert await ended(reader) == b""
+            assert not served
+            assert len(server.slots) == 0
 
     asyncio.run(talk())
 

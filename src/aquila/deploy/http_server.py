@@ -202,6 +202,8 @@ class Connection:
         if isinstance(sender, Answer):
             await self._send(request, sender)
             return False
+        if self._is_aborted:  # its answer could not be sent, so it must have no effect
+            raise ConnectionAbortedError
         if self._server.application.authenticates:
             self._server.slots.trust(self._slot)
         held = Held(self._server.budget, sender)
