@@ -32,7 +32,7 @@ from helpers.real_federation import (
 
 DEVICES = 3
 APP = Path(__file__).parents[2] / "examples" / "flower"
-MAX_MEMORY = 400
+MAX_MEMORY = 200
 """MiB that the proxy may use."""
 
 
