@@ -152,7 +152,7 @@ def test_archive_that_lost_replies_is_refused_after_further_rounds(
 def test_folded_history_subtracts_the_same(name):
     plain, folded = Pair(MemoryArchive(), name, 40), Pair(MemoryArchive(), name, 40, 0)
     for pair in (plain, folded):
-        pair.run(12)
+        pair.run(30)
         pair.restart_device()
         pair.run(2)
         pair.restart_device(1)
@@ -167,7 +167,7 @@ def test_parts_take_bounded_space(tmp_path):
     dimension = 300
     pair = Pair(FolderArchive(tmp_path), "ef21_sgdm", dimension, min_fold_bytes=0)
     memory, largest = 4 * dimension, 0
-    for _ in range(40):
+    for _ in range(90):
         pair.run()
         positions = pair.server.histories.positions
         pair.archive.keep_only({(m, position.part) for m, position in enumerate(positions)})

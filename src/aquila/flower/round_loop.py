@@ -68,8 +68,9 @@ class RoundLoop:
         began, attempts = time.monotonic(), self.run_folder.begin_round(session.round)
         config: dict[str, str | int] = {"run": self.run_folder.name, "seed": self.strategy.seed}
         state, outcome = run_round(
-            self.grid, session, self.registry.nodes_by_device, config, deployment.deadline_seconds
-        )
+            self.grid, session, self.registry.nodes_by_device, config, deployment.deadline_seconds,
+            self.strategy.identity,
+        )  # fmt: skip
         notes = {device: state.notes[device] for device in sorted(state.notes)}
         record = make_record(state.number, outcome, notes, session.fleet, self._evaluate())
         if attempts > 1:

@@ -1,5 +1,6 @@
 """The server side: runs the rounds over Flower's grid."""
 
+import os
 import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -13,10 +14,12 @@ from aquila.core.fleet import DeviceId, Fleet
 from aquila.core.method import Method, check_method, needs_links
 from aquila.core.parameter import check_whole_number
 from aquila.core.vector import Vector, check_theta0, digest
+from aquila.flower.death_notice import death_notice
 from aquila.flower.keys import read_keys
 from aquila.flower.registry import DeviceRegistry
 from aquila.flower.round_loop import RoundLoop, RoundOverhead
 from aquila.flower.run_folder import ServerRunFolder
+from aquila.flower.signing import IDENTITY_VARIABLE, ServerIdentity, read_server_identity
 from aquila.flower.transport import SAMPLES_KEY, Value
 from aquila.runtime.file_lock import LOCK_FILE, file_lock
 from aquila.runtime.files import make_folder
@@ -59,6 +62,8 @@ class Deployment:
         keys_folder: Folder with the public key `device-N.pub` of every device. If set, a node
             without the key of its device takes no part.
         limit: Bound on the norm of uploads.
+        identity_folder: Folder of the keys that sign messages. Default: `$AQUILA_IDENTITY`, which
+            a server of `aquila deploy` has. If set, only replies that their device signed count.
     """
 
     deadline_seconds: float = 600.0
@@ -66,6 +71,7 @@ class Deployment:
     min_devices: int | None = None
     keys_folder: Path | str | None = None
     limit: NormLimit | None = None
+    identity_folder: Path | str | None = None
 
     def __post_init__(self) -> None:
         if not min(self.deadline_seconds, self.wait_seconds) > 0:
@@ -85,6 +91,7 @@ class Strategy:
     options: RunOptions
     deployment: Deployment
     keys: Mapping[DeviceId, bytes] | None
+    identity: ServerIdentity | None = None
 
     def start(self, grid: Grid, on_record: OnRecord | None = None) -> RunResult:
         """Run all rounds, or the rounds that remain after a checkpoint.
@@ -105,6 +112,9 @@ class Strategy:
                     folder / LOCK_FILE, f"the run in {folder}", LOCK_WAIT_SECONDS, LOG.warning
                 )
             )
+            stack.enter_context(death_notice(str(folder)))
+            if self.identity is not None:
+                LOG.info("orders and replies are signed")
             run_folder = ServerRunFolder(folder, self._fingerprint(), self.options)
             registry = self._registry(run_folder)
             fleet = self._weighted_fleet(grid, registry, run_folder)
@@ -125,7 +135,9 @@ class Strategy:
         hello: dict[str, Value] = {"method": repr(self.method)}
         if self.options.weights == "samples":
             hello[SAMPLES_KEY] = run_folder.name
-        return DeviceRegistry(len(self.fleet.devices), hello, self.keys)
+        if self.identity is not None:
+            hello["run"] = run_folder.name
+        return DeviceRegistry(len(self.fleet.devices), hello, self.keys, self.identity)
 
     def _weighted_fleet(
         self, grid: Grid, registry: DeviceRegistry, run_folder: ServerRunFolder
@@ -198,7 +210,15 @@ def strategy(
     folder = deployment.keys_folder
     keys = None if folder is None else read_keys(Path(folder), devices)
     options = options.for_rounds(rounds)
-    return Strategy(method, theta0, fleet, rounds, seed, evaluate, options, deployment, keys)
+    return Strategy(
+        method, theta0, fleet, rounds, seed, evaluate, options, deployment, keys,
+        _identity(deployment, devices),
+    )  # fmt: skip
+
+
+def _identity(deployment: Deployment, devices: int) -> ServerIdentity | None:
+    folder = deployment.identity_folder or os.environ.get(IDENTITY_VARIABLE)
+    return read_server_identity(Path(folder), devices) if folder else None
 
 
 def _check_arguments(method: Method, theta0: Vector, rounds: int, seed: int) -> None:

@@ -10,7 +10,6 @@ import struct
 import zlib
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -21,6 +20,7 @@ from aquila.core.packet import NEVER
 from aquila.core.state import Arrays, from_arrays, to_arrays
 from aquila.core.vector import Vector
 from aquila.core.wire import unpack
+from aquila.runtime.array_file import READ_ERRORS, read_arrays
 from aquila.runtime.device_session import DeviceSession, DeviceSnapshot
 from aquila.runtime.files import atomic_write
 from aquila.runtime.messages import Ack, PendingTurn, ack_of
@@ -36,7 +36,6 @@ VERSION = 3
 POSITIONS = "positions"
 
 _HEADER = struct.Struct("<4sII")
-_READ_ERRORS = (KeyError, IndexError, ValueError, TypeError, EOFError, BadZipFile, OverflowError)
 
 
 class SavedStateError(ValueError):
@@ -78,7 +77,7 @@ def restore_device(session: DeviceSession, content: bytes) -> None:
             reference=_reference_from_arrays(arrays, "reference", dimension),
             stale_reference=_reference_from_arrays(arrays, "stale_reference", dimension),
         )
-    except _READ_ERRORS as error:
+    except READ_ERRORS as error:
         raise _unusable(error) from error
     session.restore(saved)
 
@@ -126,7 +125,7 @@ def restore_server(session: ServerSession, content: bytes) -> None:
                 raise ValueError(f"it has {len(part)} devices, not {len(session.acks)}")
         if not all(ack.round < saved.round for ack in saved.acks):
             raise ValueError(f"it acknowledges a reply to round {saved.round} or later")
-    except _READ_ERRORS as error:
+    except READ_ERRORS as error:
         raise _unusable(error) from error
     session.restore(saved)
 
@@ -162,7 +161,7 @@ def read_server_model(path: Path) -> tuple[int, Vector]:
     arrays = _from_file(path.read_bytes())
     try:
         return int(arrays["round"]), torch.from_numpy(arrays["theta."].copy())
-    except _READ_ERRORS as error:
+    except READ_ERRORS as error:
         raise _unusable(error) from error
 
 
@@ -254,9 +253,8 @@ def _from_file(content: bytes) -> Arrays:
     if zlib.crc32(memoryview(content)[_HEADER.size :]) != checksum:
         raise SavedStateError("the saved session is damaged: its checksum does not match")
     try:
-        with np.load(io.BytesIO(content[_HEADER.size :]), allow_pickle=False) as arrays:
-            return dict(arrays)
-    except _READ_ERRORS as error:
+        return read_arrays(io.BytesIO(content[_HEADER.size :]))
+    except READ_ERRORS as error:
         raise _unusable(error) from error
 
 

@@ -80,7 +80,7 @@ def _read_checkpoint(folder: Path) -> tuple[int, Vector] | None:
 def _read_facts(path: Path) -> dict[str, Any]:
     try:
         facts = json.loads(path.read_text()) if path.exists() else {}
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ValueError(f"{path} is not a valid run file: it is not JSON") from None
     return facts if isinstance(facts, dict) else {}
 

@@ -184,7 +184,7 @@ def load_partition(path: Path) -> Partition:
     try:
         device_of_sample = json.loads(path.read_text())["device_of_sample"]
         devices = sorted(set(device_of_sample))
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         devices = []
     if not devices or devices != list(range(len(devices))):
         raise ValueError(f"{path} does not hold a partition")
