@@ -89,7 +89,7 @@ DIFFERENCES = {"downlink_error": 0.7, "dimension": 16}
 
 UNLIMITED = RestartLimit(free=10**6)
 
-SOME_FRAMES = 100
+SOME_FRAMES = 60
 """Bytes of two frames of the smallest harness: some histories are folded, and some are not."""
 
 INTEGERS = Method("integers", IntegerDevice(), MemoryServer(alpha=1.0))

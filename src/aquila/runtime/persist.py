@@ -170,7 +170,7 @@ def read_server_positions(path: Path) -> tuple[Position, ...]:
     arrays = _from_file(path.read_bytes())
     try:
         return _positions_from_arrays(arrays)
-    except _READ_ERRORS as error:
+    except READ_ERRORS as error:
         raise _unusable(error) from error
 
 
