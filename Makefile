@@ -3,6 +3,7 @@
 # make docs                builds the documentation; open site/index.html
 # make deploy-demo         trains on real processes: Flower's server and three devices, on this machine
 # make fuzz FRAMES=100000  decodes damaged frames with sanitizers in the C extensions
+# make load                attacks a federation with 2,000 connections while it trains, three minutes
 # make audit               lists known vulnerabilities of the installed packages; needs the network
 # make clean               removes the virtual environment, the sanitized build, runs, the site and caches
 PYTHON ?= python3
@@ -15,7 +16,7 @@ FRAMES ?= 100000
 SANITIZED := build/sanitized
 SANITIZERS := -fsanitize=address,undefined -fno-sanitize-recover=undefined
 
-.PHONY: demo deploy-demo docs test fuzz audit clean
+.PHONY: demo deploy-demo docs test fuzz load audit clean
 
 demo: $(STAMP)
 	$(BIN)/aquila compare --out runs/demo --overwrite
@@ -43,6 +44,9 @@ fuzz: $(STAMP)
 		ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=16 PYTHONPATH=$(SANITIZED)/lib \
 		$(BIN)/python tests/hostile/fuzz.py --sanitized --frames $(FRAMES)
 
+load: $(STAMP)
+	$(BIN)/python tests/hostile/load.py --connections 2000
+
 audit: $(STAMP)
 	$(BIN)/pip install --quiet pip-audit
 	$(BIN)/pip-audit --strict --skip-editable
@@ -50,7 +54,7 @@ audit: $(STAMP)
 $(STAMP): Makefile pyproject.toml constraints.txt $(C_FILES)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint constraints.txt torch
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,docs,report,flower,tensorboard,mlflow,privacy]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,docs,report,flower,metrics,tensorboard,mlflow,privacy]'
 	touch $@
 
 clean:

@@ -38,14 +38,9 @@ from aquila.methods.parts.factory import MAX_DENSITY
 from aquila.methods.parts.memory import Memory
 from aquila.sim.experiment import read_experiment
 
-FIXED_DENSITY = 0.006
-"""Nominal density. The mean magnitude of these gradients is about 0.4 rms, so only about 0.4 of
-this density is sent."""
-MEAN_DENSITY = 0.004
-"""Fraction of the coordinates that is sent, on average."""
-UNCONTROLLED_RATE = best_memory_rate(MEAN_DENSITY)
-NEGLIGIBLE_RATE = 1e-30
-"""Vanishes next to any gradient; devices reject a rate of zero."""
+MEAN_DENSITY = 0.04
+"""Fraction of the coordinates that is sent, on average. It is about that of the default density."""
+MEAN_RATE = best_memory_rate(MEAN_DENSITY)
 TOPK_DENSITY = 0.01
 
 
@@ -67,17 +62,27 @@ class NoDensityBoost(AquilaDitherDevice):
         return super().step(DitherDeviceState(state.q), order, oracle, key)
 
 
-class NoMemoryServer(AquilaDitherServer):
-    """A server whose memories stay empty."""
+class NoMemoryDevice(AquilaDitherDevice):
+    """A device whose memory stays empty."""
 
-    def init(self, theta, fleet):
-        """Start with a negligible memory rate."""
-        return replace(super().init(theta, fleet), rate=NEGLIGIBLE_RATE)
+    def step(self, state, order, oracle, key):
+        """Reply, and forget the upload."""
+        turn = super().step(state, order, oracle, key)
+        return replace(turn, state=replace(turn.state, q=state.q))
+
+
+class NoMemoryServer(AquilaDitherServer):
+    """A server whose memory stays empty."""
+
+    def update(self, state, fleet, replies):
+        """Step along the mean upload."""
+        _, step = super().update(state, fleet, replies)
+        return state, step
 
 
 @dataclass(frozen=True)
-class UncontrolledDevice:
-    """AQUILA-Dither's device with another quantizer and without noise control by the server."""
+class OtherQuantizerDevice:
+    """AQUILA-Dither's device with another quantizer."""
 
     alpha: float
     work: Work
@@ -90,7 +95,7 @@ class UncontrolledDevice:
     def step(self, state, order, oracle, key):
         """Reply to an order, and adapt the density boost to the loss."""
         quantizer = partial(self.quantizer, boost=state.density_boost)
-        damped = DampedMemoryDevice(self.alpha, UNCONTROLLED_RATE, quantizer, self.work)
+        damped = DampedMemoryDevice(self.alpha, MEAN_RATE, quantizer, self.work)
         turn = damped.step(Memory(state.q), order, oracle, key)
         fallback_state = state.after_loss(turn.notes["loss"])
         return Turn(
@@ -172,16 +177,16 @@ def four_rms(v):
     return nearest(v, 4 * math.sqrt(squared_norm(v) / v.numel()))
 
 
-def controlled(device=AquilaDitherDevice, server=AquilaDitherServer, density=0.0):
-    """Return a variant whose server controls the density; a positive density is fixed."""
+def dither(device=AquilaDitherDevice, server=AquilaDitherServer, density=0.0):
+    """Return a variant of AQUILA-Dither with these halves; density 0 is the default density."""
     return lambda alpha, work: (device(alpha, work), server(alpha, density))
 
 
-def uncontrolled(quantizer):
+def other_quantizer(quantizer):
     """Return a variant with this quantizer."""
     return lambda alpha, work: (
-        UncontrolledDevice(alpha, work, quantizer),
-        DampedMemoryServer(alpha, UNCONTROLLED_RATE),
+        OtherQuantizerDevice(alpha, work, quantizer),
+        DampedMemoryServer(alpha, MEAN_RATE),
     )
 
 
@@ -199,14 +204,15 @@ def topk(density=TOPK_DENSITY, **parts):
 # per method: name of a variant -> function from alpha and work to the device and server halves
 VARIANTS = {
     "aquila_dither": {
-        "aquila_dither": controlled(),
-        "private dither": controlled(device=PrivateDither),
-        "fixed density": controlled(density=FIXED_DENSITY),
-        "step from the mean": uncontrolled(mean_as_step),
-        "without the memory": controlled(server=NoMemoryServer),
-        "without density boost": controlled(device=NoDensityBoost),
-        "largest coordinate as step": uncontrolled(largest_as_step),
-        "without the zero level": uncontrolled(midrise_without_zero),
+        "aquila_dither": dither(),
+        "private dither": dither(device=PrivateDither),
+        "a fifth of the density": dither(density=0.012),
+        "five times the density": dither(density=0.3),
+        "step from the mean": other_quantizer(mean_as_step),
+        "without the memory": dither(NoMemoryDevice, NoMemoryServer),
+        "without density boost": dither(device=NoDensityBoost),
+        "largest coordinate as step": other_quantizer(largest_as_step),
+        "without the zero level": other_quantizer(midrise_without_zero),
     },
     "aquila_topk": {
         "aquila_topk": topk(),

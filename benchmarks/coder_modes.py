@@ -30,10 +30,11 @@ NATIVE = Path(__file__).parents[1] / "src" / "aquila" / "native"
 FLAGS = ["-std=c11", "-O3", "-shared", "-fPIC", "-DPy_LIMITED_API=0x030b0000"]
 LAST_CHOICE = "bits > NARROW_BITS || has_long_tail(s) ? ZIGZAG : DIRECT"
 SIGNED = "signed_cost(zigzag, s->total, bits) <= "
-INITIAL = "initial_probability[i < INITIAL_BANDS ? i : INITIAL_BANDS - 1]"
+INITIAL = "(uint32_t)initial_probability[level]"
 FEW, MANY = "FEW_EXCEPTIONS = 7", "MANY_EXCEPTIONS = 1 << 11"
-RATE, STATES, BANDS = "CODES_PER_EXCEPTION = 8", "FOUR_STATES_FROM = 256", "CANDIDATE_BANDS = 4"
-AVERAGES = "context->fast + context->slow"
+RATE, STATES = "CODES_PER_EXCEPTION = 8", "FOUR_STATES_FROM = 256"
+FAST, OCTAVES = "FAST = 1, SLOW = 5", "CANDIDATE_OCTAVES = 5"
+TREND = "trend < 0 ? 0 : trend < TRENDS ? trend : TRENDS - 1"
 HALF_UNIFORM = 200_000
 CODED = {
     "no packed": ("plan.c", "if (s->cost >= (uint64_t)s->total * bits)", "if (0)"),
@@ -54,12 +55,12 @@ CODED = {
     "centre is the most frequent code": ("codes.c", "? mode + 1 : mode", "? mode : mode"),
 }
 DITHERED = {
-    "CANDIDATE_BANDS = 2": ("dithered.c", BANDS, "CANDIDATE_BANDS = 2"),
-    "CANDIDATE_BANDS = 3": ("dithered.c", BANDS, "CANDIDATE_BANDS = 3"),
-    "all are candidates": ("dithered.c", BANDS, "CANDIDATE_BANDS = 31"),
-    "only the slow average": ("binary_coder.h", AVERAGES, "2 * context->slow"),
-    "only the fast average": ("binary_coder.h", AVERAGES, "2 * context->fast"),
-    "initial probability 1/2": ("dithered.c", INITIAL, "2048 + 0 * i"),
+    "CANDIDATE_OCTAVES = 3": ("dithered.c", OCTAVES, "CANDIDATE_OCTAVES = 3"),
+    "CANDIDATE_OCTAVES = 4": ("dithered.c", OCTAVES, "CANDIDATE_OCTAVES = 4"),
+    "all are candidates": ("dithered.c", OCTAVES, "CANDIDATE_OCTAVES = 32"),
+    "fixed scale": ("dithered.c", FAST, "FAST = 31, SLOW = 31"),
+    "no trend": ("dithered.c", TREND, "0"),
+    "initial probability 1/2": ("dithered.c", INITIAL, "2048 + 0 * level"),
 }
 
 

@@ -9,7 +9,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 torch.set_num_threads(1)
-# no test cuts the power; processes that tests start wait for the disk as everywhere
+# helpers/power_cut.py records what is synced; the other tests need not wait for the disk
 os.fsync = lambda file: None
 
 

@@ -1,4 +1,4 @@
-"""The messages that docs/errors.md and docs/faq.md quote are those that users get."""
+"""The messages that docs/errors.md, faq.md and checkpoints.md quote are those that users get."""
 
 import ast
 import doctest
@@ -12,6 +12,7 @@ from aquila.cli import main
 from helpers.documents import ROOT, code_blocks
 
 ERRORS, FAQ = ROOT / "docs" / "errors.md", ROOT / "docs" / "faq.md"
+CHECKPOINTS = ROOT / "docs" / "checkpoints.md"
 LOOSE = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 FIXED = 15  # characters that identify a message
 
@@ -32,7 +33,7 @@ def templates() -> Iterator[re.Pattern[str]]:
 
 def test_quoted_messages_are_in_the_source():
     known = list(templates())
-    blocks = [*code_blocks(ERRORS, "output"), *code_blocks(FAQ, "output")]
+    blocks = [block for page in (ERRORS, FAQ, CHECKPOINTS) for block in code_blocks(page, "output")]
     quoted = [line for _, text in blocks for line in text.splitlines()]
     assert len(quoted) > 4
     assert [line for line in quoted if not any(k.fullmatch(line) for k in known)] == []
@@ -48,7 +49,7 @@ def bare(tmp_path, monkeypatch):
 
 def test_commands_print_the_quoted_messages(bare):
     ran = 0
-    for _, text in code_blocks(ERRORS, "console"):
+    for _, text in [*code_blocks(ERRORS, "console"), *code_blocks(CHECKPOINTS, "console")]:
         for exchange in text.split("$ aquila ")[1:]:
             command, _, expected = exchange.partition("\n")
             result = CliRunner().invoke(main, command.split(), prog_name="aquila")

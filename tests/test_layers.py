@@ -21,9 +21,11 @@ ALLOWED = {
     "training": {"core", "runtime", "tasks"},
     "sim": {"core", "runtime", "tasks", "training", "version"},
     "report": {"core", "runtime", "sim", "training"},
+    "advice": {"core", "methods", "report", "runtime", "sim", "tasks", "training"},
     "deploy": set(),
     "flower": {"core", "runtime", "sim"},
     "cli": {
+        "advice",
         "core",
         "deploy",
         "methods",
@@ -36,7 +38,7 @@ ALLOWED = {
         "version",
     },
     "__main__": {"cli"},
-    "__init__": {"core", "methods", "report", "runtime", "sim", "training", "version"},
+    "__init__": {"advice", "core", "methods", "report", "runtime", "sim", "training", "version"},
 }
 
 RANDOM_CALL = re.compile(r"torch\.(rand\w*|bernoulli|multinomial|normal)|(np\.|numpy\.)?random\..*")

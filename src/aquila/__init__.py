@@ -14,6 +14,8 @@ from aquila.version import __version__
 
 if TYPE_CHECKING:
     from aquila import tasks as tasks
+    from aquila.advice.advise import advise as advise
+    from aquila.advice.situation import Situation as Situation
     from aquila.core.fleet import Fleet as Fleet
     from aquila.core.link import DeviceLink as DeviceLink
     from aquila.core.method import Method as Method
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
     from aquila.training.splits import split as split
 
 _MODULE_OF_NAME = {
+    "advise": "aquila.advice.advise",
+    "Situation": "aquila.advice.situation",
     "METHODS": "aquila.methods",
     "create": "aquila.methods",
     "Fleet": "aquila.core.fleet",

@@ -139,6 +139,6 @@ def test_an_archived_run_is_neither_resumed_nor_overwritten_by_accident(tmp_path
     output(*again, "--overwrite")
     assert sorted(files(archived)) == [
         "best.safetensors", "checkpoint.npz", "model.safetensors", "records.jsonl", "run.json",
-        "split.json",
+        "split.json", "times.jsonl",
     ]  # fmt: skip
     assert json.loads((archived / "run.json").read_text())["rounds"] == 2

@@ -12,7 +12,7 @@ BLOCKED = """
 import sys
 class Missing:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("cryptography", "flwr", "httpx", "uvicorn"):
+        if name.partition(".")[0] in ("cryptography", "flwr", "h11", "httpx"):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Missing())
 from aquila.cli import main
@@ -29,7 +29,7 @@ def require_extra() -> None:
     pytest.importorskip("cryptography", reason="not installed: pip install -e '.[flower]'")
 
 
-@pytest.mark.parametrize("command", ["init", "renew", "rekey", "proxy"])
+@pytest.mark.parametrize("command", ["init", "renew", "rekey", "upgrade", "proxy"])
 def test_help_needs_no_extra(command):
     assert without_extra("deploy", command, "--help").returncode == 0
 
@@ -105,4 +105,4 @@ def test_the_proxy_needs_certificates():
     message = error_line(
         "deploy", "proxy", "--listen", "127.0.0.1", "--port", "1", "--superlink", "127.0.0.1:2"
     )
-    assert "needs --ssl-ca-certfile, --ssl-certfile and --ssl-keyfile" in message
+    assert "needs --ssl-ca-certfile, --ssl-certfile, --ssl-keyfile and --keys" in message

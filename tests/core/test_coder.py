@@ -254,7 +254,7 @@ def test_a_frame_is_never_longer_than_at_fixed_width(bits):
         for distribution in DISTRIBUTIONS:
             codes = torch.from_numpy(sample_of(distribution, 7, d, bits))
             frame = pack(Packet(1, Codes(codes, bits, low, step, d)))
-            assert len(frame) <= 41 + packed_size(d, bits)
+            assert len(frame) <= 19 + packed_size(d, bits)
 
 
 @pytest.mark.parametrize("scale", [0.6, 2.0, 7.0])

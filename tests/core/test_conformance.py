@@ -29,7 +29,7 @@ from helpers.frame_builder import (
     floats,
     scalar,
 )
-from helpers.frame_reader.dithered import INITIAL
+from helpers.frame_reader.dithered import FALL, INITIAL, RISE
 
 DOCS = Path(__file__).parents[2] / "docs"
 SEED = 7
@@ -144,9 +144,9 @@ def test_writer_keeps_signs_of_zero_of_codes_with_a_dither_seed(low, step, is_di
 # ---- valid frames that the writer does not produce ----
 
 VALID = {
-    "dense, dimension 0": RawFrame(kind=DENSE, bits=32),
-    "dense, dimension 0, float64": RawFrame(kind=DENSE, bits=64, flags=DOUBLE),
-    "dense, fresh": RawFrame(kind=DENSE, bits=32, flags=FRESH, dimension=1, body=floats(-0.0)),
+    "dense, dimension 0": RawFrame(kind=DENSE),
+    "dense, dimension 0, float64": RawFrame(kind=DENSE, flags=DOUBLE),
+    "dense, fresh": RawFrame(kind=DENSE, flags=FRESH, dimension=1, body=floats(-0.0)),
     "fixed, step 0": fixed(3, 1.0, 0.0, bits=2),
     "fixed, step -0": fixed(3, 1.0, -0.0, bits=2),
     "fixed, low and step -0": fixed(3, -0.0, -0.0, bits=2),
@@ -185,14 +185,14 @@ FIXED_FRAME = fixed(3, 1.0, 0.5, bits=2)
 CODED_FRAME = VALID["coded, step -0"]
 DITHERED_FRAME = dithered([0, 1, -1])
 STAGE_1 = {
-    "unknown version": RawFrame(version=3),
+    "unknown version": RawFrame(version=4),
     "scalar cut off": replace(DITHERED_FRAME, count=1),
     "fixed, refused": replace(FIXED_FRAME, flags=REFUSED),
     "coded, refused": replace(CODED_FRAME, flags=REFUSED),
     "dithered, refused": replace(DITHERED_FRAME, flags=REFUSED),
     "coded, above the limit": replace(CODED_FRAME, dimension=2**28 + 1),
     "dithered, above the limit": replace(DITHERED_FRAME, dimension=2**28 + 1),
-    "dense, too short": RawFrame(kind=DENSE, bits=32, dimension=2**28, body=floats(1.0)),
+    "dense, too short": RawFrame(kind=DENSE, dimension=2**28, body=floats(1.0)),
     "fixed, too short": replace(FIXED_FRAME, dimension=2**28),
     "fixed, bucket of the whole vector": replace(FIXED_FRAME, bucket=1),
     "fixed, negative step": fixed(3, 1.0, -0.5, bits=2),
@@ -293,19 +293,20 @@ def test_numbers_from_16_on_have_extra_bits():
 
 
 def test_gap_counts_candidates():
-    assert [frame_builder.band(i, SEED) for i in range(8)] == [0, 2, 6, 0, 0, 0, 0, 2]
+    candidates = [frame_builder.complement(i, SEED) < 2**31 for i in range(8)]
+    assert candidates == [False, True, True, False, False, False, False, True]
     listed = [(0, 1), (2, -2), (1, 3)]  # candidates 1 and 2 are in the second gap
-    body = floats(0.5) + frame_builder.dithered([0] * 8, SEED, 5, listed)
+    body = floats(0.5) + frame_builder.dithered([0] * 8, SEED, 48, listed)
     frame = RawFrame(kind=DITHERED, bits=3, dimension=8, body=body)
     assert codes_of(frame) == [1, 0, 0, -2, 0, 3, 0, 0]
 
 
-def test_word_of_32_one_bits_is_in_band_31():
+def test_complement_of_zero_counts_as_one():
     coordinate, seed = 47, 32792729
     assert frame_builder.dither_word(coordinate, seed) == 2**32 - 1
-    assert frame_builder.band(coordinate, seed) == 31
+    assert frame_builder.complement(coordinate, seed) == 0
     distances = [0] * coordinate + [-2]
-    for sparsity in (0, 28, 31):
+    for sparsity in (0, 225, 255):
         body = floats(0.5) + frame_builder.dithered(distances, seed, sparsity)
         frame = RawFrame(kind=DITHERED, bits=3, dimension=len(distances), body=body)
         assert codes_of(frame) == distances
@@ -315,8 +316,7 @@ def test_word_of_32_one_bits_is_in_band_31():
 
 
 def decisions_of(distances, sparsity=0):
-    listed = frame_builder.listed_of(distances, SEED, sparsity)
-    return frame_builder.encode_decisions(distances, SEED, sparsity, listed)
+    return frame_builder.encode_decisions(distances, SEED, sparsity)
 
 
 def codes_of(frame):
@@ -326,16 +326,15 @@ def codes_of(frame):
 @pytest.mark.parametrize(
     ("distances", "seed", "stream"),
     [
-        ([2, 1], 68, "6a"),
-        ([2, -1], 85, "af"),
-        ([0, 2, 0, 0, 0, -1, -1], 40, "60a9"),
-        ([0, 2, 2, 0, 0, 0, 2, 0, 1, 1, 0, 0], 60, "5f89c855"),
+        ([2, 1], 1, "98"),
+        ([2, -1], 1, "93"),
+        ([0, 2, 0, 0, 0, -1, -1], 20, "8da2"),
+        ([0, 2, 2, 0, 0, 0, 2, 0, 1, 1, 0, 0], 2, "99cc6d62"),
     ],
 )
 def test_final_number_of_the_stream_may_reach_2_to_the_32(distances, seed, stream):
     sparsity = frame_builder.sparsity_of(distances)
-    listed = frame_builder.listed_of(distances, seed, sparsity)
-    encoder = frame_builder.encode_decisions(distances, seed, sparsity, listed)
+    encoder = frame_builder.encode_decisions(distances, seed, sparsity)
     carry = -(-encoder.low // 2**32) * 2**32  # four zero bytes at its end
     assert encoder.low < carry < encoder.low + encoder.range
     assert encoder.bytes() == bytes.fromhex(stream)
@@ -363,7 +362,7 @@ def test_a_writer_may_choose_any_final_number():
 
 def test_a_writer_may_choose_any_sparsity():
     distances = [0, 1, -1, 0, 2, 0, 0, 4, -3, 0]
-    for sparsity in range(32):
+    for sparsity in range(256):
         assert codes_of(dithered(distances, sparsity=sparsity)) == distances
 
 
@@ -379,16 +378,17 @@ def test_stream_may_be_shorter_than_the_reader_consumes_but_not_longer():
         assert_both_refuse(dithered(distances, sparsity=0, stream=invalid))
 
 
-def test_stream_may_be_empty():
-    assert decisions_of([-1]).bytes() == b""  # every decision is 1
-    assert codes_of(dithered([-1], sparsity=0)) == [-1]
+@pytest.mark.parametrize("sparsity", [0, 255])
+def test_stream_must_not_be_empty(sparsity):
+    assert_both_refuse(dithered([-1], sparsity=sparsity, stream=b""))  # it would list without end
 
 
-def test_documented_table_of_initial_probabilities_is_the_one_in_use():
-    page = (DOCS / "wire-format-dithered.md").read_text()
-    (row,) = re.findall(r"^\| \$s\$ \| (.*) \|$", page, re.MULTILINE)
-    assert [int(number) for number in row.split(" | ")] == INITIAL
-    assert [round(4096 * math.exp(-0.7 * 2.0**-k)) for k in range(-4, 6)] != INITIAL
+def test_documented_table_of_levels_is_the_one_in_use():
+    page = (DOCS / "wire-format-levels.md").read_text()
+    rows = re.findall(r"^\| (\d+) \| (\d+) \| (\d+) \| (\d+) \|$", page, re.MULTILINE)
+    levels, initial, rise, fall = zip(*(map(int, row) for row in rows), strict=True)
+    assert levels == tuple(range(21))
+    assert (list(initial), list(rise), list(fall)) == (INITIAL, RISE, FALL)
 
 
 # ---- checksums ----

@@ -5,6 +5,12 @@ import pytest
 import torch
 
 from aquila.core.fleet import Fleet
+from aquila.core.method import decode_upload, uploads
+from aquila.core.packet import Packet
+from aquila.core.quantize import shared_dither
+from aquila.core.random import Key
+from aquila.core.vector import SparseVector, squared_norm
+from aquila.core.wire import pack, unpack
 
 DIMENSION = 7
 WEIGHTS = [0.5, 2.0, 3.0, 0.25, 7.0, 1.5]
@@ -117,7 +123,6 @@ def test_numbers_and_counts_follow_the_weights():
     assert fleet.effective_count([0, 1]) == 2
     assert fleet.effective_count([0, 1, 2]) == pytest.approx(16 / 6)
     assert fleet.effective_count([]) == 0
-    assert fleet.min_effective_holders == pytest.approx(16 / 6)
     assert fleet.with_participation(0.5).weights == fleet.weights
 
 
@@ -191,28 +196,40 @@ def test_coordinate_mask_marks_what_the_devices_hold():
         ]
 
 
-def test_min_effective_holders_ignores_coordinates_without_holders():
-    assert Fleet.uniform(3, 7).min_effective_holders == 7
-    some = Fleet(4, [0, 0, 1], [torch.tensor([0, 1]), torch.tensor([0, 1, 2])])
-    assert some.min_effective_holders == 1
-    assert some.with_participation(0.5).participation == 0.5
-    assert some.participation == 1
+def test_participation_is_part_of_a_copy():
+    fleet = Fleet.uniform(4, 3)
+    assert fleet.with_participation(0.5).participation == 0.5
+    assert fleet.participation == 1
 
 
-@pytest.mark.parametrize("present", [[0, 1, 2, 3, 4, 5], [1, 3, 4], [2]])
-def test_variance_factor_is_the_mean_of_squared_weights(fleet, present):
-    """The factor of a device is the mean of its squared relative weight over its coordinates."""
-    for weights in ([1.0] * 6, WEIGHTS):
-        factors = fleet.with_weights(weights).variance_factors(present)
-        assert list(factors) == present
-        for device in present:
-            indices = coordinates_of(fleet, device)
-            holders = [[m for m in present if i in coordinates_of(fleet, m)] for i in indices]
-            expected = np.mean(
-                [(weights[device] / sum(weights[m] for m in h)) ** 2 for h in holders]
-            )
-            assert factors[device] == pytest.approx(expected, rel=1e-12)
+def dithered_replies(fleet, devices, density=0.01, dtype=torch.float32):
+    """Return replies with dithered uploads, read from frames."""
+    replies = {}
+    for device in devices:
+        key = Key((1, device))
+        v = torch.randn(fleet.dimension_of(device), generator=key.torch(), dtype=dtype)
+        v[:100] *= 30  # winners far above the mean are listed, out of order
+        frame = pack(Packet(0, shared_dither(v, density, key)))
+        replies[device] = unpack(frame)
+    return replies
 
 
-def test_group_without_devices_does_not_affect_the_others():
-    assert small_fleet().variance_factors([2, 3]) == pytest.approx({2: 1, 3: 1})
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("slices", [(None,), (None, torch.arange(0, 5000, 2))])
+def test_sparse_uploads_are_measured_and_averaged_with_the_bits_of_dense_ones(slices, dtype):
+    groups = [device % len(slices) for device in range(6)]
+    fleet = Fleet(5000, groups, slices, weights=WEIGHTS)
+    replies = dithered_replies(fleet, range(5), dtype=dtype)
+    sparse, dense = dict(uploads(replies)), dict(uploads(replies, decode_upload))
+    for device, vector in sparse.items():
+        assert isinstance(vector, SparseVector)
+        assert vector.positions.equal(dense[device].nonzero().flatten())
+        assert squared_norm(vector) == squared_norm(dense[device])
+    means = [fleet.mean(vectors.items(), range(6)) for vectors in (sparse, dense)]
+    assert means[0].numpy().tobytes() == means[1].numpy().tobytes()
+
+
+def test_upload_with_many_nonzero_coordinates_is_dense():
+    replies = dithered_replies(Fleet.uniform(5000, 1), range(1), density=0.3)
+    ((_, vector),) = uploads(replies)
+    assert isinstance(vector, torch.Tensor)

@@ -12,6 +12,7 @@ from aquila.core.quantize import (
     levels_for_bits,
     midrise,
     midrise_or_dense,
+    midtread,
     sparse,
     stochastic_round,
     stochastic_sparse,
@@ -104,6 +105,16 @@ def test_zero_vector_has_no_grid(zero):
 
 def test_range_whose_step_underflows_has_no_grid():
     assert midrise(torch.tensor([1e-45, 0.0]), 8) is None
+
+
+def test_midtread_by_hand():
+    """The range is 3.5, so both grids have the step 2 · 3.5 / 7 = 1. Only one contains zero."""
+    v = torch.tensor([3.5, 1.4, 0.4, -0.6, 0.0, -3.5], dtype=torch.float64)
+    assert midrise(v, 3).decode().tolist() == [3.5, 1.5, 0.5, -0.5, 0.5, -3.5]
+    with_zero = midtread(v, 3)
+    assert with_zero.decode().tolist() == [3, 1, 0, -1, 0, -3]
+    assert with_zero.bits == 3
+    assert midtread(torch.zeros(4), 3) is None
 
 
 def test_vector_itself_is_sent_from_32_bits_on():

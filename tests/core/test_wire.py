@@ -16,7 +16,7 @@ from aquila.core.wire import pack, unpack
 
 FLOATS = [torch.float32, torch.float64]
 WIDTHS = range(1, 33)
-ENVELOPE_BYTES = 33
+ENVELOPE_BYTES = 7
 
 
 def raw(tensor):
@@ -330,7 +330,7 @@ def test_skip_has_no_dimension():
 
 def test_envelope_round_trips_with_any_body():
     frame = Frame(
-        Kind.DENSE, Flag.DOUBLE | Flag.REFUSED, 200, 9, 8, 6, 77, 5, {"loss": 1.0}, b"any bytes"
+        Kind.FIXED, Flag.DOUBLE | Flag.REFUSED, 200, 9, 8, 6, 77, 5, {"loss": 1.0}, b"any bytes"
     )
     parsed = parse(seal(frame))
     assert bytes(parsed.body) == frame.body

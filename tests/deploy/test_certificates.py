@@ -12,7 +12,13 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from aquila.deploy.certificates import issue_server_certificate, make_authority, make_key_pair
+from aquila.deploy import certificates
+from aquila.deploy.certificates import (
+    expiry_warning,
+    issue_server_certificate,
+    make_authority,
+    make_key_pair,
+)
 
 
 @pytest.fixture(scope="module")
@@ -88,3 +94,15 @@ def test_keys_have_flowers_form():
     assert private.public_key() == public
     assert public.curve.name == "secp384r1"
     assert make_key_pair() != pair
+
+
+@pytest.mark.parametrize(
+    ("days", "warning"),
+    [(31, None), (29, "in 28 days; run aquila deploy renew"), (-1, "expired on 20")],
+)
+def test_expiry_is_warned_about_thirty_days_ahead(authority, monkeypatch, days, warning):
+    monkeypatch.setattr(certificates, "SERVER_DAYS", days)
+    monkeypatch.setattr(certificates, "CLOCK_SKEW", datetime.timedelta(days=9))
+    server = issue_server_certificate(authority, ("localhost",))
+    text = expiry_warning(server.certificate)
+    assert text is None if warning is None else warning in text

@@ -8,15 +8,19 @@ import tomllib
 import pytest
 
 pytest.importorskip("cryptography", reason="not installed: pip install -e '.[flower]'")
-from aquila.deploy.federation import create, rekey_device, renew
+from aquila.deploy.federation import create, rekey_device, renew, upgrade
 from aquila.deploy.plan import Plan, load_plan
 from aquila.deploy.templates import INSECURE
 
 SERVER = {
     "ca.crt", "server.crt", "server.key", "environment", "start.sh", "register.sh",
     "aquila-server.service", "flwr/config.toml", "keys/device-0.pub", "keys/device-1.pub",
+    "signing.key", "server-signing.pub", "signing/device-0.pub", "signing/device-1.pub",
 }  # fmt: skip
-DEVICE = {"ca.crt", "device.key", "environment", "start.sh", "aquila-device@.service"}
+DEVICE = {
+    "ca.crt", "device.key", "environment", "start.sh", "aquila-device@.service", "signing.key",
+    "server-signing.pub",
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -54,11 +58,14 @@ def test_only_the_owner_can_read_files(tmp_path, umask):
 def test_each_private_key_is_in_one_file_only(folder):
     secret = {
         (folder / name).read_bytes()
-        for name in ("ca/ca.key", "server/server.key", "device-0/device.key", "device-1/device.key")
-    }
-    assert len(secret) == 4
+        for name in (
+            "ca/ca.key", "server/server.key", "device-0/device.key", "device-1/device.key",
+            "server/signing.key", "device-0/signing.key", "device-1/signing.key",
+        )
+    }  # fmt: skip
+    assert len(secret) == 7
     found = [name for name, content in contents(folder).items() if b"PRIVATE KEY" in content]
-    assert len(found) == 4
+    assert len(found) == 7
 
 
 def test_settings_of_server_and_device(folder):
@@ -87,6 +94,7 @@ def test_all_placeholders_are_filled_in(folder):
         assert b"@SECURITY@" not in content, name
         assert b"_OPTIONS@" not in content, name
         assert b"@HARDENING@" not in content, name
+        assert b"@IDENTITY@" not in content, name
 
 
 def test_security_is_on_by_default(folder):
@@ -140,11 +148,14 @@ def test_renew_changes_no_device_file(folder):
     assert changed == {"server/server.crt", "server/server.key"}
 
 
-def test_rekey_changes_one_key_pair(folder):
+def test_rekey_changes_the_keys_of_one_device(folder):
     before = contents(folder)
     assert not rekey_device(folder, 1)
     changed = {name for name, content in contents(folder).items() if content != before[name]}
-    assert changed == {"device-1/device.key", "server/keys/device-1.pub"}
+    assert changed == {
+        "device-1/device.key", "server/keys/device-1.pub",
+        "device-1/signing.key", "server/signing/device-1.pub",
+    }  # fmt: skip
 
 
 def test_rekey_adds_the_next_device(folder):
@@ -161,3 +172,34 @@ def test_insecure_federation_has_nothing_to_renew(tmp_path):
         renew(tmp_path)
     with pytest.raises(ValueError, match="insecure; its devices have no keys"):
         rekey_device(tmp_path, 0)
+
+
+def test_upgrade_keeps_keys_and_adds_missing_ones(folder):
+    before = contents(folder)
+    for name in before:
+        if "sign" in name:
+            (folder / name).unlink()
+    (folder / "federation.json").write_text(
+        '{"devices": 2, "hosts": ["fl.example.org"], "port": 8443, "insecure": false}'
+    )
+    (folder / "server" / "start.sh").write_text("old")
+    plan = upgrade(folder)
+    after = contents(folder)
+    assert plan == load_plan(folder) == Plan(2, ("fl.example.org",))
+    assert set(after) == set(before)
+    changed = {name for name in after if after[name] != before[name]}
+    assert {name for name in changed if "sign" not in name} == set()
+    assert len(changed) == 8
+    assert upgrade(folder) == plan
+    assert contents(folder) == after
+
+
+def test_units_and_settings_limit_connections(folder):
+    for unit in ("server/aquila-server.service", "device-0/aquila-device@.service"):
+        assert "LimitNOFILE=65536" in (folder / unit).read_text().splitlines()
+    settings = (folder / "server" / "environment").read_text()
+    assert (
+        "AQUILA_STATUS_PORT=18445\nAQUILA_MAX_CONNECTIONS=1024\nAQUILA_MAX_CONNECTIONS_PER_ADDRESS=256\n"
+        in settings
+    )
+    assert Plan(5000).max_connections == 20_000

@@ -1,5 +1,7 @@
 """Valid and invalid plans of a federation."""
 
+import json
+
 import pytest
 
 from aquila.deploy.plan import MAX_DEVICES, PLAN_FILE, Plan, load_plan, plan_bytes
@@ -34,7 +36,12 @@ def test_invalid_port_is_refused(port):
 
 def test_all_ports_are_different():
     plan = Plan(MAX_DEVICES, port=55533)
-    ports = [plan.port, plan.superlink_port, *map(plan.runtime_port, range(plan.devices))]
+    ports = [
+        plan.port,
+        plan.superlink_port,
+        plan.status_port,
+        *map(plan.runtime_port, range(plan.devices)),
+    ]
     assert len(set(ports)) == len(ports)
     assert max(ports) < 2**16
 
@@ -69,3 +76,10 @@ def test_invalid_plan_file_is_refused(tmp_path, content):
 def test_folder_without_federation_is_refused(tmp_path):
     with pytest.raises(ValueError, match="holds no federation; create one with aquila deploy init"):
         load_plan(tmp_path)
+
+
+def test_plan_of_an_earlier_version_has_no_signing_keys(tmp_path):
+    saved = json.loads(plan_bytes(Plan(2)))
+    assert saved.pop("signed")
+    (tmp_path / PLAN_FILE).write_text(json.dumps(saved))
+    assert load_plan(tmp_path) == Plan(2, signed=False)

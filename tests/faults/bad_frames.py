@@ -17,7 +17,7 @@ def _forge(frame: bytes, **fields: object) -> bytes:
 
 
 def _dense(frame: bytes, values: list[float]) -> bytes:
-    return _forge(frame, kind=DENSE, bits=32, dimension=len(values), body=floats(*values))
+    return _forge(frame, kind=DENSE, dimension=len(values), body=floats(*values))
 
 
 BAD_FRAMES: dict[str, Callable[[bytes], bytes]] = {

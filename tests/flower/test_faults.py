@@ -232,7 +232,7 @@ def test_run_without_devices_times_out():
         ({"deployment": Deployment(min_devices=4)}, "min_devices must be from 1 to 3, not 4"),
         ({"options": RunOptions(fleet=aquila.Fleet.uniform(30, 4))}, "a fleet of 4 devices"),
         ({"options": RunOptions(uplink_loss=0.1)}, "uplink_loss is an option of the simulator"),
-        ({"options": RunOptions(checkpoint_every=1)}, "checkpoint_every is an option of the sim"),
+        ({"options": RunOptions(workers=2)}, "workers is an option of the sim"),
     ],
 )
 def test_invalid_option_is_named(options, expected):

@@ -13,6 +13,7 @@ from aquila.sim.setting import Setting
 
 TRAINING = ("run", "compare")
 SHORT_RUN = ["--smoke", "--rounds", "2"]
+SHORT_TRIAL = ["--try-rounds", "2"]
 # they need the network or keys, draw many figures, or trigger warnings of MLflow's drivers
 NOT_RUN = {"fetch", "deploy", "results", "--mlflow"}
 ACCEPTED_FAILURES = ("pip install", "aquila data fetch")  # optional packages or data are missing
@@ -49,7 +50,7 @@ def run_command(words: list[str]) -> None:
     whole_experiment = any(word.endswith(".toml") for word in words) and "--smoke" not in words
     if whole_experiment or NOT_RUN & set(words):
         return
-    short = SHORT_RUN if words[0] in TRAINING else []
+    short = SHORT_RUN if words[0] in TRAINING else SHORT_TRIAL if "--try" in words else []
     result = CliRunner().invoke(main, words + short)
     accepted = any(failure in result.output for failure in ACCEPTED_FAILURES)
     assert result.exit_code == 0 or accepted, f"aquila {shlex.join(words)}: {result.output}"

@@ -1,5 +1,6 @@
 """Frames built from docs/wire-format.md, in which every field can be made invalid."""
 
+import math
 import struct
 import zlib
 from collections import Counter
@@ -9,17 +10,52 @@ from itertools import accumulate, pairwise
 EMPTY, DENSE, FIXED, CODED, DITHERED = range(5)
 PACKED, DIRECT, ZIGZAG, EXCEPTIONS, SIGNED_EXCEPTIONS = range(5)
 DOUBLE, REFUSED, FRESH = 1, 2, 4
+NUMBERED_NAMES = [
+    b"drift", b"share", b"rate", b"boost", b"loss", b"lr_factor", b"report_loss", b"query_loss",
+    b"seed", b"size", b"bits", b"levels", b"full", b"age", b"tensors",
+]  # fmt: skip
 LOWEST_STATE = 2**15
 SCALE = 4096
-INITIAL = [1, 15, 249, 1011, 2034, 2886, 3438, 3753, 3920, 3973]  # of 4096, like frequencies
+INITIAL = [
+    3848,
+    3750,
+    3615,
+    3432,
+    3190,
+    2876,
+    2484,
+    2020,
+    1507,
+    996,
+    554,
+    242,
+    75,
+    14,
+    1,
+    1,
+    1,
+    1,
+    1,
+    1,
+    1,
+]  # of 4096
+RISE = [
+    5909, 8357, 11819, 16714, 23637, 33428, 47274, 66856, 94548, 133712, 189097, 267423,
+    *[283645] * 9,
+]  # fmt: skip
+FALL = [
+    91625, 90432, 88762, 86438, 83222, 78817, 72873, 65028, 55025, 42949, 29597, 16799, 7056, 1875,
+    254, 13, *[0] * 5,
+]  # fmt: skip
+LOG_OF_MANTISSA = [1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12, 13, 13, 14, 15, 16]
 
 
 @dataclass(frozen=True)
 class RawFrame:
-    """A frame; its checksum always matches."""
+    """A frame; its checksum always matches. None: optional fields are there if they are not 0."""
 
-    magic: bytes = b"AQLA"
-    version: int = 2
+    magic: int = 0xA0
+    version: int = 3
     kind: int = EMPTY
     flags: int = 0
     bits: int = 0
@@ -31,12 +67,19 @@ class RawFrame:
     count: int = 0
     scalars: bytes = b""
     body: bytes = b""
+    refers: bool | None = None
+    more: bool | None = None
 
     def bytes(self):
-        header = struct.pack(
-            "<4s4B5IB", self.magic, self.version, self.kind, self.flags, self.bits, self.round,
-            self.ack, self.refers_to, self.dimension, self.bucket, self.count,
-        )  # fmt: skip
+        more = bool(self.ack or self.bucket or self.count) if self.more is None else self.more
+        refers = self.refers_to > 0 if self.refers is None else self.refers
+        second = self.kind + 8 * self.flags + 64 * refers + 128 * more
+        header = bytes([self.magic + self.version, second]) + varint(self.round)
+        header += struct.pack("<I", self.refers_to) if refers else b""
+        header += varint(self.dimension) if self.kind != EMPTY else b""
+        header += bytes([self.bits]) if self.kind >= FIXED else b""
+        if more:
+            header += varint(self.ack) + varint(self.bucket) + bytes([self.count])
         return with_crc(header + self.scalars + self.body)
 
 
@@ -44,8 +87,21 @@ def with_crc(content):
     return content + struct.pack("<I", zlib.crc32(content))
 
 
-def scalar(name, value=1.0, length=None):
-    return bytes([len(name) if length is None else length]) + name + struct.pack("<d", value)
+def scalar(name, value=1.0, field=None, single=None):
+    """Return a scalar; `field` replaces the number or length of its name."""
+    numbered = name in NUMBERED_NAMES and field is None
+    if field is None:
+        field = 33 + NUMBERED_NAMES.index(name) if numbered else len(name)
+    single = fits_single(value) if single is None else single
+    number = struct.pack("<f" if single else "<d", value)
+    return bytes([2 * field + single]) + (b"" if numbered else name) + number
+
+
+def fits_single(value):
+    try:
+        return struct.unpack("<f", struct.pack("<f", value)) == (value,)
+    except OverflowError:
+        return False
 
 
 def floats(*values):
@@ -209,33 +265,29 @@ def dither_word(i, seed):
     return mix((mix(i ^ mix(seed)) + seed) % 2**32)
 
 
-def band(i, seed):
-    ones = f"{dither_word(i, seed):032b}".find("0")
-    return 31 if ones < 0 else ones
+def complement(i, seed):
+    return 2**32 - 1 - dither_word(i, seed)
 
 
 def sparsity_of(distances):
-    """Return the writer's choice: floor(log2(coordinates per sent coordinate))."""
+    """Return the writer's choice: 8 log2(coordinates per sent coordinate), rounded down."""
     sent = len(distances) - list(distances).count(0)
-    return min((len(distances) // sent).bit_length() - 1, 31) if sent else 31
+    return min(int(8 * math.log2(len(distances) / sent)), 255) if sent else 255
 
 
 class Context:
-    """Probability of a 1 as a fast and a slow average, in units of 2^-22."""
+    """Probability of a 1 as an average, in units of 2^-22."""
 
     def __init__(self, start=SCALE // 2, seen=0):
-        self.fast, self.slow, self.seen = start << 10, start << 10, seen
+        self.average, self.seen = start << 10, seen
 
     def probability(self):
-        return max(self.fast + self.slow >> 7, 1)
+        return max(self.average >> 6, 1)
 
     def update(self, bit):
-        target = bit << 22
-        for name, limit in (("fast", 30), ("slow", 254)):
-            average = getattr(self, name)
-            change = 2 * abs(target - average) // (2 * min(self.seen, limit) + 3)
-            setattr(self, name, average + change if bit else average - change)
-        self.seen = min(self.seen + 1, 254)
+        change = 2 * abs((bit << 22) - self.average) // (2 * self.seen + 3)
+        self.average += change if bit else -change
+        self.seen = min(self.seen + 1, 510)
 
 
 class RangeEncoder:
@@ -282,42 +334,79 @@ class RangeEncoder:
         return -(-self.low // unit) * unit
 
 
-def encode_decisions(distances, seed, sparsity, listed):
-    """Return the decisions of a dithered body; `listed` holds pairs of a gap and a distance."""
-    encoder, lowest_band = RangeEncoder(), max(sparsity - 4, 0)
-    gaps, magnitudes = ([Context() for _ in range(32)] for _ in range(2))
-    contexts = {k: Context(INITIAL[min(k - sparsity + 4, 9)], 4) for k in range(lowest_band, 32)}
+class Scales:
+    """The estimates of the mean size, and the contexts that depend on them."""
 
-    def write_sent(distance):
-        encoder.encode_bit(distance < 0)
-        encoder.number(abs(distance) - 1, magnitudes)
+    def __init__(self, sparsity):
+        self.first = (256 - sparsity) << 13
+        self.logs = [self.first, self.first]  # fast and slow
+        self.contexts = [[Context(p, 12) for p in INITIAL] for _ in range(4)]
 
-    for gap, distance in listed:
-        encoder.number(gap, gaps)
-        write_sent(distance)
-    for i, distance in enumerate(distances):
-        if band(i, seed) >= lowest_band:
-            encoder.adaptive(distance != 0, contexts[band(i, seed)])
+    def limit(self):
+        return 1 << (max(self.first, *self.logs) >> 16) + 5
+
+    def choose(self, size):
+        """Return the context of a complement, and its levels."""
+        octave = max(size, 1).bit_length() - 1
+        log = (octave << 16) + (LOG_OF_MANTISSA[(max(size, 1) << 4 >> octave) & 15] << 12)
+        levels = [min(max((log - own + (9 << 15) - (1 << 14)) >> 15, 0), 20) for own in self.logs]
+        trend = min(max((self.logs[0] - self.logs[1] + (3 << 16)) >> 17, 0), 3)
+        return self.contexts[trend][levels[1]], levels
+
+    def update(self, levels, sent):
+        for k, (level, shift) in enumerate(zip(levels, (1, 5), strict=True)):
+            change = RISE[level] >> shift if sent else -(FALL[level] >> shift)
+            self.logs[k] = min(max(self.logs[k] + change, 0), 32 << 16)
+
+
+class DecisionWriter:
+    """Writes the decisions of a dithered body block by block."""
+
+    def __init__(self, seed, sparsity):
+        self.seed, self.scales, self.encoder = seed, Scales(sparsity), RangeEncoder()
+        self.gaps, self.magnitudes = ([Context() for _ in range(32)] for _ in range(2))
+        self.lists, self.before = [Context(16, 12), Context(), Context()], 0
+
+    def block(self, start, distances, listed=None):
+        """Write a block; `listed` replaces the pairs of a gap and a distance that it lists."""
+        limit, end = self.scales.limit(), start + len(distances)
+        candidates = [i for i in range(start, end) if complement(i, self.seed) < limit]
+        if listed is None:
+            rest = [0 if start + i in candidates else n for i, n in enumerate(distances)]
+            gaps, _ = gaps_and_values(rest)
+            listed = list(zip(gaps, filter(None, rest), strict=True))
+        context = self.lists[self.before]
+        for gap, distance in listed:
+            self.encoder.adaptive(1, context)
+            self.encoder.number(gap, self.gaps)
+            self.sent(distance)
+            context = self.lists[2]
+        self.encoder.adaptive(0, context)
+        self.before = int(bool(listed))
+        for i in candidates:
+            distance = distances[i - start]
+            context, levels = self.scales.choose(complement(i, self.seed))
+            self.encoder.adaptive(int(distance != 0), context)
+            self.scales.update(levels, distance != 0)
             if distance:
-                write_sent(distance)
-    return encoder
+                self.sent(distance)
+
+    def sent(self, distance):
+        self.encoder.encode_bit(int(distance < 0))
+        self.encoder.number(abs(distance) - 1, self.magnitudes)
 
 
-def listed_of(distances, seed, sparsity):
-    """Return gap and distance of the sent coordinates without a decision of their own."""
-    listed, after = [], 0
-    for i, distance in enumerate(distances):
-        if distance and band(i, seed) < sparsity - 4:
-            listed.append((i - after, distance))
-            after = i + 1
-    return listed
+def encode_decisions(distances, seed, sparsity, listed=None):
+    """Return the decisions of a dithered body; `listed` replaces the list of its first block."""
+    writer = DecisionWriter(seed, sparsity)
+    for start in range(0, len(distances), 1024):
+        writer.block(start, distances[start : start + 1024], listed if start == 0 else None)
+    return writer.encoder
 
 
-def dithered(distances, seed, sparsity=None, listed=None, count=None, stream=None):
+def dithered(distances, seed, sparsity=None, listed=None, stream=None):
     """Return what follows the step in a dithered body; the arguments need not match."""
     sparsity = sparsity_of(distances) if sparsity is None else sparsity
-    listed = listed_of(distances, seed, sparsity) if listed is None else listed
-    count = len(listed) if count is None else count
     if stream is None:
         stream = encode_decisions(distances, seed, sparsity, listed).bytes()
-    return struct.pack("<IB", seed, sparsity) + varint(count) + stream
+    return struct.pack("<IB", seed, sparsity) + stream

@@ -21,7 +21,7 @@ from aquila.core.packet import Codes, Dense, WireError
 from aquila.core.wire import pack, unpack
 from aquila.native import coder
 from helpers import frame_reader
-from helpers.frame_mutations import mutated_frames
+from helpers.frame_mutations import mutated_frames, raw_header
 
 KINDS = ["empty", "dense", "fixed", "coded", "dithered", "unknown"]
 LIMIT = 2**20  # largest dimension without an expected one; keeps valid frames small in memory
@@ -91,7 +91,7 @@ def examine(frame, dimension, use_second_reader):
         assert_second_reader_agrees(frame, None, packet)
         assert_second_reader_agrees(frame, dimension, checked_packet)
     assert checked_packet is None or content(checked_packet) == content(packet)
-    kind = KINDS[min(frame[5], len(KINDS) - 1)] if len(frame) > 5 else "unknown"
+    kind = KINDS[min(frame[1] & 7, len(KINDS) - 1)] if len(frame) > 1 else "unknown"
     return kind, "refused" if packet is None else "read"
 
 
@@ -154,7 +154,7 @@ def main():
     torch.set_num_threads(1)
     if args.read:
         frame = args.read.read_bytes()
-        print(*examine(frame, int.from_bytes(frame[20:24], "little"), use_second_reader=True))
+        print(*examine(frame, raw_header(frame).dimension, use_second_reader=True))
         return
     before, started = peak_megabytes(), time.perf_counter()
 

@@ -9,6 +9,7 @@ import torch
 from fuzz import assert_second_reader_agrees, content
 
 from aquila.core import envelope
+from aquila.core.envelope import kind_of
 from aquila.core.packet import Codes, Dense, Packet, WireError
 from aquila.core.wire import pack, unpack
 from helpers import frame_builder, frame_reader
@@ -44,8 +45,9 @@ GRID = floats(-1.0, 0.5)
 
 SKIP = RawFrame()
 WITH_SCALAR = RawFrame(count=1, scalars=scalar(b"drift", 0.5))
-DENSE_FRAME = RawFrame(kind=DENSE, bits=32, dimension=2, body=floats(1.5, -2.0))
-DENSE_DOUBLE = RawFrame(kind=DENSE, flags=DOUBLE, bits=64, dimension=2, body=doubles(1.5, -2.0))
+WITH_DOUBLE = RawFrame(count=1, scalars=scalar(b"momentum", 1 / 3))
+DENSE_FRAME = RawFrame(kind=DENSE, dimension=2, body=floats(1.5, -2.0))
+DENSE_DOUBLE = RawFrame(kind=DENSE, flags=DOUBLE, dimension=2, body=doubles(1.5, -2.0))
 FIXED_FRAME = RawFrame(kind=FIXED, bits=3, dimension=5, body=floats(-1.0, 0.5) + b"\x88\x46")
 FIXED_DOUBLE = replace(FIXED_FRAME, flags=DOUBLE, body=doubles(-1.0, 0.5) + b"\x88\x46")
 BUCKETS = replace(FIXED_FRAME, bucket=2, body=floats(-1, -2, -3, 0.5, 0, 1) + b"\x88\x46")
@@ -53,6 +55,9 @@ BUCKETS = replace(FIXED_FRAME, bucket=2, body=floats(-1, -2, -3, 0.5, 0, 1) + b"
 VALID = {
     "skip": SKIP,
     "scalars": WITH_SCALAR,
+    "scalar, name and float64": WITH_DOUBLE,
+    "refers to a checksum": replace(SKIP, refers_to=1),
+    "largest fields": replace(SKIP, ack=HUGE, refers_to=HUGE),
     "dense float32": DENSE_FRAME,
     "dense float64": DENSE_DOUBLE,
     "fixed float32": FIXED_FRAME,
@@ -60,13 +65,16 @@ VALID = {
     "buckets": BUCKETS,
 }
 INVALID = {
-    "wrong magic": replace(SKIP, magic=b"AQLB"),
+    "wrong magic": replace(SKIP, magic=0xB0),
     "version 0": replace(SKIP, version=0),
-    "version 1": replace(SKIP, version=1),
-    "version 3": replace(SKIP, version=3),
+    "version 2": replace(SKIP, version=2),
+    "version 4": replace(SKIP, version=4),
     "kind 5": replace(SKIP, kind=5),
-    "kind 255": replace(FIXED_FRAME, kind=255),
-    "empty read as dense": replace(SKIP, kind=DENSE),
+    "kind 7": replace(FIXED_FRAME, kind=7),
+    "checksum 0 written": replace(SKIP, refers=True),
+    "checksum missing": replace(SKIP, refers_to=7, refers=False, more=True),
+    "fields that say nothing": replace(SKIP, more=True),
+    "fields that say nothing, dense": replace(DENSE_FRAME, more=True),
     "empty read as fixed": replace(SKIP, kind=FIXED),
     "empty read as coded": replace(SKIP, kind=CODED),
     "empty read as dithered": replace(SKIP, kind=DITHERED),
@@ -77,20 +85,13 @@ INVALID = {
     "fixed read as dense": replace(FIXED_FRAME, kind=DENSE),
     "fixed read as coded": replace(FIXED_FRAME, kind=CODED),
     "fixed read as dithered": replace(FIXED_FRAME, kind=DITHERED),
-    "flag 8": replace(SKIP, flags=8),
-    "flag 128": replace(FIXED_FRAME, flags=128),
     "empty but double": replace(SKIP, flags=DOUBLE),
-    "empty but bits": replace(SKIP, bits=1),
-    "empty but dimension": replace(SKIP, dimension=1),
     "empty but bucket": replace(SKIP, bucket=1),
     "empty but body": replace(SKIP, body=b"\x00"),
     "refused but dense": replace(DENSE_FRAME, flags=REFUSED),
     "refused but fixed": replace(FIXED_FRAME, flags=REFUSED),
-    "dense width": replace(DENSE_FRAME, bits=31),
-    "dense width 0": replace(DENSE_FRAME, bits=0),
-    "dense width of double": replace(DENSE_FRAME, bits=64),
-    "dense flag of double": replace(DENSE_FRAME, flags=DOUBLE, bits=64),
-    "dense flag of single": replace(DENSE_DOUBLE, flags=0, bits=32),
+    "dense flag of double": replace(DENSE_FRAME, flags=DOUBLE),
+    "dense flag of single": replace(DENSE_DOUBLE, flags=0),
     "dense bucket": replace(DENSE_FRAME, bucket=1),
     "dense too few": replace(DENSE_FRAME, dimension=1),
     "dense too many": replace(DENSE_FRAME, dimension=3),
@@ -126,7 +127,11 @@ INVALID = {
     "scalar not counted": replace(WITH_SCALAR, count=0),
     "scalar eats the body": replace(FIXED_FRAME, count=1),
     "scalar cut": replace(WITH_SCALAR, scalars=WITH_SCALAR.scalars[:-1]),
-    "scalar of a long name": replace(WITH_SCALAR, scalars=scalar(b"drift", length=255)),
+    "scalar of a long name": replace(WITH_SCALAR, scalars=scalar(b"drift", field=127)),
+    "scalar with an unknown number": replace(WITH_SCALAR, scalars=scalar(b"", field=48)),
+    "numbered name spelled out": replace(WITH_SCALAR, scalars=scalar(b"drift", field=5)),
+    "float64 where float32 suffices": replace(WITH_SCALAR, scalars=scalar(b"drift", single=False)),
+    "float64 zero": replace(WITH_SCALAR, scalars=scalar(b"drift", -0.0, single=False)),
     "scalar without a name": replace(WITH_SCALAR, scalars=scalar(b"")),
     "scalar name of 33": replace(WITH_SCALAR, scalars=scalar(b"a" * 33)),
     "scalar name of digits": replace(WITH_SCALAR, scalars=scalar(b"123")),
@@ -417,8 +422,9 @@ INVALID |= CODED_INVALID
 
 # ---- dithered frames ----
 
-SEED = 7  # the first bands are 0, 2, 6, 0, 0
-NOT_CANDIDATES, CANDIDATES = [0, 3, 4], [1, 2]  # with sparsity 6
+SEED = 7
+NONE, SOME = 248, 56  # sparsities without candidates, and with those of complements below 2^30
+NOT_CANDIDATES, CANDIDATES = [0, 3, 4], [1, 2]  # with sparsity SOME
 
 
 def dithered(*distances, seed=SEED, bits=3, step=GRID[4:], flags=0, **invalid):
@@ -431,19 +437,22 @@ def streamed(*distances, stream, sparsity=0):
 
 
 DITHERED_FRAME = dithered(0, 1, -1, 0, 2)
-DECISIONS = frame_builder.encode_decisions([0, 1, -1, 0, 2], SEED, 0, [])
+DECISIONS = frame_builder.encode_decisions([0, 1, -1, 0, 2], SEED, 0)
 WHOLE = DECISIONS.bytes().ljust(DECISIONS.bytes_read, b"\0")
 RARE = [0] * 500
-RARE[1], RARE[2], RARE[3] = -1, 4, 1  # 1 and 3 are no candidates and are listed
+RARE[1], RARE[2], RARE[3] = -1, 4, 1  # 3 is no candidate and is listed
 DITHERED_VALID = {
     "dithered": DITHERED_FRAME,
     "dithered, one coordinate": dithered(0),
     "dithered, nothing sent": dithered(0, 0, 0, 0, 0),
     "dithered, everything sent": dithered(4, -3, 3, -2, 1),
-    "dithered, all listed": dithered(4, -3, 3, -2, 1, sparsity=31),
-    "dithered, some listed": dithered(4, -3, 3, -2, 1, sparsity=6),
+    "dithered, all listed": dithered(4, -3, 3, -2, 1, sparsity=NONE),
+    "dithered, some listed": dithered(4, -3, 3, -2, 1, sparsity=SOME),
     "dithered, very sparse": dithered(*RARE),
-    "dithered, no decisions": dithered(0, sparsity=31, stream=b"\xff\1"),
+    "dithered, no candidates": dithered(0, sparsity=NONE, stream=b"\xff\1"),
+    "dithered, sparsity 255": dithered(0, 1, -1, 0, 2, sparsity=255),
+    "dithered, two blocks": dithered(*[0] * 1020, 1, 2, 0, 1, *[-1] * 9, sparsity=120),
+    "dithered, a full block": dithered(*[0, 0, 0, 1] * 256),
     "dithered, 2 bits": dithered(0, 1, -1, 2, 0, bits=2),
     "dithered, 9 bits": dithered(0, 256, -255, 0, 17, bits=9),
     "dithered, 32 bits": dithered(2**31, 1 - 2**31, 0, 0, 1, bits=32),
@@ -461,7 +470,6 @@ DITHERED_INVALID = {
     **{f"dithered, width {bits}": replace(DITHERED_FRAME, bits=bits) for bits in (0, 1, 33, 255)},
     "dithered, 1 bit with nothing sent": dithered(0, 0, 0, bits=1),
     "dithered, refused": replace(DITHERED_FRAME, flags=REFUSED),
-    "dithered, flag 8": replace(DITHERED_FRAME, flags=8),
     "dithered, no coordinates": replace(DITHERED_FRAME, dimension=0),
     "dithered, no coordinates, no stream": dithered(),
     "dithered, huge": replace(DITHERED_FRAME, dimension=HUGE),
@@ -482,36 +490,28 @@ DITHERED_INVALID = {
     "dithered, low overflows": dithered(0, 1, 0, step=floats(3e38)),
     "dithered, top overflows": dithered(0, 1, 0, step=floats(1.2e38), bits=2),
     "dithered, double overflows": dithered(0, 1, 0, step=doubles(1e308), flags=DOUBLE),
-    # sparsity and list
-    "sparsity 32": dithered(0, 1, -1, 0, 2, sparsity=32),
-    "sparsity 36": dithered(0, 1, -1, 0, 2, sparsity=36),
-    "sparsity 255": dithered(0, 1, -1, 0, 2, sparsity=255),
-    "sparsity 32 with nothing sent": dithered(0, sparsity=32),
-    "listed count longer than necessary": replace(
-        dithered(0), body=GRID[4:] + frame_builder.dithered([0], SEED)[:5] + b"\x80\0"
-    ),
-    "more listed than coordinates": dithered(1, 1, sparsity=31, listed=[(0, 1)] * 3),
-    "2^32 - 1 listed": dithered(0, 0, sparsity=31, listed=[], count=HUGE),
-    "listed after the end": dithered(0, 0, 0, 0, 0, sparsity=31, listed=[(5, 1)]),
+    # list
+    "more listed than coordinates": dithered(1, 1, sparsity=NONE, listed=[(0, 1)] * 3),
+    "listed after the end": dithered(0, 0, 0, 0, 0, sparsity=NONE, listed=[(5, 1)]),
     "last of the listed after the end": dithered(
-        0, 0, 0, 0, 0, sparsity=31, listed=[(0, 1), (0, 1), (3, 1)]
+        0, 0, 0, 0, 0, sparsity=NONE, listed=[(0, 1), (0, 1), (3, 1)]
     ),
-    "gaps wrap 32 bits": dithered(0, 0, 0, 0, 0, sparsity=31, listed=[(1, 1), (HUGE - 1, 1)]),
-    "gap of more than 32 bits": dithered(0, 0, 0, 0, 0, sparsity=31, listed=[(HUGE, 1)]),
+    "gaps wrap 32 bits": dithered(0, 0, 0, 0, 0, sparsity=NONE, listed=[(1, 1), (HUGE - 1, 1)]),
+    "gap of more than 32 bits": dithered(0, 0, 0, 0, 0, sparsity=NONE, listed=[(HUGE, 1)]),
     **{
-        f"candidate {i} is listed": dithered(0, 0, 0, 0, 0, sparsity=6, listed=[(i, 1)])
+        f"candidate {i} is listed": dithered(0, 0, 0, 0, 0, sparsity=SOME, listed=[(i, 1)])
         for i in CANDIDATES
     },
     **{
         f"listed with sparsity {sparsity}": dithered(0, 0, 0, sparsity=sparsity, listed=[(0, 1)])
-        for sparsity in (0, 4)
+        for sparsity in (0, 40)
     },
     # sent coordinates
     **{
         f"{how} distance {distance} of {bits} bits": dithered(
             0, distance, 0, bits=bits, sparsity=sparsity
         )
-        for how, sparsity in (("candidate", 0), ("listed", 31))
+        for how, sparsity in (("candidate", 0), ("listed", NONE))
         for distance, bits in (
             (5, 3), (-4, 3), (3, 2), (-2, 2), (257, 9), (-256, 9), (2**31 + 1, 32),
             (-(2**31), 32), (HUGE, 32), (-HUGE, 32), (2**32, 32), (2**32, 3),
@@ -523,10 +523,10 @@ DITHERED_INVALID = {
     ),
     "a zero byte alone": streamed(0, stream=b"\0"),
     "a byte is left": streamed(0, 1, -1, 0, 2, stream=WHOLE + b"\1"),
-    "a byte is left without decisions": dithered(0, sparsity=31, stream=b"\1\1\1\1\1"),
+    "a byte is left without decisions": dithered(0, sparsity=NONE, stream=b"\1\1\1\1\1"),
     "bytes are left": streamed(0, 1, -1, 0, 2, stream=WHOLE + b"\1" * 99),
     "stream starts with 2^32 - 1": streamed(0, stream=b"\xff\xff\xff\xff"),
-    "2^32 - 1 without decisions": dithered(0, sparsity=31, stream=b"\xff\xff\xff\xff"),
+    "2^32 - 1 without decisions": dithered(0, sparsity=NONE, stream=b"\xff\xff\xff\xff"),
 }  # fmt: skip
 VALID |= DITHERED_VALID
 INVALID |= DITHERED_INVALID
@@ -601,11 +601,12 @@ def test_an_expected_dimension_may_exceed_the_limit(monkeypatch):
 def test_the_dither_of_the_cases_matches_the_documentation():
     words = [frame_builder.dither_word(i, SEED) for i in range(3)]
     assert words == [0x08F06599, 0xDE862BE2, 0xFC5D2F16]  # from docs/wire-format.md
-    bands = [frame_builder.band(i, SEED) for i in range(5)]
-    assert bands == [frame_reader.DitheredStream(b"", SEED, 0).band(i) for i in range(5)]
-    assert all(bands[i] < 6 - 4 for i in NOT_CANDIDATES)
-    assert all(bands[i] >= 6 - 4 for i in CANDIDATES)
-    assert len(frame_builder.listed_of(RARE, SEED, frame_builder.sparsity_of(RARE))) == 2
+    sizes = [frame_builder.complement(i, SEED) for i in range(5)]
+    assert sizes == [frame_reader.DitheredStream(b"", SEED, 0).complement(i) for i in range(5)]
+    limit = frame_builder.Scales(SOME).limit()
+    assert all(sizes[i] >= limit for i in NOT_CANDIDATES)
+    assert all(sizes[i] < limit for i in CANDIDATES)
+    assert max(sizes) >= frame_builder.Scales(frame_builder.sparsity_of(RARE)).limit()
 
 
 def test_a_dithered_frame_is_written_exactly_as_forged():
@@ -617,7 +618,7 @@ def test_a_dithered_frame_is_written_exactly_as_forged():
 
 
 def test_a_dithered_body_truncated_before_its_stream_is_refused():
-    for length in range(4 + 4 + 1 + 1):
+    for length in range(4 + 4 + 1):
         assert_refused(replace(DITHERED_FRAME, body=DITHERED_FRAME.body[:length]).bytes())
 
 
@@ -684,7 +685,7 @@ def test_any_flipped_bit_with_a_new_checksum_is_refused_or_gives_a_valid_packet(
             continue
         again = pack(packet)
         assert content(unpack(again)) == content(packet)
-        if CODED not in (again[5], raw_frame[5]):
+        if CODED not in (kind_of(again), kind_of(raw_frame)):
             assert again == raw_frame
 
 

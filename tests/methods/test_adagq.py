@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import aquila
+from aquila.core.method import LR_FACTOR
 from aquila.core.packet import Dense, Packet, WireError
 from aquila.core.quantize import stochastic_round
 from aquila.core.random import Key
@@ -83,14 +84,18 @@ def test_update_adds_the_change_of_the_gradients_norm():
     assert same.levels == 7
 
 
-def test_device_measures_the_losses_of_both_steps():
-    """The loss is the sum of squares. Gradients of one magnitude are rounded exactly."""
+@pytest.mark.parametrize(("factor", "after"), [({}, 0.5), ({LR_FACTOR: 0.5}, 1.125)])
+def test_device_measures_the_losses_of_both_steps(factor, after):
+    """The loss is the sum of squares. Gradients of one magnitude are rounded exactly.
+
+    At α = 0.25 the model is halved. At half of that it is multiplied by 0.75: 2 · 0.75² = 1.125.
+    """
     theta = torch.tensor([1.0, -1.0])
     oracle = FunctionOracle(lambda at: (float(at @ at), 2 * at))
     method = aquila.create("adagq", alpha=0.25)
-    order = Packet(0, Dense(theta), {"levels": 4.0})
+    order = Packet(0, Dense(theta), {"levels": 4.0, **factor})
     answer = method.device.step(method.device.init(theta), order, oracle, Key((0,))).reply
-    expected = {"before": 2.0, "after": 0.5, "after_half": 0.5}
+    expected = {"before": 2.0, "after": after, "after_half": after}
     assert answer.scalars == pytest.approx(expected)
     assert answer.vector.bits == 4  # four levels, zero and a sign
 

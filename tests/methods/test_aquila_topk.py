@@ -5,6 +5,8 @@ import pytest
 import torch
 
 import aquila
+from aquila.core.random import Key, Purpose
+from aquila.methods.aquila_topk import random_error
 from helpers.problems import all_gradients, device_states, ridge
 
 
@@ -24,8 +26,13 @@ class AquilaTopk:
         self.e = np.zeros_like(gradients(theta0))
         self.q = np.zeros_like(self.e)
 
-    def advance(self):
-        accumulated = self.e + self.gradients(self.theta) - self.q
+    def advance(self, uniform=None):
+        v = self.gradients(self.theta) - self.q
+        if uniform is not None:  # the first round draws the errors
+            step = np.sqrt((v**2).mean(axis=1, keepdims=True) / 2) / self.density
+            size = 0.6 - np.abs(2 * uniform - 1) / 2
+            self.e = step * size * np.sign(2 * uniform - 1)
+        accumulated = self.e + v
         u = np.stack([sparse(row, self.density) for row in accumulated])
         self.theta = self.theta - self.alpha * (self.q + u).mean(axis=0)
         self.e, self.q = accumulated - u, self.q + self.density / 2 * u
@@ -48,8 +55,10 @@ def test_follows_its_equations_round_by_round(problem, density):
     simulation = start(problem, density)
     alpha = 0.2 / problem.smoothness()
     reference = AquilaTopk(all_gradients(problem), np.zeros(40), alpha, density)
-    for _ in range(40):
-        reference.advance()
+    like = simulation.theta
+    keys = [Key((0, 0, m, Purpose.DEVICE)) for m in simulation.fleet.devices]
+    for k in range(40):
+        reference.advance(np.stack([key.uniform(like) for key in keys]) if k == 0 else None)
         simulation.advance()
         ours = device_states(simulation)
         np.testing.assert_allclose(simulation.theta, reference.theta, rtol=1e-7, atol=1e-9)
@@ -61,7 +70,9 @@ def test_errors_keep_all_that_was_not_sent(problem):
     """θ - α mean(e) moves by exactly -α ∇f(θ) for every quantizer."""
     simulation, at = start(problem, 0.1), all_gradients(problem)
     alpha = 0.2 / problem.smoothness()
-    virtual = np.zeros(40)
+    simulation.advance()
+    drawn = np.mean([s.e.numpy() for s in device_states(simulation)], axis=0)
+    virtual = simulation.theta.numpy() - alpha * drawn
     for _ in range(30):
         virtual = virtual - alpha * at(simulation.theta.numpy()).mean(axis=0)
         simulation.advance()
@@ -114,6 +125,29 @@ def test_upload_costs_a_fraction_of_a_bit_per_coordinate():
     run = aquila.simulate(method, torch.zeros(200_000), [lambda t: (0.0, gradient)], rounds=3)
     # density 1 %: 0.081 bits per coordinate for the positions, 0.01 for signs, a few for magnitudes
     assert all(r.uplink_bytes * 8 < 0.11 * 200_000 for r in run.records)
+
+
+def test_first_upload_is_unbiased():
+    """A coordinate of a quarter of the mean size is sent as often as its size demands."""
+    v = torch.tensor([0.25, 0.5, -1.0, 2.25]).repeat(25_000)
+    keys = [Key((seed,)) for seed in range(20)]
+    step = float(v.square().mean().sqrt()) / 2**0.5 / 0.05
+    for value in (0.25, 0.5, -1.0, 2.25):
+        sent = [
+            float(((random_error(v, 0.05, key) + v)[v == value].abs() >= 0.6 * step).float().mean())
+            for key in keys
+        ]
+        assert np.mean(sent) == pytest.approx(abs(value) / step, rel=0.05)
+
+
+def test_training_starts_without_delay():
+    """With errors that start at zero the model has moved by a tenth of this after ten rounds."""
+    gradient = torch.randn(20_000, generator=torch.Generator().manual_seed(0))
+    method = aquila.create("aquila_topk", alpha=1.0)
+    devices = [lambda theta: (0.0, gradient)] * 10
+    run = aquila.simulate(method, torch.zeros(20_000), devices, rounds=10)
+    progress = float(-run.theta @ gradient) / float(gradient @ gradient)
+    assert progress == pytest.approx(10, rel=0.15)
 
 
 def test_zero_error_is_a_skip(problem):

@@ -106,4 +106,4 @@ def test_bytes_are_the_codes_and_the_codebooks():
     codes = torch.from_numpy(np.random.default_rng(2).integers(0, 2, 206)).byte()
     codes[:200] += 2 * torch.from_numpy(np.random.default_rng(3).integers(0, 2, 200)).byte()
     frame = pack(Packet(0, books(codes=codes).to_codes(), checksum_scalars(SHAPES)))
-    assert len(frame) <= 29 + 16 + 8 + 8 * 4 + 206 * 2 // 8 + 1 + 4
+    assert len(frame) <= 9 + 9 + 8 + 8 * 4 + 206 * 2 // 8 + 1 + 4

@@ -56,6 +56,13 @@ def test_run_follows_the_rule_with_the_range_of_the_model_update():
     assert len(set(bits.values())) > 1
 
 
+def test_resolution_is_that_of_the_scheduled_step():
+    """The range is 1. At α = 0.1 the resolution is 0.16, 3 bits; at α / 2 it is 0.32, 2 bits."""
+    method = aquila.create("feddq", alpha=0.1, resolution=0.016)
+    run = layered_run(method, [FixedGradient(GRADIENT, SHAPES)], schedule="steps:1:0.5")
+    assert [run.advance().levels[0] for _ in range(2)] == [3, 2]
+
+
 def test_tensors_of_one_sign_are_not_clipped():
     v = torch.linspace(1.0, 2.0, 50)
     error = (quantize(v, 0.05, (torch.Size([50]),)).decode() - v).abs()

@@ -5,6 +5,9 @@ import pytest
 import torch
 
 import aquila
+from aquila.core.packet import Dense, Packet
+from aquila.core.random import Key
+from aquila.sim.oracle import FunctionOracle
 from helpers.problems import all_gradients, device_states, ridge
 
 
@@ -135,3 +138,19 @@ def test_lena_tables_sends_32_bits_when_the_filter_fires_else_6(problem):
     levels = [simulation.advance().levels for _ in range(20)]
     assert {bits for row in levels for bits in row.values()} == {6, 32}
     assert all(len(row) == 10 for row in levels)
+
+
+@pytest.mark.parametrize(
+    ("grid", "sent"), [("midrise", [3.5, 0.5, -0.5]), ("midtread", [3.0, 0.0, -1.0])]
+)
+def test_grid_of_the_control_contains_zero(grid, sent):
+    """Three bits and a range of 3.5 give a step of 1. The second gradient fires no filter."""
+    gradient = torch.tensor([3.5, 0.3, -0.6], dtype=torch.float64)
+    oracle = FunctionOracle(lambda theta: (0.0, gradient))
+    device = aquila.create("lena_tables", bits=3, grid=grid).device
+    order = Packet(0, Dense(torch.zeros_like(gradient)))
+    first = device.step(device.init(gradient), order, oracle, Key((0,)))
+    assert first.reply.vector.decode().tolist() == gradient.tolist()
+    second = device.step(first.state, order, oracle, Key((0,)))
+    assert second.reply.vector.decode().tolist() == sent
+    assert second.reply.vector.bits == 3

@@ -98,7 +98,7 @@ def test_similar_values_keep_a_linear_scale():
 
 def test_loss_is_drawn_against_total_bits_sent():
     figure = loss_against_bits(RESULTS)
-    assert points(figure)[2] == pytest.approx((3 * 4000 / 8 / 2**20, 1 / 3))
+    assert points(figure)[2] == pytest.approx((3 * 4000 / 8, 1 / 3))
     assert figure.axes[0].get_xscale() == "log"
 
 
@@ -111,10 +111,13 @@ def test_bits_per_round_are_smoothed_and_may_be_zero():
 
 def test_quality_is_drawn_where_it_was_measured():
     some = [fake_record(n, metrics={"test_accuracy": 0.5} if n % 5 == 4 else {}) for n in range(10)]
-    assert points(quality_against_uplink([LabelledRun("laq", some)])) == [(5, 50), (10, 50)]
+    assert points(quality_against_uplink([LabelledRun("laq", some)])) == [
+        (5 * 2**20, 50),
+        (10 * 2**20, 50),
+    ]
     text = [fake_record(0, metrics={"perplexity": 3.0, "test_accuracy": 0.5})]
     figure = quality_against_uplink([LabelledRun("laq", text)])
-    assert points(figure) == [(1, 3)]
+    assert points(figure) == [(2**20, 3)]
     assert figure.axes[0].get_ylabel() == "test perplexity"
 
 

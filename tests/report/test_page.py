@@ -73,7 +73,7 @@ def test_page_has_all_sections(comparison):
 def test_tables_show_totals_of_records(comparison):
     page = render(comparison)
     fedsgd = next(run for run in comparison.runs if run.label == "fedsgd")
-    assert f'data-value="{fedsgd.result.uplink_bytes / 2**20!r}"' in page
+    assert f'data-value="{float(fedsgd.result.uplink_bytes)!r}"' in page
     assert f">{fedsgd.result.skips}<" in page
     own = comparison.runs[0]
     saving = fedsgd.result.uplink_bytes / own.result.uplink_bytes
@@ -138,7 +138,7 @@ def test_values_from_files_are_escaped(tmp_path):
 def test_numbers_are_packed_in_the_order_of_the_script(comparison):
     data = data_of(render(comparison))
     numbers = zlib.decompress(base64.b64decode(data["numbers"]))
-    columns = 2 + len(data["charts"])
+    columns = 1 + len(data["costs"]) + len(data["charts"])
     sizes = [
         4 * r["points"] * columns + r["map_devices"] * r["map_rounds"] + 4 * r["map_devices"]
         for r in data["runs"]
@@ -147,9 +147,9 @@ def test_numbers_are_packed_in_the_order_of_the_script(comparison):
     first = np.frombuffer(numbers[: 4 * 12 * columns], "<f4").reshape(columns, 12)
     run = comparison.runs[0]
     assert first[0].tolist() == list(range(12))
-    assert first[1] * 2**20 == pytest.approx(run.cumulative_uplink)
+    assert first[1] == pytest.approx(run.cumulative_uplink)
     assert data["charts"][0]["column"] == "loss"
-    assert first[2] == pytest.approx([r.loss for r in run.records])
+    assert first[1 + len(data["costs"])] == pytest.approx([r.loss for r in run.records])
     cells = np.frombuffer(numbers[4 * 12 * columns :][: 4 * 12], np.uint8).reshape(4, 12)
     assert cells[0].tolist() == [run.records[n].levels.get(0, 0) for n in range(12)]
 

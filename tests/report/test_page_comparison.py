@@ -3,15 +3,10 @@
 import pytest
 
 from aquila.report.page import read_runs, render
-from aquila.report.page.comparison import (
-    ACCURACY,
-    LOSS,
-    available_measures,
-    bytes_to_target,
-    common_target,
-    compare,
-)
+from aquila.report.page.comparison import bytes_to_target, common_target, compare
 from aquila.report.page.costs import available_costs
+from aquila.report.page.format import format_bytes
+from aquila.report.page.measures import ACCURACY, LOSS, available_measures
 from aquila.report.page.summary import summary_sentence
 from helpers.run_folders import improving_record, write_comparison, write_run
 
@@ -34,21 +29,20 @@ def test_time_and_energy_to_the_target(tmp_path):
     write_run(tmp_path / "a", "aquila", seconds=1800.0, joules=2.0, late=0)
     write_run(tmp_path / "b", "fedsgd", level=32, seconds=3600.0, joules=500.0, late=0)
     found = read_runs([tmp_path]).runs
-    uplink, time, energy = available_costs(found)
-    assert [cost.label for cost in (uplink, time, energy)] == [
-        "uplink, MiB", "simulated time, h", "energy, kJ",
+    _, both, time, energy = available_costs(found)
+    assert [cost.label for cost in (both, time, energy)] == [
+        "uplink + downlink", "simulated time, h", "energy, kJ",
     ]  # fmt: skip
     accuracies = ACCURACY.values(found[0])
-    assert time.to_target(found[0], ACCURACY, accuracies[3]) == 2.0
-    assert energy.to_target(found[0], ACCURACY, accuracies[3]) == 0.008
+    assert time.to_target(found[0], ACCURACY, accuracies[3]) == 4 * 1800
+    assert energy.to_target(found[0], ACCURACY, accuracies[3]) == 8
     assert time.to_target(found[0], ACCURACY, 0.9999) is None
     text = render(read_runs([tmp_path]))
-    assert "Simulated time: 5.500\u00a0h (aquila), 11.00\u00a0h (fedsgd)." in text
-    assert "Bytes, time and energy to the same quality" in text
+    assert "Simulated time: 5.50\u00a0h (aquila), 11.0\u00a0h (fedsgd)." in text
 
 
-def test_runs_without_a_link_model_have_one_cost(runs):
-    assert [cost.key for cost in available_costs(runs)] == ["bytes"]
+def test_runs_without_a_link_model_cost_bytes(runs):
+    assert [cost.key for cost in available_costs(runs)] == ["bytes", "both"]
 
 
 def test_half_of_the_runs_reach_the_target(tmp_path):
@@ -68,8 +62,9 @@ def test_aquila_is_compared_with_the_run_of_largest_uplink(runs):
     ratio = found.needed_bytes["fedsgd"] / found.needed_bytes["aquila"]
     sentence = summary_sentence(runs, found)
     assert sentence.startswith("aquila reaches 91.5% test accuracy with ")
-    needed = f"{found.needed_bytes['fedsgd'] / 2**20:.3f}"
-    assert sentence.endswith(f"fedsgd needs {needed}\u00a0MiB, {ratio:.1f} times as much.")
+    needed = format_bytes(found.needed_bytes["fedsgd"])
+    assert needed.endswith("\u00a0MB")
+    assert sentence.endswith(f"fedsgd needs {needed}, {ratio:.1f} times as much.")
 
 
 def test_cheapest_run_leads_if_aquila_sends_most(tmp_path):
@@ -117,7 +112,7 @@ def test_unusual_losses_have_a_target(tmp_path, loss):
 
 def test_single_run_has_a_headline(tmp_path):
     runs = read_runs([write_run(tmp_path / "run")]).runs
-    assert summary_sentence(runs, compare(runs)).endswith("MiB of uplink.")
+    assert summary_sentence(runs, compare(runs)).endswith("KB of uplink.")
 
 
 def test_measures_are_ordered_perplexity_accuracy_loss(tmp_path):

@@ -6,7 +6,8 @@ import pytest
 
 from aquila.report.page import read_runs
 from aquila.report.page.charts import charts_for, line_styles
-from aquila.report.page.svg import Axis, bars_svg, chart_svg, heat_map_svg
+from aquila.report.page.split_svg import bars_svg, heat_map_svg
+from aquila.report.page.svg import Axis, chart_svg
 from helpers.run_folders import write_comparison
 
 
@@ -29,10 +30,10 @@ def test_linear_axis_accepts_negative_numbers():
 
 def test_every_run_has_a_line_with_its_own_style(tmp_path):
     runs = read_runs([write_comparison(tmp_path / "runs")]).runs
-    figures = charts_for(runs)
+    figures, labels = charts_for(runs), {run.label for run in runs}
     assert [c.column for c in figures] == ["loss", "test_accuracy", "uplink", "level", "ratio"]
-    assert re.search(r">\d+%</text>", chart_svg(figures[1], runs))
-    drawn = chart_svg(figures[0], runs)
+    assert re.search(r">\d+%</text>", chart_svg(figures[1], runs, labels))
+    drawn = chart_svg(figures[0], runs, labels)
     assert "%</text>" not in drawn
     assert drawn.count("<polyline") == 4
     assert max(drawn.index("line ink"), drawn.index("line blue")) < drawn.index("line aquila")

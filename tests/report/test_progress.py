@@ -37,7 +37,7 @@ def watched(width: int = 120, **options: object) -> str:
 
 def test_files_get_plain_lines():
     lines = watched(force_terminal=False).splitlines()
-    assert lines[0].startswith("laq     round 2/8  loss 0.5000   50.0%     2.00 MiB up")
+    assert lines[0].startswith("laq     round 2/8  loss 0.5000   50.0%  2.10 MB up")
     assert "2 sent    2 skipped  0:00 left" in lines[0]
     assert len(lines) == 9
     assert lines[3].endswith("8 sent    8 skipped")
@@ -130,7 +130,7 @@ def test_real_terminal_shows_one_line_per_method(tmp_path):
     assert status == 0
     for method in ("laq", "qsgd"):
         (line,) = [line for line in lines if line.startswith(method) and "3/3" in line]
-        assert "KiB up" in line
+        assert "KB up" in line
         assert len(line) <= COLUMNS
     assert COLOR.search(seen)
     assert seen.rindex(SHOW) > seen.rindex(HIDE)

@@ -25,7 +25,7 @@ def run_progress(rounds: int = 20, done: int = 10, label: str = "aquila") -> Run
 
 def test_wide_line_shows_all_fields():
     text = format_line(run_progress(), 6, 120).plain
-    for part in ("aquila", "10/20", "loss 0.1000", "50.0%", "10.00 MiB up", "0:20 left"):
+    for part in ("aquila", "10/20", "loss 0.1000", "50.0%", "10.5 MB up", "0:20 left"):
         assert part in text
     assert "10 sent   10 skipped" in text
     assert text.count("·") == text.index("10/20") // 2 - 5  # half of the rounds are in the future
@@ -41,10 +41,10 @@ def test_lines_never_wrap(width, label):
 @pytest.mark.parametrize(
     ("width", "kept", "dropped"),
     [
-        (80, ("0:20 left", "MiB up", "50.0%", "█"), "skipped"),
-        (60, ("MiB up", "50.0%", "10/20"), "█"),
-        (44, ("aquila", "loss", "MiB up"), "50.0%"),
-        (28, ("aquila", "loss"), "MiB"),
+        (80, ("0:20 left", "MB up", "50.0%", "█"), "skipped"),
+        (60, ("MB up", "50.0%", "10/20"), "█"),
+        (44, ("aquila", "loss", "MB up"), "50.0%"),
+        (28, ("aquila", "loss"), "MB"),
     ],
 )
 def test_narrow_terminals_show_fewer_fields(width, kept, dropped):
@@ -57,8 +57,8 @@ def test_simulated_time_is_shown_with_a_link_model():
     made = run_progress(done=0)
     for number in range(3):
         made.add_record(fake_record(number, seconds=3600.0))
-    assert "3 h simulated" in format_line(made, 6, 140).plain
-    assert "3 h simulated" in format_line(made, 6, 80).plain
+    assert "3.00 h simulated" in format_line(made, 6, 140).plain
+    assert "3.00 h simulated" in format_line(made, 6, 80).plain
     assert "simulated" not in format_line(run_progress(), 6, 140).plain
 
 
@@ -102,7 +102,7 @@ def test_large_numbers_stay_short():
     made = RunProgress("laq", 5, Clock())
     made.add_record(fake_record(0, loss=123456.0, uplink_bytes=5 * 2**30))
     assert "1.235e+05" in made.fields()["loss"]
-    assert "5.00 GiB up" in made.fields()["uplink"]
+    assert "5.37 GB up" in made.fields()["uplink"]
 
 
 def test_sparkline_follows_the_loss():

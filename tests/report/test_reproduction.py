@@ -74,6 +74,24 @@ def test_savings_cover_the_rounds_that_both_ran(results):
         assert found[name].uplink_saving is None
 
 
+def test_runs_with_both_values_of_rows_are_shown(tmp_path):
+    (row,) = [row for row in paper_rows(2) if row.title == "CIFAR-10, Non-IID"]
+    setting = {"split": "classes:2", "mask_classes": True}
+    for folder, label, uplink, more in (
+        ("a", "aquila", GIB, {}), ("b", "aquila", 2 * GIB, {"rows": "owners"}),
+        ("c", "laq range=tensor", 4 * GIB, {"rows": "owners"}),
+    ):  # fmt: skip
+        write_fake_run(tmp_path / folder, label, records(5, uplink), **setting, **more)
+    found = {line.method: line for line in method_lines(row, find_runs(tmp_path)) if line.rounds}
+    assert set(found) == {
+        "aquila (rows all)", "aquila (rows owners)", "laq range=tensor (rows owners)"
+    }  # fmt: skip
+    assert found["aquila (rows all)"].differs == ("rows all, not owners",)
+    assert found["aquila (rows owners)"].differs == ()
+    # compared with the run of AQUILA that has the same rows
+    assert found["laq range=tensor (rows owners)"].uplink_saving == 0.5
+
+
 def test_method_without_run_keeps_its_printed_numbers(results):
     marina = by_method(results)["marina"]
     assert marina.rounds is None

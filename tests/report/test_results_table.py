@@ -52,6 +52,34 @@ def test_run_with_rising_loss_is_listed():
     assert "Loss above its first value: up." in text
 
 
+def with_accuracies(run: LabelledRun, *accuracies: float) -> LabelledRun:
+    pairs = zip(run.records, accuracies, strict=True)
+    records = [replace(record, metrics={"test_accuracy": value}) for record, value in pairs]
+    return LabelledRun(run.label, records)
+
+
+def test_accuracy_at_the_end_is_compared_with_dense_uploads():
+    dense = with_accuracies(result("fedsgd"), 0.5, 0.6, 0.8, 0.7, 0.9)
+    sparse = with_accuracies(result("topk"), 0.5, 0.6, 0.75, 0.65, 0.8)
+    assert dense.final_metric("test_accuracy") == pytest.approx(0.7)
+    lines = {
+        line.split()[0]: line.split() for line in render(sparse, dense).splitlines() if line.strip()
+    }
+    assert lines["method"][1:4] == ["accuracy", "vs", "dense"]
+    assert lines["topk"][1:3] == ["80.0%", "-4.0"]
+    assert lines["fedsgd"][1:3] == ["90.0%", "+0.0"]
+    assert "vs dense: points of accuracy" in render(sparse, dense)
+    for alone in ((dense,), (sparse, with_accuracies(result("qsgd"), *[0.5] * 5))):
+        assert "vs dense" not in render(*alone)
+
+
+def test_quality_at_the_end_averages_five_evaluations():
+    records = result("fedsgd").records[:1] * 7
+    run = with_accuracies(LabelledRun("x", records), 9.0, 9.0, 0.1, 0.2, 0.3, 0.4, 0.5)
+    assert run.final_metric("test_accuracy") == pytest.approx(0.3)
+    assert run.final_metric("perplexity") is None
+
+
 def test_last_metric_is_the_latest_value():
     records = result("fedsgd").records
     judged = [replace(records[0], metrics={"a": 1.0}), replace(records[1], metrics={"a": 2.0})]
@@ -64,8 +92,8 @@ def test_time_and_energy_are_columns_with_a_link_model():
     timed = LabelledRun("qsgd", [replace(r, seconds=360.0, joules=0.5) for r in plain.records])
     text = render(plain, timed)
     assert re.search(r"saving +time +energy", text)
-    assert "30 min" in text
-    assert "2.5 J" in text
+    assert "30.0 min" in text
+    assert "2.50 J" in text
     assert "simulated by the link model" in text
     assert "energy" not in render(plain)
 

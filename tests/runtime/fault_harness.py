@@ -21,6 +21,7 @@ from aquila.runtime.device_session import DeviceSession
 from aquila.runtime.messages import NO_ACK
 from aquila.runtime.options import RunOptions
 from aquila.runtime.persist import device_to_bytes, restore_device, restore_server, server_to_bytes
+from aquila.runtime.restart_limit import RestartLimit
 from aquila.runtime.server_session import ServerSession
 from helpers.memory_archive import MemoryArchive
 
@@ -86,6 +87,11 @@ class RecordingOracle:
 DIFFERENCES = {"downlink_error": 0.7, "dimension": 16}
 """Options of a harness in which coded differences are smaller than whole models."""
 
+UNLIMITED = RestartLimit(free=10**6)
+
+SOME_FRAMES = 60
+"""Bytes of two frames of the smallest harness: some histories are folded, and some are not."""
+
 INTEGERS = Method("integers", IntegerDevice(), MemoryServer(alpha=1.0))
 
 
@@ -109,6 +115,7 @@ class FaultHarness:
         exact=True,
         files=True,
         weights=None,
+        limits_restarts=False,
         **options,
     ):
         self.method, self.exact, self.files = method, exact, files
@@ -121,6 +128,7 @@ class FaultHarness:
             RecordingShard(s) for s in shards or [ChangingGradients() for _ in range(devices)]
         ]
         self.archive = MemoryArchive()
+        self.restart_limit = RestartLimit() if limits_restarts else UNLIMITED
         self.server = self.new_server()
         self.devices = [self.new_device(m) for m in range(devices)]
         self.networks = [Network() for _ in range(devices)]
@@ -130,7 +138,7 @@ class FaultHarness:
         self.model_by_order = {}
 
     def new_server(self):
-        return ServerSession(
+        server = ServerSession(
             self.method,
             self.theta,
             self.fleet,
@@ -138,6 +146,9 @@ class FaultHarness:
             self.options,
             archive=self.archive,
         )
+        server.histories.limit = self.restart_limit
+        server.histories.min_fold_bytes = SOME_FRAMES
+        return server
 
     def new_device(self, m):
         return DeviceSession(self.method, m, self.shards[m], self.theta, seed=0)
@@ -145,10 +156,10 @@ class FaultHarness:
     def copy(self):
         """Return an independent harness. States are immutable, so both harnesses share them."""
         other = copy.copy(self)
-        other.archive = copy.copy(self.archive)
-        other.archive._frames = {m: list(frames) for m, frames in self.archive._frames.items()}
+        other.archive = self.archive.copy()
         other.server = copy.copy(self.server)
-        other.server._archive = other.archive
+        other.server.histories = copy.copy(self.server.histories)
+        other.server.histories.archive = other.archive
         other.server.acks = list(self.server.acks)
         opened = self.server._open
         if opened is not None:

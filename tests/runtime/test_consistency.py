@@ -9,8 +9,10 @@ from aquila.core.packet import WireError
 from aquila.methods.parts.memory import MemoryServer
 from aquila.runtime import reference as reference_module
 from aquila.runtime import server_session as server_module
+from aquila.runtime.device_history import DeviceHistories
 from aquila.runtime.device_session import DeviceSession
 from aquila.runtime.messages import NO_ACK, Ack
+from aquila.runtime.reply_archive import NO_PART, Position
 from helpers.memory_archive import MemoryArchive
 
 DEPTH = 5
@@ -136,7 +138,7 @@ def test_sequences_of_events_with_files_keep_memories_consistent(downlink_error)
 
 
 def without_subtracting_history(patch):
-    patch.setattr(MemoryServer, "forget", lambda self, state, fleet, device, replies: state)
+    patch.setattr(MemoryServer, "forget", lambda self, state, fleet, device, contributions: state)
 
 
 def without_the_fresh_flag(patch):
@@ -158,20 +160,39 @@ def without_content_in_acknowledgements(patch):
 
 
 def without_truncating_the_archive(patch):
-    patch.setattr(MemoryArchive, "rewind", lambda self, round_number: None)
+    patch.setattr(MemoryArchive, "truncate", lambda self, device, part, entries: None)
 
 
 def without_checking_the_history(patch):
-    def partial(archive, device, ack, round_number):
-        return archive.replies(device)
+    def all_entries(self, device, position):
+        return self.archive.entries(device, position.part)
 
-    patch.setattr(server_module, "reply_history", partial)
+    patch.setattr(DeviceHistories, "_entries", all_entries)
+
+
+def without_starting_a_part_at_a_restart(patch):
+    append = DeviceHistories._append
+
+    def ignore_restart(self, device, position, frame, start):
+        return append(self, device, position, frame, start and position.part == NO_PART)
+
+    patch.setattr(DeviceHistories, "_append", ignore_restart)
+
+
+def without_the_sum_in_a_folded_part(patch):
+    begin = MemoryArchive.begin
+
+    def without_sum(self, device, part, entry):
+        begin(self, device, part, bytes(len(entry)))
+
+    patch.setattr(MemoryArchive, "begin", without_sum)
+    patch.setattr(Position, "after", lambda self, entry: self._replace(entries=self.entries + 1))
 
 
 BREACHES = (
     without_subtracting_history, without_the_fresh_flag, without_the_order_in_the_reply,
-    without_content_in_acknowledgements, without_truncating_the_archive,
-    without_checking_the_history,
+    without_content_in_acknowledgements, without_starting_a_part_at_a_restart,
+    without_the_sum_in_a_folded_part,
 )  # fmt: skip
 
 
@@ -180,6 +201,41 @@ def test_breaking_a_rule_of_the_protocol_is_detected(breach, monkeypatch):
     breach(monkeypatch)
     with pytest.raises(AssertionError):
         explore(FaultHarness(files=False), DEPTH)
+
+
+def reply_computed_again(harness):
+    """A server restored by one round gets another reply than the one that the archive has."""
+    run_round(harness, no_fault)
+    run_round(harness, no_fault)
+    harness.restart_server(1)
+    harness.restart_device(0, harness.backups[0][0])
+    run_round(harness, no_fault)
+    harness.restart_device(0)
+    run_round(harness, no_fault)
+
+
+def restart_after_a_restore(harness):
+    """The first reply that a restored server gets is of a device that lost its file."""
+    run_round(harness, no_fault)
+    run_round(harness, no_fault)
+    harness.restart_server(1)
+    harness.restart_device(0)
+    run_round(harness, no_fault)
+
+
+@pytest.mark.parametrize(
+    ("events", "breach"),
+    [
+        (reply_computed_again, without_truncating_the_archive),
+        (restart_after_a_restore, without_checking_the_history),
+    ],
+)
+def test_restored_server_ignores_what_the_archive_has_of_later_rounds(events, breach, monkeypatch):
+    harness = FaultHarness()
+    events(harness.copy())
+    breach(monkeypatch)
+    with pytest.raises(AssertionError):
+        events(harness)
 
 
 def test_difference_added_to_another_model_is_detected(monkeypatch):
@@ -194,11 +250,23 @@ def test_incomplete_history_is_rejected():
     harness = FaultHarness()
     for _ in range(3):
         run_round(harness, no_fault)
-    harness.archive._frames[0].pop()
+    harness.archive.parts[0, harness.server.histories.positions[0].part].pop()
     harness.restart_device(0)
     frame = harness.handle(0, harness.order(0))
-    with pytest.raises(WireError, match="does not end with its reply to round 2"):
+    with pytest.raises(WireError, match="the archive of its earlier replies is incomplete"):
         harness.server.receive(0, frame)
+
+
+def test_device_that_restarts_every_round_stays_consistent():
+    harness, accepted = FaultHarness(limits_restarts=True), []
+    for _ in range(12):
+        frame = harness.handle(0, harness.order(0))
+        accepted.append(harness.receive(0, frame))
+        assert harness.receive(1, harness.handle(1, harness.order(1)))
+        harness.close()
+        harness.restart_device(0)
+        harness.restart_server(-1)
+    assert [number for number, ok in enumerate(accepted) if ok] == [0, 1, 2, 3, 5, 9]
 
 
 def test_disk_failure_while_closing_a_round_leaves_it_open(monkeypatch):
@@ -208,18 +276,19 @@ def test_disk_failure_while_closing_a_round_leaves_it_open(monkeypatch):
         harness.receive(m, harness.handle(m, harness.order(m)))
     append, calls = MemoryArchive.append, []
 
-    def failing(self, device, frame):
+    def failing(self, device, part, entry):
         if device == 1 and not calls:
             calls.append(device)
             raise OSError("no space left on device")
-        append(self, device, frame)
+        return append(self, device, part, entry)
 
     monkeypatch.setattr(MemoryArchive, "append", failing)
     with pytest.raises(OSError, match="no space"):
         harness.close()
     assert harness.server.round == 1
     harness.close()
-    assert [len(harness.archive.replies(m)) for m in range(2)] == [2, 2]
+    assert [position.entries for position in harness.server.histories.positions] == [3, 3]
+    assert [len(harness.archive.parts[m, 0]) for m in range(2)] == [3, 3]
     harness.restart_device(0)
     run_round(harness, no_fault)
 

@@ -5,10 +5,11 @@ import pytest
 import torch
 
 import aquila
+from aquila.core.method import LR_FACTOR
 from aquila.core.packet import NEVER, Dense, Packet, WireError
 from aquila.core.wire import pack
 from aquila.runtime.device_session import DeviceSession
-from aquila.runtime.messages import LR_FACTOR, Order
+from aquila.runtime.messages import Order
 from aquila.runtime.persist import restore_server, server_to_bytes
 from aquila.runtime.server_session import ServerSession
 from aquila.sim.oracle import FunctionOracle, as_shard

@@ -48,8 +48,8 @@ def test_without_the_option_no_device_keeps_a_model():
 def test_first_model_is_whole_and_later_ones_are_small():
     run = simulation(workers=1)
     sizes = [run.advance().downlink_bytes for _ in range(6)]
-    control = 8 * 47
-    assert sizes[0] == 8 * (33 + 4 * 40) + control
+    control = 8 * 15  # no ack, and a drift of 0
+    assert sizes[0] == 8 * (12 + 4 * 40) + control
     assert max(sizes[1:]) - control < 0.6 * (sizes[0] - control)
 
 

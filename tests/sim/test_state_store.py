@@ -15,6 +15,7 @@ from aquila.sim.records import RECORDS_FILE
 from aquila.sim.run_folder import CHECKPOINT_FILE
 from aquila.sim.setting import RUN_FILE
 from aquila.sim.state_store import StateStore, make_state_store
+from aquila.sim.times import TIMES_FILE
 from helpers.problems import ridge
 
 PROBLEM = ridge(devices=300, dimension=50, rows=4)
@@ -154,7 +155,7 @@ def test_no_file_is_left_behind(tmp_path):
     simulate(out=tmp_path, state_memory=TINY)
     gc.collect()
     assert open_files() == before
-    expected = {RECORDS_FILE, CHECKPOINT_FILE, RUN_FILE, MODEL_FILE}
+    expected = {RECORDS_FILE, TIMES_FILE, CHECKPOINT_FILE, RUN_FILE, MODEL_FILE}
     assert {path.name for path in tmp_path.iterdir()} == expected
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -34,9 +35,16 @@ def deploy() -> None:
 )
 @click.option("--port", default=8443, show_default=True, help="Port that devices connect to.")
 @click.option("--insecure", is_flag=True, help="Use no encryption and no keys. For tests only.")
+@click.option("--unsigned", is_flag=True, help="Do not sign messages; saves 64 bytes per message.")
 @click.option("--overwrite", is_flag=True, help="Replace the federation in the folder.")
 def init(
-    folder: Path, devices: int, hosts: tuple[str, ...], port: int, insecure: bool, overwrite: bool
+    folder: Path,
+    devices: int,
+    hosts: tuple[str, ...],
+    port: int,
+    insecure: bool,
+    unsigned: bool,
+    overwrite: bool,
 ) -> None:
     """Write all files of a federation to FOLDER.
 
@@ -45,7 +53,9 @@ def init(
     """
     from aquila.deploy.plan import LOOPBACK, Plan
 
-    plan = Plan(devices, tuple(host.lower() for host in hosts) or LOOPBACK, port, insecure)
+    plan = Plan(
+        devices, tuple(host.lower() for host in hosts) or LOOPBACK, port, insecure, not unsigned
+    )
     with _require_extra():
         from aquila.deploy import federation
 
@@ -78,6 +88,23 @@ def renew(folder: Path) -> None:
 
 @deploy.command()
 @click.argument("folder", type=FOLDER_PATH)
+def upgrade(folder: Path) -> None:
+    """Rewrite the scripts of the federation in FOLDER with those of this version.
+
+    Certificates and keys stay valid. Missing signing keys are added.
+    """
+    with _require_extra():
+        from aquila.deploy import federation
+
+        plan = federation.upgrade(folder)
+    click.echo(
+        f"Wrote the files of {plan.devices} devices and the server; copy server/ and device-N/ to "
+        "their machines again"
+    )
+
+
+@deploy.command()
+@click.argument("folder", type=FOLDER_PATH)
 @click.argument("device", type=int)
 def rekey(folder: Path, device: int) -> None:
     """Create a new key for DEVICE of the federation in FOLDER.
@@ -101,29 +128,53 @@ def rekey(folder: Path, device: int) -> None:
 @click.option("--ssl-ca-certfile", type=FILE_PATH, help="Certificate of the authority.")
 @click.option("--ssl-certfile", type=FILE_PATH, help="Certificate of the server.")
 @click.option("--ssl-keyfile", type=FILE_PATH, help="Private key of the server.")
-@click.option("--insecure", is_flag=True, help="Use no encryption. For tests only.")
+@click.option("--keys", type=FOLDER_PATH, help="Folder of the devices' public keys.")
+@click.option(
+    "--max-connections", default=1024, show_default=True, help="Connections that may be open."
+)
+@click.option(
+    "--max-connections-per-address",
+    default=256,
+    show_default=True,
+    help="Connections that one address may have open.",
+)
+@click.option("--status-port", type=click.IntRange(1, 65535), help="Serve /health and /metrics.")
+@click.option("--runs", type=FOLDER_PATH, help="Folder of the runs that /metrics shows.")
+@click.option(
+    "--log-format", type=click.Choice(["text", "json"]), default="text", help="Form of log lines."
+)
+@click.option("--insecure", is_flag=True, help="Use no encryption and no keys. For tests only.")
 def proxy(
     listen: str,
     port: int,
     superlink: str,
-    ssl_ca_certfile: Path | None,
-    ssl_certfile: Path | None,
-    ssl_keyfile: Path | None,
     insecure: bool,
+    max_connections: int,
+    max_connections_per_address: int,
+    **others: Any,
 ) -> None:
     """Forward devices' requests to a SuperLink on loopback.
 
     All other requests are rejected. The server's start.sh runs this command.
     """
-    tls = None
-    if not insecure:
-        if ssl_ca_certfile is None or ssl_certfile is None or ssl_keyfile is None:
-            raise ValueError("the proxy needs --ssl-ca-certfile, --ssl-certfile and --ssl-keyfile")
-        tls = ssl_ca_certfile, ssl_certfile, ssl_keyfile
+    names = ("ssl_ca_certfile", "ssl_certfile", "ssl_keyfile", "keys")
+    authority, certificate, key, keys = (others[name] for name in names)
+    if insecure:
+        authority = certificate = key = keys = None
+    elif authority is None or certificate is None or key is None or keys is None:
+        raise ValueError(
+            "the proxy needs --ssl-ca-certfile, --ssl-certfile, --ssl-keyfile and --keys"
+        )
     with _require_extra():
-        from aquila.deploy.proxy import serve
+        from aquila.deploy.limits import Limits
+        from aquila.deploy.log_format import set_up_logging
+        from aquila.deploy.proxy import Tls, serve
 
-        serve(listen, port, superlink, tls)
+        set_up_logging(others["log_format"])
+        limits = Limits(max_connections, max_connections_per_address)
+        tls = Tls(authority, certificate, key) if authority and certificate and key else None
+        status = (others["status_port"], others["runs"]) if others["status_port"] else None
+        serve((listen, port), superlink, tls, keys, limits, status)
 
 
 @contextmanager
@@ -132,7 +183,7 @@ def _require_extra() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as missing:
-        if missing.name not in ("cryptography", "httpx", "uvicorn"):
+        if missing.name not in ("cryptography", "h11", "httpx"):
             raise
         raise click.ClickException(
             f"aquila deploy needs packages that are not installed: {install_hint('flower')}"

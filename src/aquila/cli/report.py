@@ -43,7 +43,8 @@ def write_report(folders: Sequence[Path], path: Path) -> Path:
     found = read_runs(folders)
     for reason in found.broken:
         warn_broken_run(reason)
-    return write_page(found, path, command_lines([r.facts for r in found.runs]), class_counts_of)
+    facts = [run.facts for merged in found.runs for run in merged.repetitions]
+    return write_page(found, path, command_lines(facts), class_counts_of)
 
 
 def class_counts_of(run: PageRun) -> ClassCounts | None:

@@ -20,11 +20,17 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def setting_options(command: F) -> F:
     """Add the experiment file, one option per field of a setting, and --smoke."""
-    command = click.option(
-        "--smoke",
-        is_flag=True,
-        help="Run two rounds on few synthetic samples, to check that it works.",
-    )(command)
+    return field_options(
+        click.option(
+            "--smoke",
+            is_flag=True,
+            help="Run two rounds on few synthetic samples, to check that it works.",
+        )(command)
+    )
+
+
+def field_options(command: F) -> F:
+    """Add the experiment file, and one option per field of a setting."""
     for parameter in reversed(setting_parameters().values()):
         name = "--" + parameter.name.replace("_", "-")
         metavar = "|".join(parameter.choices) or METAVARS[parameter.type]

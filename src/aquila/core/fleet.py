@@ -8,10 +8,14 @@ from functools import cached_property
 import torch
 
 from aquila.core.link import LinkState
+from aquila.core.row_owners import OwnedRows, RowOwners
 from aquila.core.tensors import Shapes, one_tensor, total_size
-from aquila.core.vector import Vector, digest, squared_norm
+from aquila.core.vector import SparseVector, Vector, digest, squared_norm
 
 DeviceId = int
+
+Summand = Vector | SparseVector
+"""What averages take: a vector, or its nonzero coordinates."""
 
 SMALLEST = torch.finfo(torch.float64).tiny
 """Smallest divisor, which prevents division by zero."""
@@ -31,6 +35,9 @@ class Fleet:
         weights: The weight of each device in every average. Default: 1 for every device.
         shapes: The shapes of the tensors that each group holds, for methods that treat each tensor
             separately. Default: one tensor per group.
+
+    `owners` is None unless some rows of tensors are averaged over their owners only. Then a device
+    counts as a holder of its own rows alone, and what it sends for others is ignored.
 
     `links` has the link of each device that may take part in the current round. It is None unless
     the run simulates links and the method declares `needs_links`.
@@ -56,6 +63,7 @@ class Fleet:
         self.shapes = self._checked_shapes(shapes)
         self.participation = 1.0
         self.links: Mapping[DeviceId, LinkState] | None = None
+        self.owners: RowOwners | None = None
 
     @classmethod
     def uniform(
@@ -81,7 +89,17 @@ class Fleet:
         fleet = Fleet(
             self.dimension, self.groups, self.slices, self.torch_device, weights, self.shapes
         )
-        fleet.participation = self.participation
+        fleet.participation, fleet.owners = self.participation, self.owners
+        return fleet
+
+    def with_owned_rows(self, owned: Sequence[OwnedRows]) -> "Fleet":
+        """Return a copy of the fleet that averages rows over their owners.
+
+        `owned` has the rows of each device. A row without owners has average zero.
+        """
+        fleet = self.with_weights(self.weights)
+        shapes = [self.shapes_of(device) for device in self.devices]
+        fleet.owners = RowOwners(owned, shapes, self.torch_device)
         return fleet
 
     @property
@@ -124,24 +142,12 @@ class Fleet:
         weights = [self.weights[device] for device in devices]
         return sum(weights) ** 2 / sum(w * w for w in weights) if weights else 0.0
 
-    def variance_factors(self, devices: Collection[DeviceId]) -> dict[DeviceId, float]:
-        """Return the factor by which each device's variance adds to the variance of the mean.
-
-        A coordinate whose holders have the total weight W has the factor (w_m / W)². The result
-        averages the factors over the coordinates of the device.
-        """
-        total = self._weight_of_holders(devices)
-        inverse = torch.where(total > 0, 1 / total.clamp_min(SMALLEST), 1.0)
-        parts = [part.reshape(-1) for part in self.restrict(inverse)]
-        of_groups = [squared_norm(part) / part.numel() for part in parts]
-        return {d: self.weights[d] ** 2 * of_groups[self.groups[d]] for d in devices}
-
-    def mean_over_holders(self, vectors: Iterable[tuple[DeviceId, Vector]]) -> Vector:
+    def mean_over_holders(self, vectors: Iterable[tuple[DeviceId, Summand]]) -> Vector:
         """Return the weighted sum of the vectors ÷ the weight of all holders, per coordinate."""
         return self._divide(self._sum(vectors, self.devices), self._total_weight)
 
     def mean(
-        self, vectors: Iterable[tuple[DeviceId, Vector]], devices: Collection[DeviceId]
+        self, vectors: Iterable[tuple[DeviceId, Summand]], devices: Collection[DeviceId]
     ) -> Vector:
         """Return the weighted average over the given devices.
 
@@ -156,18 +162,11 @@ class Fleet:
         return total / sum(self.weights[device] for device in numbers)
 
     @cached_property
-    def min_effective_holders(self) -> float:
-        """Smallest effective number of holders of any coordinate that has a holder."""
-        squared = self._weight_of_holders(self.devices, power=2)
-        held = squared > 0
-        return float((self._total_weight[held] ** 2 / squared[held]).min())
-
-    @cached_property
     def _total_weight(self) -> torch.Tensor:
         return self._weight_of_holders(self.devices)
 
     def _sum(
-        self, vectors: Iterable[tuple[DeviceId, Vector]], devices: Collection[DeviceId]
+        self, vectors: Iterable[tuple[DeviceId, Summand]], devices: Collection[DeviceId]
     ) -> Vector:
         """Return the weighted sum in float64, in which the order of the terms hardly matters."""
         total = torch.zeros(self.dimension, dtype=torch.float64, device=self.torch_device)
@@ -175,20 +174,41 @@ class Fleet:
             if device not in devices:
                 raise KeyError(f"device {device} is not one of the averaged devices")
             weight, indices = self.weights[device], self.slices[self.groups[device]]
-            if indices is None:
+            vector = self._owned(device, vector)
+            if isinstance(vector, SparseVector):
+                vector.at(indices).add_to(total, weight)
+            elif indices is None:
                 total.add_(vector, alpha=weight)
             else:
                 total.index_add_(0, indices, vector.to(torch.float64), alpha=weight)
         return total
 
-    def _weight_of_holders(self, devices: Iterable[DeviceId], power: int = 1) -> torch.Tensor:
-        """Return the total weight of each coordinate's holders; a scalar if all hold all.
+    def _owned(self, device: DeviceId, vector: Summand) -> Summand:
+        """Return a vector of a device with zeros in rows of other owners."""
+        if self.owners is None:
+            return vector
+        if isinstance(vector, SparseVector):
+            vector = vector.to_dense(self.dimension_of(device))
+        return self.owners.keep_owned(device, vector)
 
-        With `power` 2, sum the squared weights.
-        """
+    def _weight_of_owners(self, owners: RowOwners, weights: Mapping[DeviceId, float]) -> Vector:
+        """Return the total weight of each coordinate's holders, where rows have owners."""
+        total = torch.zeros(self.dimension, dtype=torch.float64, device=self.torch_device)
+        for group, indices in enumerate(self.slices):
+            of_group = {d: w for d, w in weights.items() if self.groups[d] == group}
+            if of_group:
+                own = slice(None) if indices is None else indices
+                total[own] += owners.total_weights(of_group)
+        return total
+
+    def _weight_of_holders(self, devices: Iterable[DeviceId]) -> torch.Tensor:
+        """Return the total weight of each coordinate's holders; a scalar if all hold all."""
+        if self.owners is not None:
+            weights = {device: self.weights[device] for device in devices}
+            return self._weight_of_owners(self.owners, weights)
         by_group = [0.0] * len(self.slices)
         for device in devices:
-            by_group[self.groups[device]] += self.weights[device] ** power
+            by_group[self.groups[device]] += self.weights[device]
         everywhere = sum(
             w for w, indices in zip(by_group, self.slices, strict=True) if indices is None
         )
@@ -225,3 +245,7 @@ class Fleet:
         for device, weight in enumerate(self.weights):
             if not 0 < weight < math.inf:
                 raise ValueError(f"the weight of device {device} must be above 0, not {weight}")
+
+
+def _mean_square(part: Vector) -> float:
+    return squared_norm(part) / part.numel()

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, Protocol, TypeVar, cast, runtime_checkable
 
-from aquila.core.fleet import DeviceId, Fleet
-from aquila.core.packet import Packet, WireError
+from aquila.core.fleet import DeviceId, Fleet, Summand
+from aquila.core.packet import Codes, Packet, WireError
 from aquila.core.random import Key
 from aquila.core.tensors import Shapes, UploadReader, check_tensors
 from aquila.core.vector import Vector
@@ -15,6 +15,9 @@ Work = Literal["gradient", "epochs"]
 
 Scalars = Mapping[str, float]
 """Numbers, by name, that an order or a reply carries."""
+
+LR_FACTOR = "lr_factor"
+"""Scalar of an order: the factor on the local rate in this round. Without it the factor is 1."""
 
 State = TypeVar("State")
 
@@ -140,10 +143,17 @@ class ServerMemory(Protocol[State]):
         """Return q̄, the average of the devices' memories."""
         ...
 
+    def contribution(self, reply: Packet) -> Vector | None:
+        """Return what a reply adds to the sum that `forget` subtracts, None for a skip."""
+        ...
+
     def forget(
-        self, state: State, fleet: Fleet, device: DeviceId, replies: Iterable[Packet]
+        self, state: State, fleet: Fleet, device: DeviceId, contributions: Iterable[Vector]
     ) -> State:
-        """Subtract a device's contribution, given all its replies applied since it started."""
+        """Subtract a device, given the contributions of its replies since it started.
+
+        The runtime may pass partial sums of contributions instead of single ones.
+        """
         ...
 
 
@@ -240,6 +250,11 @@ def theta_of(order: Packet) -> Vector:
     return order.vector.decode()
 
 
+def scheduled_alpha(order: Packet, alpha: float) -> float:
+    """Return the step size of a round: alpha times the factor of the run's schedule."""
+    return alpha * order.scalars.get(LR_FACTOR, 1.0)
+
+
 def local_work(oracle: Oracle, theta: Vector, work: Work, alpha: float) -> tuple[float, Vector]:
     """Return the loss and the gradient, or the equivalent of a gradient after local epochs."""
     return oracle.train(theta, alpha) if work == "epochs" else oracle.gradient(theta)
@@ -258,9 +273,16 @@ def decode_upload(reply: Packet) -> Vector:
     return reply.vector.decode()
 
 
+def decode_summand(reply: Packet) -> Summand:
+    """Return the vector of a reply for an average: its nonzero coordinates, if they are known."""
+    if isinstance(reply.vector, Codes):
+        return reply.vector.decode_sparse()
+    return decode_upload(reply)
+
+
 def uploads(
-    replies: Mapping[DeviceId, Packet], decode: Callable[[Packet], Vector] = decode_upload
-) -> Iterable[tuple[DeviceId, Vector]]:
+    replies: Mapping[DeviceId, Packet], decode: Callable[[Packet], Summand] = decode_summand
+) -> Iterable[tuple[DeviceId, Summand]]:
     """Yield the decoded vectors of the replies that carry one, one vector at a time."""
     for device, reply in replies.items():
         if reply.vector is not None:

@@ -1,12 +1,12 @@
 """Messages between devices and the server, before they become bytes."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import torch
 
-from aquila.core.vector import Vector
+from aquila.core.vector import SparseVector, Vector
 
 NEVER = -1
 """The `ack` of a device before the server has applied any of its replies."""
@@ -14,6 +14,9 @@ NEVER = -1
 
 MAX_BITS = 32
 """Bits of the widest code."""
+
+SPARSE_RATIO = 16
+"""A vector is added as a sparse one if at most one coordinate in so many is nonzero."""
 
 
 class WireError(ValueError):
@@ -69,7 +72,9 @@ class Codes:
 
     `low` and `step` hold one entry per `bucket` consecutive coordinates, so a single entry if one
     grid covers the whole vector. `dither_seed` is the seed of the dither that rounded the codes, if
-    both sides can derive it. The coder predicts from it which coordinates are nonzero.
+    both sides can derive it. The coder predicts from it which coordinates are nonzero. `nonzero`
+    has the positions of all coordinates that are not exactly zero, in increasing order, if the
+    reader of a frame knows them.
     """
 
     codes: torch.Tensor
@@ -78,6 +83,7 @@ class Codes:
     step: Vector
     bucket: int
     dither_seed: int | None = None
+    nonzero: torch.Tensor | None = None
 
     @property
     def dimension(self) -> int:
@@ -90,6 +96,13 @@ class Codes:
         if len(self.low) == 1:
             return scaled.mul_(self.step).add_(self.low)
         return scaled.mul_(self._expand_buckets(self.step)).add_(self._expand_buckets(self.low))
+
+    def decode_sparse(self) -> Vector | SparseVector:
+        """Return the same vector, as a sparse one if few coordinates are known to be nonzero."""
+        if self.nonzero is None or SPARSE_RATIO * self.nonzero.numel() > self.dimension:
+            return self.decode()
+        few = replace(self, codes=self.codes[self.nonzero], nonzero=None)
+        return SparseVector(self.nonzero, few.decode())
 
     def _expand_buckets(self, grid: Vector) -> Vector:
         return grid.repeat_interleave(self.bucket)[: self.dimension]

@@ -52,6 +52,19 @@ def make_codes(grid: Grid, psi: torch.Tensor, bits: int, like: Vector) -> Codes:
     return Codes(psi, bits, low, step, psi.numel())
 
 
+def midtread(v: Vector, bits: int) -> Codes | None:
+    """Quantize to the nearest multiple of `midrise`'s step, on a grid that contains zero.
+
+    The codes reach 2**(bits - 1) - 1 steps in both directions, half a step less than R.
+    """
+    grid = range_grid(max_norm(v), bits, v.dtype)
+    if grid is None:
+        return None
+    levels = levels_for_bits(bits)
+    signed = (v / grid.step).round_().clamp_(-levels, levels)
+    return _centered_codes(signed, levels, v.new_full((1,), grid.step), v.numel())
+
+
 def midrise_or_dense(v: Vector, bits: int) -> Codes | Dense | None:
     """Quantize like `midrise`; from 32 bits on send the vector itself, because it costs no more."""
     if bits < MAX_BITS:

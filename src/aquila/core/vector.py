@@ -9,18 +9,43 @@ float32 number is exact in float64; the square of a float64 number is rounded be
 
 import hashlib
 import math
+from dataclasses import dataclass
 
 import torch
 
-from aquila.core.passes import passes_for
+from aquila.core.passes import passes_for, plain
 
 Vector = torch.Tensor
 """A one-dimensional float32 or float64 tensor."""
 
 
-def squared_norm(v: Vector) -> float:
+@dataclass(frozen=True, eq=False)
+class SparseVector:
+    """A vector on the CPU that is zero except at a few positions, in increasing order."""
+
+    positions: torch.Tensor
+    values: Vector
+
+    def at(self, indices: torch.Tensor | None) -> "SparseVector":
+        """Return the vector whose coordinate `indices[i]` is coordinate i; None changes nothing."""
+        return self if indices is None else SparseVector(indices[self.positions], self.values)
+
+    def to_dense(self, dimension: int) -> Vector:
+        """Return the vector with all its coordinates."""
+        return self.values.new_zeros(dimension).index_copy_(0, self.positions, self.values)
+
+    def add_to(self, total: Vector, weight: float) -> None:
+        """Add weight times this vector, with the same bits as a dense vector."""
+        total[self.positions] = total[self.positions].add_(self.values, alpha=weight)
+
+
+def squared_norm(v: Vector | SparseVector) -> float:
     """Return the squared 2-norm, accumulated in float64 so that large models lose no precision."""
-    return passes_for(v).measure(v, None)[1]
+    if not isinstance(v, SparseVector):
+        return passes_for(v).measure(v, None)[1]
+    lanes = torch.zeros(plain.LANES, dtype=torch.float64)
+    lanes.index_add_(0, v.positions % plain.LANES, v.values.double().square())
+    return plain.sum_of_lanes(lanes)
 
 
 def max_norm(v: Vector) -> float:

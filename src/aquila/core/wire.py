@@ -153,7 +153,6 @@ def _decode_empty(frame: Frame, device: torch.device | str) -> None:
 
 def _decode_dense(frame: Frame, device: torch.device | str) -> Dense:
     size = _float_bytes(frame)
-    require(frame.bits == 8 * size, f"dense frame of {frame.bits} bits, not {8 * size}")
     require(frame.bucket == 0, "a dense frame must have bucket 0")
     _require_size(frame, frame.dimension * size)
     values = _host_tensor(frame.dimension, torch.float64 if size == 8 else torch.float32, device)
@@ -170,7 +169,7 @@ def _decode_dithered(frame: Frame, device: torch.device | str) -> Codes:
         bits >= 2 and count > 0 and not frame.bucket, "dithered codes need two bits and one grid"
     )
     require(
-        frame.body_bytes >= start + _SEED_BYTES, "step or seed of the dithered codes is cut short"
+        frame.body_bytes > start + _SEED_BYTES, "step or seed of the dithered codes is cut short"
     )
     step = torch.from_numpy(_read_floats(frame, 1))
     low = _centered_low(step, bits)
@@ -179,11 +178,12 @@ def _decode_dithered(frame: Frame, device: torch.device | str) -> Codes:
     seed = int.from_bytes(body[:_SEED_BYTES], "little")
     codes = _host_tensor(count, code_dtype(bits), device)
     try:
-        coder.decode_dithered(body[_SEED_BYTES:], codes.numpy(), bits, seed)
+        positions = coder.decode_dithered(body[_SEED_BYTES:], codes.numpy(), bits, seed)
     except ValueError as problem:
         raise WireError(str(problem)) from None
-    grid = low.to(device), step.to(device)
-    return Codes(codes.to(device, non_blocking=True), bits, *grid, count, seed)
+    codes = codes.to(device, non_blocking=True)
+    nonzero = torch.from_numpy(np.frombuffer(positions, np.int64)) if codes.is_cpu else None
+    return Codes(codes, bits, low.to(device), step.to(device), count, seed, nonzero)
 
 
 def _decode_codes(frame: Frame, device: torch.device | str) -> Codes:

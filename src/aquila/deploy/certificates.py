@@ -7,10 +7,13 @@ from ipaddress import ip_address
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 AUTHORITY_DAYS = 3650
 SERVER_DAYS = 397
+WARNING_DAYS = 30
+"""How many days before its end a certificate is warned about."""
 CLOCK_SKEW = datetime.timedelta(days=1)
 
 
@@ -25,7 +28,7 @@ class Certificate:
 
 @dataclass(frozen=True)
 class KeyPair:
-    """The key pair of a device in the OpenSSH form that Flower reads, on the curve P-384."""
+    """A key pair in OpenSSH form."""
 
     private: bytes
     public: bytes
@@ -69,9 +72,34 @@ def read_certificate(certificate: bytes, key: bytes) -> Certificate:
     return Certificate(certificate, key, expires_on)
 
 
+def days_left(certificate: bytes) -> int:
+    """Return the number of whole days until a certificate expires; negative if it has."""
+    end = x509.load_pem_x509_certificate(certificate).not_valid_after_utc
+    return (end - datetime.datetime.now(datetime.UTC)).days
+
+
+def expiry_warning(certificate: bytes) -> str | None:
+    """Return a sentence if a certificate has expired or expires within 30 days, else None."""
+    end = x509.load_pem_x509_certificate(certificate).not_valid_after_utc.date()
+    days = days_left(certificate)
+    if days < 0:
+        return f"this certificate expired on {end}; devices refuse it; run aquila deploy renew"
+    if days >= WARNING_DAYS:
+        return None
+    return f"this certificate expires on {end}, in {days} days; run aquila deploy renew"
+
+
 def make_key_pair() -> KeyPair:
-    """Return a new key pair for a device."""
-    key = _new_key()
+    """Return a new key pair for a device, on the curve P-384, which Flower needs."""
+    return _key_pair(_new_key())
+
+
+def make_signing_pair() -> KeyPair:
+    """Return a new Ed25519 key pair that signs the messages of the server or of a device."""
+    return _key_pair(Ed25519PrivateKey.generate())
+
+
+def _key_pair(key: ec.EllipticCurvePrivateKey | Ed25519PrivateKey) -> KeyPair:
     private = key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.OpenSSH,

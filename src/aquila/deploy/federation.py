@@ -14,14 +14,17 @@ from pathlib import Path
 
 from aquila.deploy.certificates import (
     Certificate,
+    KeyPair,
     issue_server_certificate,
     make_authority,
     make_key_pair,
+    make_signing_pair,
     read_certificate,
 )
-from aquila.deploy.plan import PLAN_FILE, Plan, load_plan, plan_bytes
+from aquila.deploy.plan import MAX_CONNECTIONS_PER_ADDRESS, PLAN_FILE, Plan, load_plan, plan_bytes
 from aquila.deploy.templates import environment_file, fill_template, flower_config
 
+SERVER_SIGNING_FILES = "signing.key", "server-signing.pub"
 _FEDERATION_FILES = re.compile(rf"ca|server|device-\d+|{re.escape(PLAN_FILE)}")
 
 
@@ -37,6 +40,9 @@ def create(folder: Path, plan: Plan, overwrite: bool = False) -> Certificate | N
     _write(folder / PLAN_FILE, plan_bytes(plan))
     _make_folder(folder / "server", "keys", "flwr")
     certificate = None if plan.insecure else _write_certificates(folder, plan)
+    if plan.signs_messages:
+        _make_folder(folder / "server", "signing")
+        _write_pair(make_signing_pair(), folder / "server", SERVER_SIGNING_FILES)
     _write_server(folder / "server", plan)
     for device in range(plan.devices):
         _write_device(folder, plan, device)
@@ -51,6 +57,29 @@ def renew(folder: Path) -> Certificate:
     files = folder / "ca" / "ca.crt", folder / "ca" / "ca.key"
     authority = read_certificate(*(path.read_bytes() for path in files))
     return _write_server_certificate(folder, authority, plan)
+
+
+def upgrade(folder: Path) -> Plan:
+    """Rewrite scripts, units and settings with those of this version, and add missing keys.
+
+    Certificates and existing keys stay as they are.
+
+    Returns:
+        The new plan.
+    """
+    folder = folder.absolute()
+    plan = replace(load_plan(folder), signed=True)
+    server = folder / "server"
+    if plan.signs_messages and not (server / SERVER_SIGNING_FILES[0]).exists():
+        _make_folder(server, "signing")
+        _write_pair(make_signing_pair(), server, SERVER_SIGNING_FILES)
+    _write_server(server, plan)
+    for device in range(plan.devices):
+        if plan.signs_messages and not (folder / f"device-{device}" / "signing.key").exists():
+            _write_signing_keys(folder, device)
+        _write_device_scripts(folder / f"device-{device}", plan, device)
+    _write(folder / PLAN_FILE, plan_bytes(plan))
+    return plan
 
 
 def rekey_device(folder: Path, device: int) -> bool:
@@ -72,7 +101,7 @@ def rekey_device(folder: Path, device: int) -> bool:
         _write_device(folder, plan, device)
         _write(folder / PLAN_FILE, plan_bytes(replace(plan, devices=device + 1)))
     else:
-        _write_key(folder, device)
+        _write_keys(folder, plan, device)
     return added
 
 
@@ -109,6 +138,9 @@ def _write_server(folder: Path, plan: Plan) -> None:
         "AQUILA_LISTEN": plan.listen,
         "AQUILA_PORT": plan.port,
         "AQUILA_SUPERLINK_PORT": plan.superlink_port,
+        "AQUILA_STATUS_PORT": plan.status_port,
+        "AQUILA_MAX_CONNECTIONS": plan.max_connections,
+        "AQUILA_MAX_CONNECTIONS_PER_ADDRESS": MAX_CONNECTIONS_PER_ADDRESS,
     }
     _write(folder / "environment", environment_file(plan, settings))
     _write(folder / "flwr" / "config.toml", flower_config(plan, folder / "ca.crt"))
@@ -121,8 +153,12 @@ def _write_device(federation: Path, plan: Plan, device: int) -> None:
     folder = federation / f"device-{device}"
     _make_folder(folder)
     if not plan.insecure:
-        _write_key(federation, device)
+        _write_keys(federation, plan, device)
         _write(folder / "ca.crt", (federation / "server" / "ca.crt").read_bytes())
+    _write_device_scripts(folder, plan, device)
+
+
+def _write_device_scripts(folder: Path, plan: Plan, device: int) -> None:
     settings: dict[str, str | int] = {
         "AQUILA_DEVICE": device,
         "AQUILA_SERVER": plan.server,
@@ -133,10 +169,23 @@ def _write_device(federation: Path, plan: Plan, device: int) -> None:
     _write(folder / "aquila-device@.service", fill_template("aquila-device@.service", plan))
 
 
-def _write_key(federation: Path, device: int) -> None:
-    pair = make_key_pair()
-    _write(federation / f"device-{device}" / "device.key", pair.private)
-    _write(federation / "server" / "keys" / f"device-{device}.pub", pair.public)
+def _write_keys(federation: Path, plan: Plan, device: int) -> None:
+    own, name = f"device-{device}", f"device-{device}.pub"
+    _write_pair(make_key_pair(), federation, (f"{own}/device.key", f"server/keys/{name}"))
+    if plan.signs_messages:
+        _write_signing_keys(federation, device)
+
+
+def _write_signing_keys(federation: Path, device: int) -> None:
+    files = f"device-{device}/signing.key", f"server/signing/device-{device}.pub"
+    _write_pair(make_signing_pair(), federation, files)
+    server_key = (federation / "server" / SERVER_SIGNING_FILES[1]).read_bytes()
+    _write(federation / f"device-{device}" / "server-signing.pub", server_key)
+
+
+def _write_pair(pair: KeyPair, folder: Path, names: tuple[str, str]) -> None:
+    _write(folder / names[0], pair.private)
+    _write(folder / names[1], pair.public)
 
 
 def _make_folder(folder: Path, *subfolders: str) -> None:

@@ -11,6 +11,8 @@ LOOPBACK = ("127.0.0.1", "localhost")
 
 ANY_ADDRESS = "0.0.0.0"  # nosec B104
 MAX_DEVICES = 10_000
+MIN_CONNECTIONS = 1024
+MAX_CONNECTIONS_PER_ADDRESS = 256
 PLAN_FILE = "federation.json"
 _LABEL_PATTERN = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 _HOST_NAME = re.compile(rf"(?=.{{1,253}}$)({_LABEL_PATTERN}\.)*(?=[a-z]){_LABEL_PATTERN}")
@@ -18,12 +20,16 @@ _HOST_NAME = re.compile(rf"(?=.{{1,253}}$)({_LABEL_PATTERN}\.)*(?=[a-z]){_LABEL_
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan of a federation. Devices connect to the first host."""
+    """The plan of a federation. Devices connect to the first host.
+
+    `signed`: the server and the devices sign every message, unless the federation is insecure.
+    """
 
     devices: int
     hosts: tuple[str, ...] = LOOPBACK
     port: int = 8443
     insecure: bool = False
+    signed: bool = True
 
     def __post_init__(self) -> None:
         if not 1 <= self.devices <= MAX_DEVICES:
@@ -61,6 +67,21 @@ class Plan:
         """The port of the SuperLink on loopback."""
         return self.port + 1
 
+    @property
+    def status_port(self) -> int:
+        """The port of the server's status page on loopback, after those of all devices."""
+        return self.port + 2 + MAX_DEVICES
+
+    @property
+    def signs_messages(self) -> bool:
+        """Whether the server and the devices have keys that sign messages."""
+        return self.signed and not self.insecure
+
+    @property
+    def max_connections(self) -> int:
+        """How many connections the proxy keeps open: four per device, but at least 1,024."""
+        return max(MIN_CONNECTIONS, 4 * self.devices)
+
     def runtime_port(self, device: int) -> int:
         """Return the loopback port of a device's SuperNode, unique on a shared machine."""
         return self.port + 2 + device
@@ -75,12 +96,13 @@ def load_plan(folder: Path) -> Plan:
     """Return the plan of the federation in a folder."""
     try:
         saved = json.loads((folder / PLAN_FILE).read_text())
-        return Plan(**{**saved, "hosts": tuple(saved["hosts"])})
+        # a federation of an earlier version has no signing keys
+        return Plan(**{"signed": False, **saved, "hosts": tuple(saved["hosts"])})
     except FileNotFoundError:
         raise ValueError(
             f"{folder} holds no federation; create one with aquila deploy init"
         ) from None
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, RecursionError, TypeError, ValueError) as error:
         raise ValueError(f"{folder / PLAN_FILE} does not describe a federation: {error}") from None
 
 

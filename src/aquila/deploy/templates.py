@@ -17,6 +17,8 @@ OFFLINE_SETTINGS = {
 }
 """Settings that stop Flower and Ray from installing packages and from calling other machines."""
 
+_IDENTITY = "export AQUILA_IDENTITY=$PWD  # the keys that sign messages are in this folder"
+
 SECURE = "Secure: connections are encrypted, and every device authenticates with its key."
 INSECURE = (
     "INSECURE: connections are neither encrypted nor authenticated. For tests on one machine only."
@@ -46,9 +48,10 @@ def fill_template(name: str, plan: Plan) -> bytes:
     tls = "--ssl-ca-certfile ca.crt --ssl-certfile server.crt --ssl-keyfile server.key"
     values = {
         "SECURITY": _security(plan),
+        "IDENTITY": _IDENTITY if plan.signs_messages else "# Messages are not signed.",
         "HARDENING": (resources / "hardening.conf").read_text(),
         "SUPERLINK_OPTIONS": "--insecure" if plan.insecure else f"--enable-supernode-auth {tls}",
-        "PROXY_OPTIONS": "--insecure" if plan.insecure else tls,
+        "PROXY_OPTIONS": "--insecure" if plan.insecure else f"{tls} --keys keys",
         "SUPERNODE_OPTIONS": (
             "--insecure"
             if plan.insecure

@@ -1,5 +1,6 @@
 """The device side: a ClientApp that answers orders with frames."""
 
+import os
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,6 +18,16 @@ from aquila.core.vector import Vector
 from aquila.core.wire import unpack
 from aquila.flower.device_files import answer_from_disk, default_state_folder
 from aquila.flower.privacy import PRIVACY_KEY, check_same_privacy, secret_key
+from aquila.flower.signing import (
+    HELLO,
+    IDENTITY_VARIABLE,
+    INTRODUCTION,
+    ORDER,
+    REPLY,
+    Seal,
+    open_message,
+    read_device_identity,
+)
 from aquila.flower.transport import (
     CONTROL_KEY,
     ERROR_KEY,
@@ -56,6 +67,7 @@ def client_app(
     make_device: MakeDevice,
     *,
     state_folder: Path | str | None = None,
+    identity_folder: Path | str | None = None,
     threads: int = 1,
     options: RunOptions = RunOptions(),
 ) -> ClientApp:
@@ -68,12 +80,18 @@ def client_app(
             order arrives.
         state_folder: Where the device stores its state between messages. Default:
             `$XDG_STATE_HOME/aquila/flower`, or `~/.local/state/aquila/flower`.
+        identity_folder: Folder of the keys that sign messages. Default: `$AQUILA_IDENTITY`, which
+            a device of `aquila deploy` has. If set, the device obeys only the server's key.
         threads: Threads that a device computes on. Only 1 guarantees the same bits everywhere.
         options: The privacy options of the run. With `dp_noise_by="devices"` this device adds the
             noise. A device without them takes no part in a run that has them.
     """
     folder = default_state_folder() if state_folder is None else Path(state_folder)
-    handlers = DeviceHandlers(method, make_device, folder.absolute(), threads, options)
+    identity = identity_folder or os.environ.get(IDENTITY_VARIABLE)
+    identity_path = None if not identity else Path(identity).absolute()
+    handlers = DeviceHandlers(
+        method, make_device, folder.absolute(), identity_path, threads, options
+    )
     app = ClientApp()
     app.query(ACTION)(handlers.hello)
     app.train(ACTION)(handlers.turn)
@@ -99,16 +117,38 @@ class DeviceHandlers:
     method: Method | MakeMethod
     make_device: MakeDevice
     folder: Path
+    identity_folder: Path | None
     threads: int
     options: RunOptions
 
     def hello(self, message: Message, context: Context) -> Message:
         """Reply with the device number of this node, and its samples if they are weights."""
-        return _reply(message, lambda: self._introduce(message.content, context))
+        return self._reply(message, context, (HELLO, INTRODUCTION), self._introduce)
 
     def turn(self, message: Message, context: Context) -> Message:
         """Answer an order with a frame, or with an error message of one line."""
-        return _reply(message, lambda: self._answer(message.content, context))
+        return self._reply(message, context, (ORDER, REPLY), self._answer)
+
+    def _reply(
+        self,
+        message: Message,
+        context: Context,
+        directions: tuple[str, str],
+        answer: Callable[[RecordDict, Context], RecordDict],
+    ) -> Message:
+        """Answer a message whose signature is valid, and sign the answer."""
+        seal = Seal()
+        try:
+            if self.identity_folder is not None:
+                identity = read_device_identity(self.identity_folder)
+                seal = open_message(
+                    identity, message, context.node_id, device_number(context), directions
+                )
+            content = answer(message.content, context)
+        except Exception as error:
+            content = _error_content(error)
+        seal.sign(content)
+        return Message(content, reply_to=message)
 
     def _introduce(self, content: RecordDict, context: Context) -> RecordDict:
         required, own = config_value(content, "method", str), repr(self._method(context))
@@ -153,15 +193,11 @@ class DeviceHandlers:
         return _SHARDS[run, device]
 
 
-def _reply(message: Message, answer: Callable[[], RecordDict]) -> Message:
-    try:
-        content = answer()
-    except Exception as error:
-        expected = isinstance(error, ArithmeticError | OSError | TypeError | ValueError)
-        LOG.error("%s", error, exc_info=not (expected and _raised_by_aquila(error)))
-        text = error if expected else f"{type(error).__name__}: {error}"
-        content = content_of({ERROR_KEY: one_line(text)}, {})
-    return Message(content, reply_to=message)
+def _error_content(error: Exception) -> RecordDict:
+    expected = isinstance(error, ArithmeticError | OSError | TypeError | ValueError)
+    LOG.error("%s", error, exc_info=not (expected and _raised_by_aquila(error)))
+    text = error if expected else f"{type(error).__name__}: {error}"
+    return content_of({ERROR_KEY: one_line(text)}, {})
 
 
 def _raised_by_aquila(error: Exception) -> bool:

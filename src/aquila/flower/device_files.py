@@ -14,6 +14,7 @@ from aquila.core.fleet import DeviceId
 from aquila.core.packet import WireError
 from aquila.runtime.device_session import DeviceSession
 from aquila.runtime.file_lock import file_lock
+from aquila.runtime.files import make_folder
 from aquila.runtime.messages import Order
 from aquila.runtime.persist import SavedStateError, load_device, save_device
 
@@ -52,7 +53,7 @@ def _state_file(folder: Path, run: str, device: DeviceId) -> Path:
         raise WireError(f"{run[:32]!r} is not a valid run name; it must have 16 hexadecimal digits")
     run_folder = folder / run
     if not run_folder.exists():
-        run_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(run_folder, private=True)
         _delete_old_runs(folder)
     return run_folder / f"device-{device}.state"
 

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from aquila.flower.death_notice import NOTICES_VARIABLE
+
 HOST = "127.0.0.1"
 CONNECTION = "loopback"
 START_SECONDS = 60.0
@@ -134,10 +136,14 @@ class Federation:
         name = f"run-{len(list(self.folder.glob('run-*.log')))}"
         run = start_process(name, command, self.folder, self.environment)
         printed = ""
+        notices = Path(self.environment[NOTICES_VARIABLE])
+        notices.write_text("")
 
         def output_is_complete() -> bool:
             nonlocal printed
             exited = run.exited  # read before the log, so that no output is missed
+            if text := notices.read_text():
+                raise FederationError(text.strip())
             text = run.log.read_text(errors="replace")
             if on_output is not None:
                 on_output(text[len(printed) :])
@@ -276,6 +282,7 @@ def _environment(folder: Path, port: int) -> dict[str, str]:
     programs = str(Path(sys.executable).parent)  # Flower starts its processes by name
     path = os.pathsep.join([programs, os.environ.get("PATH", "")])
     own = {"FLWR_HOME": str(home), "XDG_STATE_HOME": str(home.parent / "state"), "PATH": path}
+    own[NOTICES_VARIABLE] = str(home.parent / "notices")
     return {**os.environ, **OFFLINE_SETTINGS, **own, FEDERATION_VARIABLE: secrets.token_hex(8)}
 
 

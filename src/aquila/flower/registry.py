@@ -7,6 +7,7 @@ key of the device number that it claims.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from logging import getLogger
 
 from flwr.app import Message
@@ -14,6 +15,7 @@ from flwr.serverapp import Grid
 
 from aquila.core.fleet import DeviceId
 from aquila.core.packet import WireError
+from aquila.flower.signing import HELLO, INTRODUCTION, MessageContext, ServerIdentity
 from aquila.flower.transport import (
     ERROR_KEY,
     SAMPLES_KEY,
@@ -37,7 +39,7 @@ class DeviceRegistry:
     """Finds the nodes of devices 0 to `devices` - 1.
 
     `hello` holds the config values of the query that each node answers. With `keys`, a node is
-    accepted only if it has the key of its device.
+    accepted only if it has the key of its device. With `identity`, queries and answers are signed.
     """
 
     def __init__(
@@ -45,12 +47,14 @@ class DeviceRegistry:
         devices: int,
         hello: Mapping[str, Value],
         keys: Mapping[DeviceId, bytes] | None = None,
+        identity: ServerIdentity | None = None,
     ) -> None:
         self.devices = devices
         self.nodes_by_device: dict[DeviceId, NodeId] = {}
         self.samples: dict[DeviceId, int] = {}
         self._hello = hello
         self._keys = keys
+        self._identity = identity
         self._node_keys: dict[NodeId, bytes] = {}
         self._pending_queries: dict[str, NodeId] = {}
         self._claims: dict[NodeId, DeviceId | None] = {}
@@ -85,7 +89,10 @@ class DeviceRegistry:
         return self.nodes_by_device
 
     def _query(self, grid: Grid, node: NodeId) -> None:
-        message = Message(content_of(self._hello, {}), node, HELLO_MESSAGE, ttl=HELLO_SECONDS)
+        content = content_of(self._hello, {})
+        if self._identity is not None:
+            self._identity.sign(self._context(node), content)
+        message = Message(content, node, HELLO_MESSAGE, ttl=HELLO_SECONDS)
         for message_id in grid.push_messages([message]):
             if message_id:
                 self._pending_queries[message_id] = node
@@ -112,6 +119,7 @@ class DeviceRegistry:
             device: int = config_value(reply.content, "device", int)
             weighted = SAMPLES_KEY in self._hello
             samples = config_value(reply.content, "samples", int) if weighted else 1
+            self._check_signature(node, device, reply)
         except WireError as error:
             self._warn_once(node, f"sent an invalid answer: {error}")
             return None
@@ -126,6 +134,17 @@ class DeviceRegistry:
             return None
         self.samples.setdefault(device, samples)
         return device
+
+    def _context(self, node: NodeId) -> MessageContext:
+        return MessageContext(HELLO, str(self._hello["run"]), "", None, node)
+
+    def _check_signature(self, node: NodeId, device: DeviceId, reply: Message) -> None:
+        if self._identity is None:
+            return
+        context = self._context(node)
+        answers = self._identity.digester.digest(context, content_of(self._hello, {}))
+        context = replace(context, direction=INTRODUCTION, device=device, answers=answers)
+        self._identity.open(context, reply.content)
 
     def _assign(self, node: NodeId, device: DeviceId) -> None:
         owner = self.nodes_by_device.setdefault(device, node)

@@ -71,7 +71,7 @@ class RoundLoop:
         config: dict[str, str | int] = {"run": self.run_folder.name, "seed": self.strategy.seed}
         state, outcome = run_round(
             self.grid, session, self.registry.nodes_by_device, config,
-            deployment.deadline_seconds, self.protection,
+            deployment.deadline_seconds, self.protection, self.strategy.identity,
         )  # fmt: skip
         notes = {device: state.notes[device] for device in sorted(state.notes)}
         record = make_record(state.number, outcome, notes, session.fleet, self._evaluate())

@@ -1,7 +1,7 @@
 """One round over Flower's grid: send the orders, collect the replies, tolerate failures."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from logging import getLogger
 
@@ -11,6 +11,13 @@ from flwr.serverapp import Grid
 from aquila.core.fleet import DeviceId
 from aquila.core.packet import WireError
 from aquila.flower.registry import NodeId
+from aquila.flower.signing import (
+    ORDER,
+    REPLY,
+    SIGNATURE_COST,
+    MessageContext,
+    ServerIdentity,
+)
 from aquila.flower.transport import (
     CONTROL_KEY,
     ERROR_KEY,
@@ -58,6 +65,7 @@ def run_round(
     config: Mapping[str, str | int],
     seconds: float,
     protect: Protection,
+    identity: ServerIdentity | None = None,
 ) -> tuple[RoundState, RoundOutcome]:
     """Run one round with the connected devices.
 
@@ -68,9 +76,10 @@ def run_round(
         config: Config values that go with every order.
         seconds: How long to wait for replies.
         protect: Reads what the record says about bad devices and privacy.
+        identity: Keys that sign orders and check replies. None: messages are not signed.
     """
     state = RoundState(session.round)
-    exchange = Exchange(grid, state, nodes_by_device, config, seconds)
+    exchange = Exchange(grid, state, nodes_by_device, config, seconds, identity)
     exchange.run(session.open_query(), partial(_receive_loss, state, session))
     orders, sent = session.open_round(nodes_by_device), 0
     while orders:  # others replace devices that fail
@@ -94,6 +103,7 @@ class Exchange:
     nodes_by_device: Mapping[DeviceId, NodeId]
     config: Mapping[str, str | int]
     seconds: float
+    identity: ServerIdentity | None = None
 
     def run(
         self, orders: Mapping[DeviceId, Order], receive: Callable[[DeviceId, Message], None]
@@ -106,6 +116,7 @@ class Exchange:
         }
         for device, reply in self._replies(messages):
             try:
+                self._check_signature(device, messages[device], reply)
                 receive(device, reply)
             except WireError as error:
                 LOG.warning("round %d: device %d: %s", self.state.number, device, one_line(error))
@@ -114,10 +125,27 @@ class Exchange:
     def _message(self, device: DeviceId, order: Order) -> Message:
         content = content_of(self.config, {MODEL_KEY: order.model, CONTROL_KEY: order.control})
         node, group = self.nodes_by_device[device], str(self.state.number)
+        cost = cost_of(order.model) + cost_of(order.control)
+        if self.identity is not None:
+            self.identity.sign(self._context(device), content)
+            cost += SIGNATURE_COST
         message = Message(content, node, TURN_MESSAGE, ttl=self.seconds, group_id=group)
-        self.state.traffic.add_downlink(device, cost_of(order.model) + cost_of(order.control))
+        self.state.traffic.add_downlink(device, cost)
         self.state.downlink += overhead_of(message)
         return message
+
+    def _context(self, device: DeviceId) -> MessageContext:
+        run, number = str(self.config["run"]), str(self.state.number)
+        return MessageContext(ORDER, run, number, device, self.nodes_by_device[device])
+
+    def _check_signature(self, device: DeviceId, order: Message, reply: Message) -> None:
+        """Raise WireError unless the device signed this reply to this order."""
+        if self.identity is None or reply.has_error():  # an error of Flower has no content
+            return
+        context = self._context(device)
+        answers = self.identity.digester.digest(context, order.content)
+        self.identity.open(replace(context, direction=REPLY, answers=answers), reply.content)
+        self.state.traffic.add_uplink(device, SIGNATURE_COST)
 
     def _replies(self, messages: Mapping[DeviceId, Message]) -> Iterator[tuple[DeviceId, Message]]:
         """Send the messages, and yield the replies that arrive before the deadline."""

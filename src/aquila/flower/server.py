@@ -1,5 +1,6 @@
 """The server side: runs the rounds over Flower's grid."""
 
+import os
 import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -13,13 +14,16 @@ from aquila.core.fleet import DeviceId, Fleet
 from aquila.core.method import Method, check_method, needs_links
 from aquila.core.parameter import check_whole_number
 from aquila.core.vector import Vector, check_theta0, digest
+from aquila.flower.death_notice import death_notice
 from aquila.flower.keys import read_keys
 from aquila.flower.privacy import PRIVACY_KEY, secret_key
 from aquila.flower.registry import DeviceRegistry
 from aquila.flower.round_loop import RoundLoop, RoundOverhead
 from aquila.flower.run_folder import ServerRunFolder
+from aquila.flower.signing import IDENTITY_VARIABLE, ServerIdentity, read_server_identity
 from aquila.flower.transport import SAMPLES_KEY, Value
 from aquila.runtime.file_lock import LOCK_FILE, file_lock
+from aquila.runtime.files import make_folder
 from aquila.runtime.norm_limit import NormLimit
 from aquila.runtime.options import LINK_OPTIONS, RunOptions, option_parameters
 from aquila.runtime.privacy import check_privacy, describe_privacy
@@ -33,7 +37,7 @@ from aquila.sim.stopping import StoppingRule
 
 SIMULATOR_OPTIONS = {
     "uplink_loss", "downlink_loss", "on_nan", "executor", "workers", "state_memory",
-    "checkpoint_every", *LINK_OPTIONS,
+    *LINK_OPTIONS,
 }  # fmt: skip
 """Fields of `RunOptions` that have no effect on Flower."""
 
@@ -65,6 +69,8 @@ class Deployment:
         limit: Bound on the norm of uploads, besides that of `RunOptions.upload_limit`.
         max_sample_ratio: With weights by samples, the largest number of samples that counts, as a
             multiple of the median. Devices report these numbers themselves.
+        identity_folder: Folder of the keys that sign messages. Default: `$AQUILA_IDENTITY`, which
+            a server of `aquila deploy` has. If set, only replies that their device signed count.
     """
 
     deadline_seconds: float = 600.0
@@ -73,6 +79,7 @@ class Deployment:
     keys_folder: Path | str | None = None
     limit: NormLimit | None = None
     max_sample_ratio: float = 10.0
+    identity_folder: Path | str | None = None
 
     def __post_init__(self) -> None:
         if not self.max_sample_ratio >= 1:
@@ -94,6 +101,7 @@ class Strategy:
     options: RunOptions
     deployment: Deployment
     keys: Mapping[DeviceId, bytes] | None
+    identity: ServerIdentity | None = None
 
     def start(self, grid: Grid, on_record: OnRecord | None = None) -> RunResult:
         """Run all rounds, or the rounds that remain after a checkpoint.
@@ -108,13 +116,16 @@ class Strategy:
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="aquila-")))
             else:
                 folder = Path(self.options.out)
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
             stack.enter_context(
                 file_lock(
                     folder / LOCK_FILE, f"the run in {folder}", LOCK_WAIT_SECONDS, LOG.warning
                 )
             )
-            run_folder = ServerRunFolder(folder, self._fingerprint())
+            stack.enter_context(death_notice(str(folder)))
+            if self.identity is not None:
+                LOG.info("orders and replies are signed")
+            run_folder = ServerRunFolder(folder, self._fingerprint(), self.options)
             registry = self._registry(run_folder)
             fleet = self._weighted_fleet(grid, registry, run_folder)
             protection = Protection(self.options, len(fleet.devices), run_folder.count_release)
@@ -138,7 +149,9 @@ class Strategy:
             hello[PRIVACY_KEY] = describe_privacy(self.options)
         if self.options.weights == "samples":
             hello[SAMPLES_KEY] = run_folder.name
-        return DeviceRegistry(len(self.fleet.devices), hello, self.keys)
+        if self.identity is not None:
+            hello["run"] = run_folder.name
+        return DeviceRegistry(len(self.fleet.devices), hello, self.keys, self.identity)
 
     def _weighted_fleet(
         self, grid: Grid, registry: DeviceRegistry, run_folder: ServerRunFolder
@@ -214,7 +227,15 @@ def strategy(
     folder = deployment.keys_folder
     keys = None if folder is None else read_keys(Path(folder), devices)
     options = options.for_rounds(rounds)
-    return Strategy(method, theta0, fleet, rounds, seed, evaluate, options, deployment, keys)
+    return Strategy(
+        method, theta0, fleet, rounds, seed, evaluate, options, deployment, keys,
+        _identity(deployment, devices),
+    )  # fmt: skip
+
+
+def _identity(deployment: Deployment, devices: int) -> ServerIdentity | None:
+    folder = deployment.identity_folder or os.environ.get(IDENTITY_VARIABLE)
+    return read_server_identity(Path(folder), devices) if folder else None
 
 
 def _check_arguments(method: Method, theta0: Vector, rounds: int, seed: int) -> None:
@@ -228,6 +249,11 @@ def _check_arguments(method: Method, theta0: Vector, rounds: int, seed: int) -> 
 
 
 def _check_options(options: RunOptions) -> None:
+    if options.rows == "owners":
+        raise ValueError(
+            "rows=owners works in the simulator only, because a Flower server does not know which "
+            "classes its devices have; set rows=all"
+        )
     for name, parameter in option_parameters().items():
         if name in SIMULATOR_OPTIONS and getattr(options, name) != parameter.default:
             raise ValueError(f"{name} is an option of the simulator; it has no effect on Flower")

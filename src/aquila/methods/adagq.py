@@ -30,6 +30,7 @@ from aquila.core.method import (
     Work,
     local_work,
     loss_at,
+    scheduled_alpha,
     theta_of,
     uploads,
 )
@@ -70,8 +71,9 @@ class AdagqDevice:
         loss, gradient = local_work(oracle, theta, self.work, self.alpha)
         upload = stochastic_round(gradient, levels, key, self.norm)
         half = stochastic_round(gradient, max(1, levels // 2), key.child(1), self.norm)
+        alpha = scheduled_alpha(order, self.alpha)
         measured = [
-            loss_at(oracle, theta if codes is None else theta - self.alpha * codes.decode())
+            loss_at(oracle, theta if codes is None else theta - alpha * codes.decode())
             for codes in (None, upload, half)
         ]
         notes = {"loss": loss}

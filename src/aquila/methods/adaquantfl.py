@@ -5,9 +5,10 @@ s_k = ⌈s_0 √(F_0/F_k)⌉. `adaquantfl` is the version in AQUILA's paper, in 
 b_k = ⌊b_0 √(f_0/f_k)⌋. The bits soon exceed 32; a device then sends float32, and the records count
 such uploads as `capped`. Both use QSGD's stochastic rounding.
 
-The authors take the loss at the start of a round. That is the loss here with `work=gradient`. With
-`work=epochs` it is the mean over the local epochs, which is lower, so the size grows earlier. A
-loss at the start would cost another pass over the data.
+The authors take the loss at the start of a round. So does `loss=start`: with `work=gradient` it is
+the loss of the gradient, with `work=epochs` that of the first minibatch, which takes another
+forward pass. With `loss=mean` it is the mean over the local epochs, which is lower. The records
+show this mean in both cases.
 """
 
 import math
@@ -22,7 +23,12 @@ from aquila.core.random import Key
 from aquila.core.vector import Vector, error_ratio
 from aquila.methods.parts.factory import Alpha, WorkOption, method_factory
 from aquila.methods.parts.mean import MeanServer, NoState
-from aquila.methods.parts.schedule import ScheduledServer
+from aquila.methods.parts.schedule import (
+    LossOption,
+    ReportedLoss,
+    ScheduledServer,
+    loss_to_report,
+)
 from aquila.methods.qsgd import BucketOption, NormOption
 
 StartBits = Annotated[int, Bounds("bits per coordinate in the first round, b_0", 2, 31)]
@@ -43,6 +49,7 @@ class AdaQuantDevice:
     norm: Norm
     bucket: int
     work: Work
+    loss: ReportedLoss = "start"
 
     def init(self, like: Vector) -> NoState:
         """Start without state."""
@@ -50,7 +57,8 @@ class AdaQuantDevice:
 
     def step(self, state: NoState, order: Packet, oracle: Oracle, key: Key) -> Turn[NoState]:
         """Answer with the rounded gradient and the loss."""
-        loss, gradient = local_work(oracle, theta_of(order), self.work, self.alpha)
+        theta = theta_of(order)
+        loss, gradient = local_work(oracle, theta, self.work, self.alpha)
         levels = self._levels(order.scalar("size"))
         capped = bits_for_levels(levels) >= MAX_BITS
         upload: Codes | Dense | None = (
@@ -61,7 +69,8 @@ class AdaQuantDevice:
         notes = {"loss": loss, "capped": float(capped)}
         if upload is not None:
             notes["error_ratio"] = error_ratio(gradient, upload.decode())
-        return Turn(state, Packet(order.round, upload, {"loss": loss}), notes)
+        reported = loss_to_report(self.loss, oracle, theta, self.work, loss)
+        return Turn(state, Packet(order.round, upload, {"loss": reported}), notes)
 
     def _levels(self, size: float) -> int:
         if self.unit == "levels":
@@ -80,9 +89,10 @@ def adaquantfl(
     norm: NormOption = "max",
     bucket: BucketOption = 0,
     work: WorkOption = "gradient",
+    loss: LossOption = "start",
 ) -> Method:
     """Stochastically rounded gradients whose bits grow as the loss falls (AQUILA's version)."""
-    device = AdaQuantDevice(alpha, "bits", norm, bucket, work)
+    device = AdaQuantDevice(alpha, "bits", norm, bucket, work, loss)
     return Method("adaquantfl", device, ScheduledServer(MeanServer(alpha), b_0))
 
 
@@ -93,7 +103,8 @@ def adaquantfl_levels(
     norm: NormOption = "max",
     bucket: BucketOption = 0,
     work: WorkOption = "gradient",
+    loss: LossOption = "start",
 ) -> Method:
     """Stochastically rounded gradients whose levels grow as the loss falls (the original)."""
-    device = AdaQuantDevice(alpha, "levels", norm, bucket, work)
+    device = AdaQuantDevice(alpha, "levels", norm, bucket, work, loss)
     return Method("adaquantfl_levels", device, ScheduledServer(MeanServer(alpha), s_0))

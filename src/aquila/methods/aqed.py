@@ -11,33 +11,12 @@ is not here, because the protocol has no public data. What remains is its choice
 The quantizer is QSGD's stochastic rounding with the maximum norm.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-
-from aquila.core.fleet import DeviceId, Fleet
 from aquila.core.method import Method
 from aquila.methods.parts.factory import Alpha, WorkOption, method_factory
-from aquila.methods.parts.link_bits import (
-    LinkBitsDevice,
-    LinkBitsServer,
-    UploadTime,
-    affordable_bits,
-)
+from aquila.methods.parts.link_bits import UploadTime, WidthWithinTime, link_bits_method
 
 WIDTHS = (2, 4, 8, 16)
 """Bits per coordinate that a device may use."""
-
-
-@dataclass(frozen=True)
-class WidthWithinTime:
-    """The largest width that a device can upload in the time."""
-
-    upload_time: float
-
-    def __call__(self, fleet: Fleet) -> Mapping[DeviceId, int]:
-        """Return the bits of each device of the round."""
-        bits = affordable_bits(fleet, self.upload_time)
-        return {d: max((w for w in WIDTHS if w <= b), default=WIDTHS[0]) for d, b in bits.items()}
 
 
 @method_factory(
@@ -53,5 +32,4 @@ def aqed(
     work: WorkOption = "gradient",
 ) -> Method:
     """AQeD's bit widths by bandwidth, without its ensemble distillation; needs a link model."""
-    server = LinkBitsServer(alpha, WidthWithinTime(upload_time))
-    return Method("aqed", LinkBitsDevice(alpha, work), server)
+    return link_bits_method("aqed", alpha, work, WidthWithinTime(upload_time, WIDTHS))

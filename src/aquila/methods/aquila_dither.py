@@ -17,8 +17,10 @@ q̄ <- q̄ + η mean u (`parts/damped.py`).
   derives it too and knows where nonzero coordinates are likely. Each then costs about three bits.
 - The memory learns the part of the gradients in which devices always differ. That part is then no
   longer sent and adds no noise. With full gradients the method thus reaches the exact optimum.
-- Uploads are noisy. The server measures the noise and chooses the density that keeps it at a fixed
-  multiple of the signal (`parts/noise_control.py`).
+- Uploads are noisy. The default density keeps the noise so small that training ends with the
+  quality of uncompressed training. It depends on the sizes of the model and the fleet only, so the
+  cost is known in advance: about 1/1000 of the bytes of dense uploads for models with millions of
+  parameters and ten or more devices per round.
 - A rising loss shows that the noise is too large for the step size. A device whose loss rises
   doubles its own density for a while (the boost).
 
@@ -32,43 +34,49 @@ al. 2017, arXiv 1610.02132). The damped memory is DIANA's (Mishchenko et al. 201
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 
 from aquila.core.fleet import DeviceId, Fleet
-from aquila.core.method import Method, Oracle, Scalars, Turn, Work, order_scalars, uploads
-from aquila.core.packet import Codes, Packet, WireError
+from aquila.core.method import (
+    Method,
+    Oracle,
+    Scalars,
+    Turn,
+    Work,
+    order_scalars,
+)
+from aquila.core.packet import Codes, Packet
 from aquila.core.parameter import Bounds
 from aquila.core.quantize import shared_dither
 from aquila.core.random import Key
-from aquila.core.vector import Vector, squared_norm
+from aquila.core.vector import Vector
 from aquila.methods.parts.damped import DampedMemoryDevice, DampedMemoryServer, DampedState
+from aquila.methods.parts.dither_density import DENSITY_SCALAR, default_density, positive_scalar
 from aquila.methods.parts.factory import MAX_DENSITY, Alpha, WorkOption, method_factory
-from aquila.methods.parts.memory import Memory
-from aquila.methods.parts.noise_control import (
-    DensityLimits,
-    NoiseEstimate,
-    UploadStats,
-    record_norms,
-)
+from aquila.methods.parts.memory import Memory, decode_or_none
+from aquila.methods.parts.stateless_dither import StatelessDitherDevice, StatelessDitherServer
 
 LOSS_RISE = 0.2
 """A device doubles its boost if its loss has risen by more than this fraction of its first loss."""
 BOOST_DECAY = 0.95
 """Factor on the boost after each round without such a rise."""
 MAX_BOOST = 64.0
-DENSITY_SCALAR = "share"
-"""Name of the density among the scalars of an order frame."""
-
 AutoDensity = Annotated[
     float,
     Bounds(
         "fraction of the coordinates sent per round, at most, unless a device's loss rises; "
-        "0: the server chooses it between 0.03 and 0.3 divided by the devices per round",
+        "0: 0.015 for large models, up to 0.06 for small ones, more for fewer than ten devices",
         0,
         MAX_DENSITY,
     ),
+]
+
+
+MemoryOption = Annotated[
+    Literal["device", "none"],
+    "what a device keeps between rounds; none suits devices that take part once",
 ]
 
 
@@ -131,20 +139,19 @@ class AquilaDitherDevice:
     def step(
         self, state: DitherDeviceState, order: Packet, oracle: Oracle, key: Key
     ) -> Turn[DitherDeviceState]:
-        """Send u = Q(g - q_m) and add η u to q_m; report a boost above 1 to the server.
+        """Send u = Q(g - q_m) and add η u to q_m.
 
         If the reply is lost, the device rolls q_m back but keeps what it learnt from the loss.
         """
-        requested = _positive_scalar(order, DENSITY_SCALAR, MAX_DENSITY)
-        rate = _positive_scalar(order, "rate", 1.0)
-        density = _boosted_density(requested, state.density_boost)
+        requested = positive_scalar(order, DENSITY_SCALAR, MAX_DENSITY)
+        rate = positive_scalar(order, "rate", 1.0)
+        density = min(MAX_DENSITY, state.density_boost * requested)
         damped = DampedMemoryDevice(self.alpha, rate, SharedDither(density), self.work)
         turn = damped.step(Memory(state.q), order, oracle, key)
-        scalars = {"boost": state.density_boost} if state.density_boost > 1 else {}
         fallback_state = state.after_loss(turn.notes["loss"])
         return Turn(
             replace(fallback_state, q=turn.state.q),
-            replace(turn.reply, scalars=scalars),
+            turn.reply,
             {**turn.notes, "density": density},
             fallback=fallback_state,
         )
@@ -154,36 +161,9 @@ class AquilaDitherDevice:
         return state.q
 
 
-def _positive_scalar(order: Packet, name: str, maximum: float) -> float:
-    """Return a scalar of an order that must be above zero."""
-    value = order.scalar(name)
-    if not 0 < value <= maximum:
-        raise WireError(
-            f"the order of round {order.round} has {name} = {value}; "
-            f"it must be above 0 and at most {maximum:g}"
-        )
-    return value
-
-
-def _boosted_density(density: float, boost: float) -> float:
-    return min(MAX_DENSITY, boost * density)
-
-
-@dataclass(frozen=True, eq=False)
-class DitherServerState:
-    """State of the server: average memory, the rate η, and the noise estimate."""
-
-    inner: DampedState
-    rate: float
-    estimate: NoiseEstimate
-
-
 @dataclass(frozen=True)
 class AquilaDitherServer:
-    """A server with a damped memory that sends devices their density.
-
-    With `density` 0 it chooses the density from the noise that it measures.
-    """
+    """A server with a damped memory that sends devices their density."""
 
     alpha: float
     density: float
@@ -193,85 +173,43 @@ class AquilaDitherServer:
         """True: q̄ averages the devices' memories."""
         return True
 
-    def init(self, theta: Vector, fleet: Fleet) -> DitherServerState:
-        """Start with empty memories and the fleet's initial density."""
-        limits = DensityLimits.for_fleet(fleet, self.density)
-        rate = best_memory_rate(limits.minimum)  # at any higher density the memory is stable, too
-        return DitherServerState(
-            self._damped(rate).init(theta, fleet), rate, NoiseEstimate(limits.initial)
-        )
+    def init(self, theta: Vector, fleet: Fleet) -> DampedState:
+        """Start with empty memories."""
+        return self._damped(fleet).init(theta, fleet)
 
     def orders(
-        self, state: DitherServerState, fleet: Fleet, round_number: int, key: Key
-    ) -> tuple[DitherServerState, dict[DeviceId, Scalars]]:
+        self, state: DampedState, fleet: Fleet, round_number: int, key: Key
+    ) -> tuple[DampedState, dict[DeviceId, Scalars]]:
         """Send the model, the density and the rate to every device."""
-        scalars = {DENSITY_SCALAR: state.estimate.density, "rate": state.rate}
+        density = self._density(fleet)
+        scalars = {DENSITY_SCALAR: density, "rate": best_memory_rate(density)}
         return state, order_scalars(fleet, scalars=scalars)
 
-    def check(self, reply: Packet) -> None:
-        """Accept replies without a boost or with one from 1 to MAX_BOOST."""
-        boost = reply.scalars.get("boost", 1.0)
-        if not 1 <= boost <= MAX_BOOST:
-            raise WireError(
-                f"the reply of round {reply.round} has boost = {boost}; "
-                f"it must be from 1 to {MAX_BOOST:g}"
-            )
-
     def update(
-        self, state: DitherServerState, fleet: Fleet, replies: Mapping[DeviceId, Packet]
-    ) -> tuple[DitherServerState, Vector]:
-        """Step along q̄ + mean upload, update q̄, and measure the noise."""
-        squared_uploads: dict[DeviceId, float] = {}
-        vectors = record_norms(uploads(replies), squared_uploads)
-        mean = fleet.mean(vectors, replies)
-        estimate = self._update_estimate(state, fleet, replies, mean, squared_uploads)
-        damped = self._damped(state.rate)
-        inner, step = damped.update_with_mean(state.inner, fleet, replies, mean)
-        return DitherServerState(inner, state.rate, estimate), step
+        self, state: DampedState, fleet: Fleet, replies: Mapping[DeviceId, Packet]
+    ) -> tuple[DampedState, Vector]:
+        """Step along q̄ + mean upload, and update q̄."""
+        return self._damped(fleet).update(state, fleet, replies)
 
-    def _update_estimate(
-        self,
-        state: DitherServerState,
-        fleet: Fleet,
-        replies: Mapping[DeviceId, Packet],
-        mean: Vector,
-        squared_uploads: Mapping[DeviceId, float],
-    ) -> NoiseEstimate:
-        """Return the noise estimate after the round; a round without uploads does not change it."""
-        if not squared_uploads:
-            return state.estimate
-        requested = state.estimate.density
-        densities = {
-            device: _boosted_density(requested, replies[device].scalars.get("boost", 1.0))
-            for device in squared_uploads
-        }
-        stats = UploadStats.measure(fleet, replies, squared_uploads, densities)
-        signal = stats.signal(
-            squared_step=squared_norm(state.inner.q_bar + mean),
-            squared_mean_upload=squared_norm(mean),
-            replied=fleet.effective_count(replies),
-            devices=fleet.effective_count(fleet.devices),
-        )
-        limits = DensityLimits.for_fleet(fleet, self.density)
-        return state.estimate.update(stats.noise_at_full_density, signal, limits)
-
-    def memory(self, state: DitherServerState) -> Vector:
+    def memory(self, state: DampedState) -> Vector:
         """Return q̄."""
-        return state.inner.q_bar
+        return state.q_bar
+
+    def contribution(self, reply: Packet) -> Vector | None:
+        """Return the upload, of which the device's memory takes a constant fraction."""
+        return decode_or_none(reply)
 
     def forget(
-        self,
-        state: DitherServerState,
-        fleet: Fleet,
-        device: DeviceId,
-        replies: Iterable[Packet],
-    ) -> DitherServerState:
+        self, state: DampedState, fleet: Fleet, device: DeviceId, contributions: Iterable[Vector]
+    ) -> DampedState:
         """Subtract the device's uploads from the average memory."""
-        inner = self._damped(state.rate).forget(state.inner, fleet, device, replies)
-        return replace(state, inner=inner)
+        return self._damped(fleet).forget(state, fleet, device, contributions)
 
-    def _damped(self, rate: float) -> DampedMemoryServer:
-        return DampedMemoryServer(self.alpha, rate)
+    def _density(self, fleet: Fleet) -> float:
+        return self.density or default_density(fleet)
+
+    def _damped(self, fleet: Fleet) -> DampedMemoryServer:
+        return DampedMemoryServer(self.alpha, best_memory_rate(self._density(fleet)))
 
 
 @method_factory(
@@ -284,8 +222,12 @@ def aquila_dither(
     alpha: Alpha = 0.1,
     density: AutoDensity = 0.0,
     work: WorkOption = "gradient",
+    memory: MemoryOption = "device",
 ) -> Method:
     """Unbiased sparse uploads that send a coordinate with probability proportional to its size."""
+    if memory == "none":
+        stateless = StatelessDitherDevice(alpha, work), StatelessDitherServer(alpha, density)
+        return Method("aquila_dither", *stateless)
     return Method(
         "aquila_dither", AquilaDitherDevice(alpha, work), AquilaDitherServer(alpha, density)
     )

@@ -10,10 +10,17 @@ its accumulated error is large, and noise that averages out is not sent. With fu
 memory makes the method exact. Without it, devices whose gradients differ at the optimum would keep
 sending the difference. docs/our-methods.md explains the method and links to results and proofs.
 
+A device that starts with e = 0 sends nothing of a small coordinate until its error has grown, which
+delays training by many rounds. So the error starts at random, just below the size at which a
+coordinate is sent. A coordinate is then sent early with a probability proportional to its gradient,
+and uploads are unbiased from the first round on. Unlike in stochastic rounding, this noise is drawn
+once and does not accumulate.
+
 Error feedback is from Seide et al. (Interspeech 2014) and Stich et al. (2018, arXiv 1809.07599).
 The damped memory is DIANA's (Mishchenko et al. 2019, arXiv 1901.09269).
 """
 
+import math
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -22,7 +29,7 @@ import torch
 from aquila.core.method import Method, Oracle, Turn, Work, local_work, theta_of
 from aquila.core.packet import Packet
 from aquila.core.parameter import Bounds
-from aquila.core.quantize import sparse
+from aquila.core.quantize import DEAD_ZONE, sparse
 from aquila.core.random import Key
 from aquila.core.vector import Vector, relative_norm, squared_norm
 from aquila.methods.parts.damped import DampedMemoryServer
@@ -50,12 +57,24 @@ def default_density(coordinates: int) -> float:
     return min(MAX_DENSITY, max(MIN_DENSITY, MIN_COORDINATES / max(1, coordinates)))
 
 
+def random_error(v: Vector, density: float, key: Key) -> Vector:
+    """Return the initial error of a device whose first innovation is v.
+
+    Let s be the expected step of the quantizer. Then |e_i| is uniform within s / 2 below the
+    threshold, with a random sign. So v_i pushes e_i over a threshold with probability |v_i| / s.
+    """
+    step = math.sqrt(squared_norm(v) / max(1, v.numel()) / 2) / density
+    centered = 2 * key.uniform(v) - 1
+    return step * (DEAD_ZONE * centered.sign() - centered / 2)
+
+
 @dataclass(frozen=True, eq=False)
 class ErrorState:
-    """State of a device: its accumulated error e and its memory q."""
+    """State of a device: its accumulated error e, its memory q, and whether e has been drawn."""
 
     e: Vector
     q: Vector
+    started: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,21 +87,25 @@ class AquilaTopkDevice:
     work: Work
 
     def init(self, like: Vector) -> ErrorState:
-        """Start with e = 0 and q_m = 0."""
+        """Start with q_m = 0; the first round draws e."""
         return ErrorState(torch.zeros_like(like), torch.zeros_like(like))
 
     def step(self, state: ErrorState, order: Packet, oracle: Oracle, key: Key) -> Turn[ErrorState]:
         """Send u = Q(e + g - q_m) and keep the rest as the error."""
         loss, gradient = local_work(oracle, theta_of(order), self.work, self.alpha)
-        accumulated = state.e + (gradient - state.q)
-        codes = sparse(accumulated, self.density or default_density(accumulated.numel()))
+        innovation = gradient - state.q
+        density = self.density or default_density(innovation.numel())
+        error = state.e if state.started else random_error(innovation, density, key)
+        accumulated = error + innovation
+        codes = sparse(accumulated, density)
         if codes is None:  # the accumulated error is zero
-            return Turn(ErrorState(accumulated, state.q), Packet(order.round), {"loss": loss})
+            return Turn(state, Packet(order.round), {"loss": loss})
         u = codes.decode()
         residual = accumulated - u
         ratio = relative_norm(squared_norm(residual), squared_norm(accumulated))
         notes = {"loss": loss, "error_ratio": ratio}
-        return Turn(ErrorState(residual, state.q + self.eta * u), Packet(order.round, codes), notes)
+        after = ErrorState(residual, state.q + self.eta * u, started=True)
+        return Turn(after, Packet(order.round, codes), notes)
 
     def memory(self, state: ErrorState) -> Vector:
         """Return q_m."""

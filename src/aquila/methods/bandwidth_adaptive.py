@@ -15,7 +15,7 @@ from aquila.core.fleet import DeviceId, Fleet
 from aquila.core.method import Method
 from aquila.core.parameter import Bounds
 from aquila.methods.parts.factory import Alpha, WorkOption, method_factory
-from aquila.methods.parts.link_bits import LinkBitsDevice, LinkBitsServer, upload_rates
+from aquila.methods.parts.link_bits import link_bits_method, upload_rates
 
 
 @dataclass(frozen=True)
@@ -49,5 +49,4 @@ def bandwidth_adaptive(
     """Gradients with bits in proportion to the uplink rate; needs a link model."""
     if b_max < b_min:
         raise ValueError(f"bandwidth_adaptive: b_max must be at least b_min, {b_min}, not {b_max}")
-    server = LinkBitsServer(alpha, ProportionalBits(b_min, b_max))
-    return Method("bandwidth_adaptive", LinkBitsDevice(alpha, work), server)
+    return link_bits_method("bandwidth_adaptive", alpha, work, ProportionalBits(b_min, b_max))

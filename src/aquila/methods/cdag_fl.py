@@ -16,24 +16,22 @@ from typing import Annotated
 import torch
 
 from aquila.core.envelope import require
-from aquila.core.method import Method, Oracle, Turn, Work, local_work, theta_of
+from aquila.core.method import Method
 from aquila.core.packet import Codes, Packet
 from aquila.core.parameter import Bounds
-from aquila.core.random import Key
 from aquila.core.tensor_grid import MAX_DIGITS, codes_of, prepend_floats
 from aquila.core.tensors import (
     Shapes,
-    checksum_scalars,
     digits_per_float,
     from_digits,
     per_coordinate,
-    shapes_of,
     split_tensors,
     total_size,
 )
-from aquila.core.vector import Vector, error_ratio
+from aquila.core.vector import Vector
 from aquila.methods.parts.factory import Alpha, WorkOption, method_factory
-from aquila.methods.parts.mean import MeanServer, NoState
+from aquila.methods.parts.mean import MeanServer
+from aquila.methods.parts.tensor_update import TensorUpdateDevice
 
 CLUSTERS = (2, 4, 8, 16)
 ITERATIONS = 10
@@ -124,33 +122,20 @@ def cluster(part: Vector, max_error: float) -> tuple[torch.Tensor, Vector]:
 
 
 @dataclass(frozen=True)
-class CdagDevice:
-    """Sends its update as codebooks and the clusters of the coordinates."""
+class Clusters:
+    """Compresses an update to codebooks and the clusters of the coordinates."""
 
-    alpha: float
     max_error: float
-    work: Work
 
-    def init(self, like: Vector) -> NoState:
-        """Start without state."""
-        return NoState()
-
-    def step(self, state: NoState, order: Packet, oracle: Oracle, key: Key) -> Turn[NoState]:
-        """Answer with the clustered update; skip if it is zero."""
-        loss, update = local_work(oracle, theta_of(order), self.work, self.alpha)
-        if not bool(update.any()):
-            return Turn(state, Packet(order.round), {"loss": loss})
-        shapes = shapes_of(oracle, update)
+    def __call__(self, update: Vector, shapes: Shapes, alpha: float) -> Codebooks:
+        """Return the update with the smallest codebooks within the bound on the error."""
         codes, books = zip(
             *(cluster(part, self.max_error) for part in split_tensors(update, shapes)), strict=True
         )
         sizes = [len(book) for book in books]
         bits = max(sizes).bit_length() - 1
-        upload = Codebooks(
-            torch.cat(codes), bits, update.new_tensor(sizes), torch.cat(books), shapes
-        )
-        notes = {"loss": loss, "error_ratio": error_ratio(update, upload.decode())}
-        return Turn(state, Packet(order.round, upload.to_codes(), checksum_scalars(shapes)), notes)
+        clusters, centroids = update.new_tensor(sizes), torch.cat(books)
+        return Codebooks(torch.cat(codes), bits, clusters, centroids, shapes)
 
 
 @method_factory(
@@ -167,6 +152,5 @@ def cdag_fl(
     work: WorkOption = "gradient",
 ) -> Method:
     """Updates with a k-means codebook per tensor, as small as an error bound allows."""
-    return Method(
-        "cdag_fl", CdagDevice(alpha, max_error, work), MeanServer(alpha), CodebookReader()
-    )
+    device = TensorUpdateDevice(alpha, work, Clusters(max_error))
+    return Method("cdag_fl", device, MeanServer(alpha), CodebookReader())

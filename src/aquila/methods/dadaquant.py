@@ -124,4 +124,5 @@ def dadaquant(
         raise ValueError(f"dadaquant: q_max must be at least q_min, {q_min}, not {q_max}")
     first = q_max if adapt == "client" else q_min
     server = DadaquantServer(alpha, first, q_max, phi, adapt != "time", fraction)
-    return Method("dadaquant", AdaQuantDevice(alpha, "levels", norm, 0, work), server)
+    device = AdaQuantDevice(alpha, "levels", norm, 0, work, loss="mean")
+    return Method("dadaquant", device, server)

@@ -3,6 +3,7 @@
 Each tensor of a model update ΔW gets b = ⌈log₂(range / resolution)⌉ bits, where the range is its
 maximum minus its minimum. So the steps of all grids stay close to the resolution, and the bits fall
 during training. The server averages the updates. Devices send ΔW / α, and the range is that of ΔW.
+With a schedule, α is the step size of the round.
 
 Two points differ from the authors' code:
 
@@ -21,21 +22,15 @@ from typing import Annotated
 
 import torch
 
-from aquila.core.method import Method, Oracle, Turn, Work, local_work, theta_of
-from aquila.core.packet import Packet, code_dtype
+from aquila.core.method import Method
+from aquila.core.packet import code_dtype
 from aquila.core.parameter import Bounds
-from aquila.core.random import Key
 from aquila.core.tensor_grid import TensorGridReader, TensorGrids
-from aquila.core.tensors import (
-    Shapes,
-    checksum_scalars,
-    per_coordinate,
-    shapes_of,
-    split_tensors,
-)
-from aquila.core.vector import Vector, error_ratio
+from aquila.core.tensors import Shapes, per_coordinate, split_tensors
+from aquila.core.vector import Vector
 from aquila.methods.parts.factory import Alpha, WorkOption, method_factory
-from aquila.methods.parts.mean import MeanServer, NoState
+from aquila.methods.parts.mean import MeanServer
+from aquila.methods.parts.tensor_update import TensorUpdateDevice
 
 MAX_BITS = 24
 """Up to this width float32 numbers hold every code."""
@@ -62,26 +57,14 @@ def quantize(v: Vector, resolution: float, shapes: Shapes) -> TensorGrids:
 
 
 @dataclass(frozen=True)
-class FedDqDevice:
-    """Sends its update with bits that follow the range of each tensor."""
+class RangeGrids:
+    """Compresses an update with bits that follow the range of each tensor."""
 
-    alpha: float
     resolution: float
-    work: Work
 
-    def init(self, like: Vector) -> NoState:
-        """Start without state."""
-        return NoState()
-
-    def step(self, state: NoState, order: Packet, oracle: Oracle, key: Key) -> Turn[NoState]:
-        """Answer with the quantized update; skip if it is zero."""
-        loss, update = local_work(oracle, theta_of(order), self.work, self.alpha)
-        if not bool(update.any()):
-            return Turn(state, Packet(order.round), {"loss": loss})
-        shapes = shapes_of(oracle, update)
-        grids = quantize(update, self.resolution / self.alpha, shapes)
-        notes = {"loss": loss, "error_ratio": error_ratio(update, grids.decode())}
-        return Turn(state, Packet(order.round, grids.to_codes(), checksum_scalars(shapes)), notes)
+    def __call__(self, update: Vector, shapes: Shapes, alpha: float) -> TensorGrids:
+        """Return the update on grids whose steps are close to the resolution ÷ alpha."""
+        return quantize(update, self.resolution / alpha, shapes)
 
 
 @method_factory(
@@ -97,6 +80,5 @@ def feddq(
     work: WorkOption = "gradient",
 ) -> Method:
     """Model updates with bits that follow the range of each tensor and fall as updates shrink."""
-    return Method(
-        "feddq", FedDqDevice(alpha, resolution, work), MeanServer(alpha), TensorGridReader()
-    )
+    device = TensorUpdateDevice(alpha, work, RangeGrids(resolution))
+    return Method("feddq", device, MeanServer(alpha), TensorGridReader())

@@ -4,12 +4,14 @@
 that the server knows. It uploads the sum when a significance filter fires.
 
 `lena_tables` is the variant that the numbers in AQUILA's tables imply. A device sends a quantized
-gradient every round, and the whole gradient when the filter fires. It never skips.
+gradient every round, and the whole gradient when the filter fires. It never skips. Its grid has no
+zero, so coordinates below half a step become half a step: an enlarged sign step. `grid=midtread` is
+a control with a zero at the same step.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 
@@ -28,7 +30,7 @@ from aquila.core.method import (
 )
 from aquila.core.packet import Dense, Packet, WireError
 from aquila.core.parameter import Bounds
-from aquila.core.quantize import midrise_or_dense
+from aquila.core.quantize import midrise, midrise_or_dense, midtread
 from aquila.core.random import Key
 from aquila.core.vector import Vector, error_ratio, squared_norm
 from aquila.methods.parts.factory import Alpha, UploadBits, WorkOption, method_factory
@@ -40,6 +42,7 @@ PAPER = (
     "Self-Triggered Gradient Uploads, AISTATS 2021"
 )
 ZetaOption = Annotated[float, Bounds("squared error ÷ squared gradient that fires the filter", 0)]
+GridChoice = Literal["midrise", "midtread"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,12 +137,15 @@ class LenaServer:
         """Return q̄."""
         return state.q_bar
 
+    def contribution(self, reply: Packet) -> Vector | None:
+        """Return the change of the device's known gradient."""
+        return None if reply.vector is None else change_of_q(reply)
+
     def forget(
-        self, state: MemoryState, fleet: Fleet, device: DeviceId, replies: Iterable[Packet]
+        self, state: MemoryState, fleet: Fleet, device: DeviceId, contributions: Iterable[Vector]
     ) -> MemoryState:
         """Subtract the device's known gradient from q̄."""
-        sent = (change_of_q(reply) for reply in replies if reply.vector is not None)
-        return subtract_device(state, fleet, device, sent)
+        return subtract_device(state, fleet, device, contributions)
 
 
 @dataclass(frozen=True)
@@ -150,6 +156,7 @@ class LenaTablesDevice:
     zeta: float
     bits: int
     work: Work
+    grid: GridChoice = "midrise"
 
     def init(self, like: Vector) -> Memory:
         """Start with q = 0."""
@@ -159,7 +166,8 @@ class LenaTablesDevice:
         """Send the whole gradient if ||g - q||² > ζ ||q||²; q is the last gradient sent whole."""
         loss, gradient = local_work(oracle, theta_of(order), self.work, self.alpha)
         fires = squared_norm(gradient - state.q) > self.zeta * squared_norm(state.q)
-        upload = Dense(gradient) if fires else midrise_or_dense(gradient, self.bits)
+        quantize = midrise if self.grid == "midrise" else midtread
+        upload = Dense(gradient) if fires else quantize(gradient, self.bits)
         notes = {"loss": loss}
         if upload is not None:
             notes["error_ratio"] = error_ratio(gradient, upload.decode())
@@ -195,6 +203,8 @@ def lena_tables(
     zeta: ZetaOption = 1.0,
     bits: UploadBits = 6,
     work: WorkOption = "gradient",
+    grid: Annotated[GridChoice, "grid of quantized gradients, without or with a zero"] = "midrise",
 ) -> Method:
     """Quantized gradients every round, whole gradients when a significance filter fires."""
-    return Method("lena_tables", LenaTablesDevice(alpha, zeta, bits, work), MeanServer(alpha))
+    device = LenaTablesDevice(alpha, zeta, bits, work, grid)
+    return Method("lena_tables", device, MeanServer(alpha))

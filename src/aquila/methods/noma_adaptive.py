@@ -10,33 +10,18 @@ quantizer is QSGD's stochastic rounding with the maximum norm. It needs two bits
 32 bits are float32.
 """
 
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-
-from aquila.core.fleet import DeviceId, Fleet
 from aquila.core.method import Method
 from aquila.core.packet import MAX_BITS
 from aquila.methods.parts.factory import Alpha, WorkOption, method_factory
 from aquila.methods.parts.link_bits import (
     MIN_BITS,
-    LinkBitsDevice,
-    LinkBitsServer,
     UploadTime,
-    affordable_bits,
+    WidthWithinTime,
+    link_bits_method,
 )
 
-
-@dataclass(frozen=True)
-class BitsWithinTime:
-    """As many bits as a device can upload in the time."""
-
-    upload_time: float
-
-    def __call__(self, fleet: Fleet) -> Mapping[DeviceId, int]:
-        """Return the bits of each device of the round."""
-        bits = affordable_bits(fleet, self.upload_time)
-        return {d: math.floor(min(max(b, MIN_BITS), MAX_BITS)) for d, b in bits.items()}
+WIDTHS = tuple(range(MIN_BITS, MAX_BITS + 1))
+"""Bits per coordinate that a device may use."""
 
 
 @method_factory(
@@ -52,5 +37,4 @@ def noma_adaptive(
     work: WorkOption = "gradient",
 ) -> Method:
     """Gradients with as many bits as the rate of the round allows; needs a link model."""
-    server = LinkBitsServer(alpha, BitsWithinTime(upload_time))
-    return Method("noma_adaptive", LinkBitsDevice(alpha, work), server)
+    return link_bits_method("noma_adaptive", alpha, work, WidthWithinTime(upload_time, WIDTHS))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from aquila.report.curves import Series, draw_curves, quality_metric
 from aquila.report.labelled_run import LabelledRun
 from aquila.report.style import sweep_styles
+from aquila.report.units import format_bytes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -56,7 +57,7 @@ def _curves_by_beta(
         return []
     return [
         Series(
-            f"β = {beta:g}: {result.uplink_bytes / 2**20:.3g} MiB",
+            f"β = {beta:g}: {format_bytes(result.uplink_bytes)}",
             [(r.round + 1, y) for r in result.records if (y := value(r)) is not None],
         )
         for beta, result in sorted(by_beta.items())

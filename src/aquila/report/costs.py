@@ -1,4 +1,4 @@
-"""What training costs: uplink bytes, simulated time and energy, with units for readers."""
+"""What training costs: bytes, simulated time and energy, with units for readers."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from aquila.report.units import GIB, MIB
+from aquila.report.units import (
+    BYTE_UNITS,
+    JOULE_UNITS,
+    SECOND_UNITS,
+    Unit,
+    format_quantity,
+    unit_for,
+)
 
 if TYPE_CHECKING:
     from aquila.sim.records import Record
-
-
-@dataclass(frozen=True)
-class Unit:
-    """A unit and its size in bytes, seconds or joules."""
-
-    name: str
-    size: float
 
 
 @dataclass(frozen=True)
@@ -27,13 +26,13 @@ class Cost:
 
     Args:
         key: How the report page identifies the cost.
-        field: Name of the field of a record.
+        fields: Names of the fields of a record that are added.
         title: Name of the cost for readers.
         units: Units from the smallest to the largest.
     """
 
     key: str
-    field: str
+    fields: tuple[str, ...]
     title: str
     units: tuple[Unit, ...]
 
@@ -42,10 +41,16 @@ class Cost:
         """The last word of the title, for narrow columns."""
         return self.title.split()[-1]
 
+    def of_round(self, record: Record) -> float | None:
+        """Return the cost of one round; None if the record does not have it."""
+        values = [getattr(record, name) for name in self.fields]
+        return None if None in values else sum(values)
+
     def totals(self, records: Sequence[Record]) -> list[float] | None:
         """Return the total after every round; None if the records do not have the cost."""
-        values = [getattr(record, self.field) for record in records]
-        return None if None in values else list(accumulate(values))
+        values = [self.of_round(record) for record in records]
+        known = [value for value in values if value is not None]
+        return list(accumulate(known)) if len(known) == len(values) else None
 
     def total(self, records: Sequence[Record]) -> float | None:
         """Return the total of a run; None if its records do not have the cost."""
@@ -53,22 +58,17 @@ class Cost:
         return totals[-1] if totals else None
 
     def unit_for(self, largest: float) -> Unit:
-        """Return the largest unit that is not larger than the number, or the smallest unit."""
-        return next((u for u in reversed(self.units) if largest >= u.size), self.units[0])
+        """Return the unit for an axis up to this number."""
+        return unit_for(largest, self.units)
 
-    def format_total(self, value: float) -> str:
-        """Return a total with its unit, such as 3.2 h."""
-        unit = self.unit_for(value)
-        return f"{value / unit.size:.3g} {unit.name}"
+    def format_total(self, value: float, space: str = " ") -> str:
+        """Return a total with its unit, such as 3.20 h."""
+        return format_quantity(value, self.units, space)
 
 
-BYTES = Cost("bytes", "uplink_bytes", "uplink", (Unit("MiB", MIB), Unit("GiB", GIB)))
-TIME = Cost(
-    "time",
-    "seconds",
-    "simulated time",
-    (Unit("s", 1), Unit("min", 60), Unit("h", 3600), Unit("days", 86400)),
-)
-ENERGY = Cost("energy", "joules", "energy", (Unit("J", 1), Unit("kJ", 1e3), Unit("MJ", 1e6)))
+BYTES = Cost("bytes", ("uplink_bytes",), "uplink", BYTE_UNITS)
+BOTH_WAYS = Cost("both", ("uplink_bytes", "downlink_bytes"), "uplink + downlink", BYTE_UNITS)
+TIME = Cost("time", ("seconds",), "simulated time", SECOND_UNITS)
+ENERGY = Cost("energy", ("joules",), "energy", JOULE_UNITS)
 SIMULATED_COSTS = (TIME, ENERGY)
 """Costs that only runs with a link model have."""

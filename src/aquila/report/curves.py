@@ -36,9 +36,13 @@ def draw_curves(
     title: str = "",
     xscale: Scale = "linear",
     yscale: Scale = "linear",
+    xformat: Callable[[float], str] = "{:g}".format,
     styles: Sequence[dict[str, Any]] | None = None,
 ) -> Figure:
-    """Draw one line per curve, in the colours of the methods unless styles are given."""
+    """Draw one line per curve, in the colours of the methods unless styles are given.
+
+    `xformat` returns the text of a tick of the horizontal axis.
+    """
     figure = new_figure(8, 5)
     axes = figure.add_subplot()
     styles = line_styles([curve.label for curve in curves]) if styles is None else styles
@@ -46,8 +50,9 @@ def draw_curves(
         x, y = zip(*curve.points, strict=True) if curve.points else ((), ())
         axes.plot(x, y, label=curve.label, **style)
     points = [point for curve in curves for point in curve.points]
+    axes.xaxis.set_major_formatter(lambda x, _: xformat(x))
     if xscale == "log":
-        set_log_scale(axes.xaxis, axes.set_xscale, [x for x, _ in points])
+        set_log_scale(axes.xaxis, axes.set_xscale, [x for x, _ in points], xformat)
     if yscale == "log":
         set_log_scale(axes.yaxis, axes.set_yscale, [y for _, y in points])
     axes.set(xlabel=xlabel, ylabel=ylabel)
@@ -56,7 +61,12 @@ def draw_curves(
     return figure
 
 
-def set_log_scale(axis: Axis, scale: Callable[..., None], values: Sequence[float]) -> None:
+def set_log_scale(
+    axis: Axis,
+    scale: Callable[..., None],
+    values: Sequence[float],
+    text: Callable[[float], str] = "{:g}".format,
+) -> None:
     """Give an axis a log scale, with a linear part near zero if some values are zero.
 
     The axis stays linear if a value is negative or all values are of similar size.
@@ -68,10 +78,10 @@ def set_log_scale(axis: Axis, scale: Callable[..., None], values: Sequence[float
         scale("log")
         span = max(values) / min(values)
         between = "23457" if span < 10 else "25" if span < 30 else ""
-        axis.set_minor_formatter(lambda x, _: f"{x:g}" if f"{x:e}"[0] in between else "")
+        axis.set_minor_formatter(lambda x, _: text(x) if f"{x:e}"[0] in between else "")
     else:
         scale("symlog", linthresh=10 ** math.floor(math.log10(min(positive))), linscale=0.5)
-    axis.set_major_formatter("{x:g}")
+    axis.set_major_formatter(lambda x, _: text(x))
 
 
 def quality_metric(results: Sequence[LabelledRun]) -> tuple[str, str, float]:

@@ -15,7 +15,7 @@ from aquila.report.labelled_run import LabelledRun
 from aquila.report.levels import levels_over_time
 from aquila.report.runs import StoredRun
 from aquila.report.style import line_styles, save_figure
-from aquila.report.units import GIB, MIB
+from aquila.report.units import format_bytes
 from aquila.sim.setting import RUN_FILE
 
 if TYPE_CHECKING:
@@ -46,17 +46,15 @@ def draw_all(runs: Sequence[StoredRun], root: Path, out: Path) -> list[Path]:
 
 def loss_against_bits(results: Sequence[LabelledRun]) -> Figure | None:
     """Draw Figures 2 and 3, (a) to (c): training loss against total bits sent, counted as b·d."""
-    total = max(result.paper_bits for result in results) / 8
-    curves = _against_total(
-        results, lambda r: r.paper_bits / 8 / _unit_bytes(total), lambda r: r.loss
-    )
+    curves = _against_total(results, lambda r: r.paper_bits / 8, lambda r: r.loss)
     return draw_curves(
         curves,
-        f"uplink as the paper counts it (b·d), {_unit_name(total)}",
+        "uplink as the paper counts it (b·d)",
         "training loss",
         title="Training loss against bits sent (the paper's Figures 2 and 3, a to c)",
         xscale="log",
         yscale="log",
+        xformat=format_bytes,
     )
 
 
@@ -97,19 +95,20 @@ def quality_against(results: Sequence[LabelledRun], cost: Cost) -> Figure | None
     known = [result for result in results if cost.total(result.records) is not None]
     if all(result.last_metric(metric) is None for result in known):
         return None
-    unit = cost.unit_for(max(cost.total(result.records) or 0 for result in known))
+    total = max(cost.total(result.records) or 0 for result in known)
+    size, name = (1.0, "real frames") if cost is BYTES else _axis_unit(cost, total)
     curves = _against_total(
         known,
-        lambda r: getattr(r, cost.field) / unit.size,
+        lambda r: (cost.of_round(r) or 0) / size,
         lambda r: times * r.metrics[metric] if metric in r.metrics else None,
     )
-    name = "real bytes" if cost is BYTES else cost.title
     return draw_curves(
         curves,
-        f"{cost.title}, {unit.name}" + (" of real frames" if cost is BYTES else ""),
+        f"{cost.title}, {name}",
         label if times == 1 else f"{label}, %",
-        title=f"{label.capitalize()} against {name}",
+        title=f"{label.capitalize()} against {'real bytes' if cost is BYTES else cost.title}",
         xscale="log",
+        xformat=format_bytes if cost is BYTES else "{:g}".format,
     )
 
 
@@ -169,9 +168,6 @@ def _smooth(values: Sequence[float], window: int) -> list[tuple[float, float]]:
     return [(number, sum(part) / len(part)) for number, part in enumerate(parts, 1)]
 
 
-def _unit_bytes(largest: float) -> int:
-    return GIB if largest >= GIB else MIB
-
-
-def _unit_name(largest: float) -> str:
-    return "GiB" if largest >= GIB else "MiB"
+def _axis_unit(cost: Cost, largest: float) -> tuple[float, str]:
+    unit = cost.unit_for(largest)
+    return unit.size, unit.name

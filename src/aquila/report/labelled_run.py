@@ -8,6 +8,8 @@ from aquila.sim.records import Record
 
 MIN_ROUNDS_FOR_TREND = 10
 """Rounds after which the loss should have decreased."""
+FINAL_EVALUATIONS = 5
+"""Number of evaluations whose mean is the quality at the end of a run."""
 
 
 @dataclass(frozen=True)
@@ -64,3 +66,8 @@ class LabelledRun:
     def last_metric(self, name: str) -> float | None:
         """Return the latest value of a metric; None if it was never measured."""
         return next((r.metrics[name] for r in reversed(self.records) if name in r.metrics), None)
+
+    def final_metric(self, name: str) -> float | None:
+        """Return the mean of the last five values of a metric; None if it was never measured."""
+        values = [r.metrics[name] for r in self.records if name in r.metrics][-FINAL_EVALUATIONS:]
+        return sum(values) / len(values) if values else None

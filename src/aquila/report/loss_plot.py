@@ -7,7 +7,7 @@ from pathlib import Path
 from aquila.report.curves import Series, draw_curves
 from aquila.report.labelled_run import LabelledRun
 from aquila.report.style import save_figure
-from aquila.report.units import MIB
+from aquila.report.units import format_bytes
 
 
 def plot_loss_against_uplink(results: Sequence[LabelledRun], path: Path) -> Path:
@@ -16,9 +16,14 @@ def plot_loss_against_uplink(results: Sequence[LabelledRun], path: Path) -> Path
     for result in results:
         sent = accumulate(r.uplink_bytes for r in result.records)
         both = zip(sent, result.records, strict=True)
-        points = [(total / MIB, r.loss) for total, r in both if r.loss is not None]
+        points = [(total, r.loss) for total, r in both if r.loss is not None]
         curves.append(Series(result.label, points))
     figure = draw_curves(
-        curves, "uplink, MiB of real frames", "training loss", xscale="log", yscale="log"
+        curves,
+        "uplink, real frames",
+        "training loss",
+        xscale="log",
+        yscale="log",
+        xformat=format_bytes,
     )
     return save_figure(figure, path)

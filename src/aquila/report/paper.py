@@ -38,6 +38,11 @@ class PaperRow:
         """Whether quality is perplexity."""
         return self.data == "wikitext2"
 
+    @property
+    def differs_by_class(self) -> bool:
+        """Whether devices lack some classes or words, which HeteroFL then masks and averages."""
+        return self.is_text or self.split.startswith("classes")
+
     def describe(self) -> str:
         """Return a one-line description of the row."""
         half_width = ", half of them at half width" if "," in self.widths else ""
@@ -46,7 +51,8 @@ class PaperRow:
     def matches(self, run: StoredRun) -> bool:
         """Return whether a run has the setting of this row.
 
-        It uses all data, loses no message and trains by plain descent.
+        It uses all data, loses no message and trains by plain descent. Rows of classes may be
+        averaged over all devices or over their owners.
         """
         facts = run.facts
         full_run = {
@@ -67,15 +73,21 @@ class PaperRow:
         parts = run.result.label.split(" ")
         return " ".join(part for part in parts if not part.startswith("beta="))
 
+    def rows_of(self, run: StoredRun) -> str:
+        """Return the option `rows` of a run; "all" if every device has all classes and words."""
+        return str(run.facts.get("rows", "all")) if self.differs_by_class else "all"
+
     def differences(self, run: StoredRun) -> list[str]:
         """Return how a run of this row differs from the paper's setting."""
         wanted = {
             "work": "epochs",
             "epochs": 1,
             "batch_size": self.batch_size,
-            "mask_classes": self.split.startswith("classes"),
+            "mask_classes": self.differs_by_class,
+            "rows": "owners" if self.differs_by_class else "all",
         }
         actual = {name: run.facts.get(name, value) for name, value in wanted.items()}
+        actual["rows"] = self.rows_of(run)
         return [f"{n} {actual[n]}, not {wanted[n]}" for n in wanted if actual[n] != wanted[n]]
 
 
@@ -93,7 +105,7 @@ def _plain_training() -> dict[str, object]:
     """Return the training options of plain descent, by name."""
     options, local = option_parameters(), training_parameters()
     return {
-        **{name: options[name].default for name in RECIPE},
+        **{name: options[name].default for name in RECIPE if name != "rows"},
         **{name: parameter.default for name, parameter in local.items()},
     }
 

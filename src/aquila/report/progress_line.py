@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from aquila.report.costs import TIME
+from aquila.report.units import format_bytes
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -105,7 +106,7 @@ class RunProgress:
             "loss": f"loss {_format_loss(self.losses[-1])}" if self.losses else " " * 11,
             "quality": self.quality or " " * 6,
             "privacy": self.privacy,
-            "uplink": f"{_format_bytes(self.uplink_bytes)} up",
+            "uplink": f"{format_bytes(self.uplink_bytes):>7} up",
             "simulated": self.simulated,
             "replies": f"{self.uploads:>5} sent {self.skips:>4} skipped",
             "time": f"{self.time:<9}",
@@ -167,13 +168,6 @@ def _spare_width(fields: dict[str, str], names: Sequence[str], width: int) -> in
 
 def _format_loss(loss: float) -> str:
     return f"{loss:6.4f}" if abs(loss) < 10 else f"{loss:6.4g}"
-
-
-def _format_bytes(count: int) -> str:
-    kib = count / 2**10
-    if kib < 1024:
-        return f"{kib:7.2f} KiB"
-    return f"{kib / 2**10:7.2f} MiB" if kib < 2**20 else f"{kib / 2**20:7.2f} GiB"
 
 
 def _format_duration(seconds: float) -> str:

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from aquila.report.labelled_run import LabelledRun
 from aquila.report.paper import PaperRow
 from aquila.report.runs import StoredRun
-from aquila.report.units import GIB
+
+GIB = 2**30
+"""The unit of the paper's tables."""
 
 
 @dataclass(frozen=True)
@@ -47,27 +49,29 @@ def method_lines(row: PaperRow, found: Sequence[StoredRun]) -> list[MethodLine]:
 
 
 def _select_runs(row: PaperRow, runs: Sequence[StoredRun]) -> list[StoredRun]:
-    """Keep one run per method and seed.
+    """Keep one run per method, seed and option `rows`.
 
     Prefer the folder with most of the methods that the paper prints, so that the methods of a row
     ran under the same conditions. Among equals, prefer the longest run.
     """
     labels = {(run.folder.parent, row.label(run)) for run in runs}
     printed_methods = Counter(folder for folder, label in labels if label in row.printed)
-    best: dict[tuple[str, object], StoredRun] = {}
+    best: dict[tuple[str, object, str], StoredRun] = {}
     for run in sorted(runs, key=lambda run: (printed_methods[run.folder.parent], run.rounds)):
-        best[row.label(run), run.facts.get("seed")] = run
+        best[row.label(run), run.facts.get("seed"), row.rows_of(run)] = run
     return list(best.values())
 
 
 def _make_line(row: PaperRow, run: StoredRun, runs: Sequence[StoredRun]) -> MethodLine:
     result, label, seed = run.result, row.label(run), run.facts.get("seed", 0)
+    rows = row.rows_of(run)
+    several = len({row.rows_of(other) for other in runs}) > 1
     test = result.last_metric("perplexity" if row.is_text else "test_accuracy")
     last = result.last_metric("last_minibatch_train_accuracy")
     printed, printed_gib = row.printed.get(label, (None, None))
     paper_saving, uplink_saving = _savings(row, run, runs)
     return MethodLine(
-        method=label + (f" (seed {seed})" if seed else ""),
+        method=label + (f" (seed {seed})" if seed else "") + (f" (rows {rows})" if several else ""),
         rounds=run.rounds,
         test=test if test is None or row.is_text else 100 * test,
         last_minibatch=None if last is None else 100 * last,
@@ -99,7 +103,8 @@ def _savings(
         return None, None
     for other in runs:
         same_seed = other.facts.get("seed") == run.facts.get("seed")
-        if row.label(other) == "aquila" and same_seed:
+        same_rows = row.rows_of(other) == row.rows_of(run)
+        if row.label(other) == "aquila" and same_seed and same_rows:
             shorter = min(run.rounds, other.rounds)
             aquila, own = (LabelledRun(r.method, r.result.records[:shorter]) for r in (other, run))
             return (

@@ -11,11 +11,11 @@ from aquila.core.fleet import Fleet
 from aquila.core.packet import Dense, Packet
 from aquila.core.wire import pack
 from aquila.report.costs import SIMULATED_COSTS
-from aquila.report.labelled_run import LabelledRun
-from aquila.report.units import MIB
+from aquila.report.labelled_run import FINAL_EVALUATIONS, LabelledRun
+from aquila.report.units import format_bytes
 
 HEADINGS = (
-    "accuracy", "loss", "up/skip", "level", "uplink", "paper", "saving"
+    "accuracy", "vs dense", "loss", "up/skip", "level", "uplink", "paper", "saving"
 )  # fmt: skip
 
 NARROW_WIDTH = 70
@@ -29,6 +29,9 @@ EXTRA_METRICS = {"local_accuracy": ("local", "{:.1%}"), "perplexity": ("perplexi
 def results_table(results: Sequence[LabelledRun], fleet: Fleet, width: int = 100) -> Table:
     """Return one row per run: quality, traffic and saving, for a terminal of this width."""
     shown = [name for name in HEADINGS if width >= NARROW_WIDTH or name not in WIDE_ONLY_COLUMNS]
+    dense = _dense_accuracy(results, fleet)
+    if dense is None:
+        shown.remove("vs dense")
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), caption_justify="left")
     table.add_column("method", overflow="fold")
     extra = [
@@ -39,17 +42,22 @@ def results_table(results: Sequence[LabelledRun], fleet: Fleet, width: int = 100
     for heading in (*shown, *(EXTRA_METRICS[name][0] for name in extra)):
         table.add_column(heading, justify="right", no_wrap=True, min_width=len(heading))
     for result in results:
-        cells = _format_cells(result, fleet)
+        cells = _format_cells(result, fleet, dense)
         label = result.label + (" (stopped)" if result.stopped else "")
         texts = (cells.get(name, "-") for name in shown)
         table.add_row(label, *texts, *(_format_extra(result, name) for name in extra))
     table.caption = (
         "up/skip: replies with / without a vector.\n"
         "level: mean bits per coordinate.\n"
-        "uplink: MiB of real frames.\n"
-        "paper: MiB counted as bits × coordinates.\n"
+        "uplink: real frames of all devices.\n"
+        "paper: bits × coordinates, as papers count the uplink.\n"
         "saving: dense uplink ÷ this uplink."
     )
+    if dense is not None:
+        table.caption = (
+            "vs dense: points of accuracy above the run with dense uploads, "
+            f"mean of the last {FINAL_EVALUATIONS} evaluations.\n{table.caption}"
+        )
     if simulated:
         table.caption += "\ntime, energy: of the run and all devices, simulated by the link model."
     worse = [result.label for result in results if result.loss_increased]
@@ -74,19 +82,34 @@ def dense_bytes(result: LabelledRun, fleet: Fleet) -> int:
     )
 
 
-def _format_cells(result: LabelledRun, fleet: Fleet) -> dict[str, str]:
+def _dense_accuracy(results: Sequence[LabelledRun], fleet: Fleet) -> float | None:
+    """Return the final accuracy of the run with dense uploads; None if no other run compares."""
+    if len(results) > 1:
+        for result in results:
+            if result.records and result.uplink_bytes >= dense_bytes(result, fleet):
+                return result.final_metric("test_accuracy")
+    return None
+
+
+def _format_cells(
+    result: LabelledRun, fleet: Fleet, dense_accuracy: float | None
+) -> dict[str, str]:
     if not result.records:
         return {}
     accuracy = result.last_metric("test_accuracy")
+    final = result.final_metric("test_accuracy")
     loss = result.records[-1].loss
     ratio = dense_bytes(result, fleet) / result.uplink_bytes
     return {
         "accuracy": "-" if accuracy is None else f"{accuracy:.1%}",
+        "vs dense": "-"
+        if final is None or dense_accuracy is None
+        else f"{100 * (final - dense_accuracy):+.1f}",
         "loss": "-" if loss is None else f"{loss:.4g}",
         "up/skip": f"{result.uploads}/{result.skips}",
         "level": "-" if result.mean_level is None else f"{result.mean_level:.2f}",
-        "uplink": f"{result.uplink_bytes / MIB:.3f}",
-        "paper": f"{result.paper_bits / 8 / MIB:.3f}",
+        "uplink": format_bytes(result.uplink_bytes),
+        "paper": format_bytes(result.paper_bits / 8),
         "saving": f"{ratio:.1f} x",
         **{
             cost.key: cost.format_total(total)

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's palette without yellow, which is invisible on white, plus two reds
+# chosen so that readers with a colour vision deficiency can tell any two apart; as in page.css
 PALETTE = {
-    "aquila": "#D55E00", "red": "#C40233", "plum": "#882255",
-    "blue": "#0072B2", "green": "#009E73", "ochre": "#E69F00", "sky": "#56B4E9",
-    "pink": "#CC79A7", "ink": "#000000", "grey": "#999999",
+    "aquila": "#C8500A", "red": "#A30119", "plum": "#6A185C",
+    "blue": "#0F329E", "green": "#037C6C", "ochre": "#C48241", "sky": "#2883F6",
+    "pink": "#B440B7", "ink": "#1D1F22", "grey": "#8194A0",
 }  # fmt: skip
 DASHES = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (6, 1, 1, 1)))
 FADES = (1.0, 0.6, 0.35)

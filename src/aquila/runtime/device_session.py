@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from aquila.core.fleet import DeviceId
-from aquila.core.method import Method, Shard, Turn
+from aquila.core.method import LR_FACTOR, Method, Shard, Turn
 from aquila.core.packet import NEVER, Dense, Packet, WireError
 from aquila.core.random import Key, Purpose
 from aquila.core.vector import Vector
 from aquila.core.wire import pack
-from aquila.runtime.messages import LR_FACTOR, NO_ACK, Ack, Order, PendingTurn, ack_of
+from aquila.runtime.messages import NO_ACK, Ack, Order, PendingTurn, ack_of
 from aquila.runtime.nan_guard import GuardedOracle, NonFiniteError
 from aquila.runtime.options import RunOptions
 from aquila.runtime.privacy import GaussianNoise, NoisyOracle, private_turn

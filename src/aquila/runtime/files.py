@@ -40,10 +40,10 @@ def atomic_write(path: Path, content: bytes, *, private: bool = False) -> None:
         file.write(content)
 
 
-def append(path: Path, content: bytes, *, sync: bool) -> None:
-    """Append to a file that exists; if the disk is full, the file stays as it was.
+def append(path: Path, content: bytes, *, sync: bool) -> int:
+    """Append to a file that exists, and return its size.
 
-    `sync` waits until the content is on the disk.
+    If the disk is full, the file stays as it was. `sync` waits until the content is on the disk.
     """
     with _named_errors(path):
         # without O_CREAT: after a deletion, the new file would lack what was written before
@@ -59,6 +59,7 @@ def append(path: Path, content: bytes, *, sync: bool) -> None:
                 raise
             if sync:
                 os.fsync(file.fileno())
+            return size + len(content)
 
 
 def check_folder(path: Path) -> None:
@@ -71,10 +72,17 @@ def check_folder(path: Path) -> None:
         raise ValueError(f"{existing} is not writable")
 
 
-def make_folder(path: Path) -> None:
-    """Create a folder and its parents; ValueError if that cannot work."""
+def make_folder(path: Path, *, private: bool = False) -> None:
+    """Create a folder and its parents on disk; ValueError if that cannot work.
+
+    Only the owner can read a new `private` folder.
+    """
     check_folder(path)
-    path.mkdir(parents=True, exist_ok=True)
+    missing = [place for place in (path, *path.parents) if not place.exists()]
+    for place in reversed(missing):
+        with _named_errors(place):
+            place.mkdir(mode=0o700 if private and place == path else 0o777, exist_ok=True)
+            sync_folder(place.parent)
 
 
 def sync_folder(folder: Path) -> None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from aquila.core.envelope import checksum_of, checksum_of_order
-from aquila.core.method import Turn
+from aquila.core.method import LR_FACTOR, Turn
 from aquila.core.packet import NEVER, Packet
 
 
@@ -14,9 +14,6 @@ class Ack(NamedTuple):
     round: int = NEVER
     checksum: int = 0
 
-
-LR_FACTOR = "lr_factor"
-"""Scalar of an order: the factor on the local rate in this round. Without it the factor is 1."""
 
 NO_ACK = Ack()
 """Acknowledgement for a device of which the server has applied no reply."""
@@ -55,6 +52,11 @@ class PendingTurn:
     def reply(self) -> Packet:
         """The reply of the turn."""
         return self.turn.reply
+
+
+def rate_scalars(lr_factor: float) -> dict[str, float]:
+    """Return the scalars of an order whose local rate has this factor."""
+    return {} if lr_factor == 1 else {LR_FACTOR: lr_factor}
 
 
 def ack_of(reply: Packet, frame: bytes) -> Ack:

@@ -34,6 +34,7 @@ NoiseBy = Literal["server", "devices"]
 ExecutorChoice = Literal["auto", "sequential", "batched", "threads"]
 ServerOptimizerChoice = Literal["sgd", "momentum", "nesterov", "adam", "yogi"]
 Weights = Literal["uniform", "samples"]
+Rows = Literal["all", "owners"]
 Selection = Literal["random", "weighted", "pow_d", "cpow_d", "rpow_d"]
 Fading = Literal["none", "rayleigh"]
 Access = Literal["orthogonal", "noma"]
@@ -43,7 +44,7 @@ PROTECTION = ("upload_limit", "dp_clip", "dp_noise", "dp_delta", "dp_noise_by")
 """Fields that limit what one device can do to the model, and what the model says about it."""
 RECIPE = (
     "server_optimizer", "server_lr", "server_momentum", "server_beta2", "server_tau", *SCHEDULES,
-    "weights", "selection", "candidates", *PROTECTION,
+    "weights", "rows", "selection", "candidates", *PROTECTION,
 )  # fmt: skip
 """Fields that say how the server trains. A run resumes only with the same values."""
 LINK_OPTIONS = ("link", "deadline", "fading", "access", "compute_time")
@@ -113,6 +114,9 @@ class RunOptions:
     checkpoint_every: Annotated[
         int, Bounds("rounds between two checkpoints; 0: only on an interrupt", 0)
     ] = 10
+    keep_checkpoints: Annotated[
+        int, Bounds("earlier checkpoints that are kept for a rollback", 0)
+    ] = 3
     server_optimizer: Annotated[
         ServerOptimizerChoice, "how the server applies the step of the method"
     ] = "sgd"
@@ -135,6 +139,9 @@ class RunOptions:
     weights: Annotated[Weights, "weight of a device in averages: 1, or its number of samples"] = (
         "uniform"
     )
+    rows: Annotated[
+        Rows, "rows of output layer and word embeddings: mean over all devices, or over the owners"
+    ] = "all"
     stop_at: Annotated[
         float,
         Bounds("end the run when the main metric reaches this value, such as 0.9; 0: never", 0),

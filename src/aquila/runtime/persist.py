@@ -10,7 +10,6 @@ import struct
 import zlib
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -21,20 +20,23 @@ from aquila.core.packet import NEVER
 from aquila.core.state import Arrays, from_arrays, to_arrays
 from aquila.core.vector import Vector
 from aquila.core.wire import unpack
+from aquila.runtime.array_file import READ_ERRORS, read_arrays
 from aquila.runtime.device_session import DeviceSession, DeviceSnapshot
 from aquila.runtime.files import atomic_write
 from aquila.runtime.fleet_health import HEALTH_PREFIX, health_from_arrays
 from aquila.runtime.messages import Ack, PendingTurn, ack_of
 from aquila.runtime.model_downlink import references_from_arrays, references_to_arrays
 from aquila.runtime.reference import ReferenceModel, with_checksum
+from aquila.runtime.reply_archive import Position
+from aquila.runtime.restart_limit import Restarts
 from aquila.runtime.server_session import ServerSession
 from aquila.runtime.server_state import ServerSnapshot
 
 MAGIC = b"AQST"
-VERSION = 2
+VERSION = 3
+POSITIONS = "positions"
 
 _HEADER = struct.Struct("<4sII")
-_READ_ERRORS = (KeyError, IndexError, ValueError, TypeError, EOFError, BadZipFile, OverflowError)
 
 
 class SavedStateError(ValueError):
@@ -76,7 +78,7 @@ def restore_device(session: DeviceSession, content: bytes) -> None:
             reference=_reference_from_arrays(arrays, "reference", dimension),
             stale_reference=_reference_from_arrays(arrays, "stale_reference", dimension),
         )
-    except _READ_ERRORS as error:
+    except READ_ERRORS as error:
         raise _unusable(error) from error
     session.restore(saved)
 
@@ -95,6 +97,8 @@ def server_to_bytes(session: ServerSession) -> bytes:
             "losses": np.asarray(saved.losses),
             **to_arrays(saved.health, HEALTH_PREFIX),
             **references_to_arrays(saved.references),
+            POSITIONS: np.asarray(saved.positions, np.int64).reshape(-1, 3),
+            "restarts": np.asarray(saved.restarts, np.int64).reshape(-1, 2),
         }
     )
 
@@ -116,12 +120,15 @@ def restore_server(session: ServerSession, content: bytes) -> None:
             references=references_from_arrays(arrays, session.fleet, session.theta),
             losses=tuple(arrays["losses"].tolist()),
             health=health_from_arrays(arrays, len(session.acks)),
+            positions=_positions_from_arrays(arrays),
+            restarts=tuple(Restarts(*row) for row in arrays["restarts"].tolist()),
         )
-        if len(saved.acks) != len(session.acks):
-            raise ValueError(f"it acknowledges {len(saved.acks)} devices, not {len(session.acks)}")
+        for part in (saved.acks, saved.positions, saved.restarts):
+            if len(part) != len(session.acks) and (part or part is saved.acks):
+                raise ValueError(f"it has {len(part)} devices, not {len(session.acks)}")
         if not all(ack.round < saved.round for ack in saved.acks):
             raise ValueError(f"it acknowledges a reply to round {saved.round} or later")
-    except _READ_ERRORS as error:
+    except READ_ERRORS as error:
         raise _unusable(error) from error
     session.restore(saved)
 
@@ -157,8 +164,21 @@ def read_server_model(path: Path) -> tuple[int, Vector]:
     arrays = _from_file(path.read_bytes())
     try:
         return int(arrays["round"]), torch.from_numpy(arrays["theta."].copy())
-    except _READ_ERRORS as error:
+    except READ_ERRORS as error:
         raise _unusable(error) from error
+
+
+def read_server_positions(path: Path) -> tuple[Position, ...]:
+    """Return the positions in the archive of a server's file, whichever run it is of."""
+    arrays = _from_file(path.read_bytes())
+    try:
+        return _positions_from_arrays(arrays)
+    except READ_ERRORS as error:
+        raise _unusable(error) from error
+
+
+def _positions_from_arrays(arrays: Arrays) -> tuple[Position, ...]:
+    return tuple(Position(*row) for row in arrays[POSITIONS].tolist())
 
 
 def _turn_to_arrays(pending: PendingTurn | None, prefix: str) -> Arrays:
@@ -236,9 +256,8 @@ def _from_file(content: bytes) -> Arrays:
     if zlib.crc32(memoryview(content)[_HEADER.size :]) != checksum:
         raise SavedStateError("the saved session is damaged: its checksum does not match")
     try:
-        with np.load(io.BytesIO(content[_HEADER.size :]), allow_pickle=False) as arrays:
-            return dict(arrays)
-    except _READ_ERRORS as error:
+        return read_arrays(io.BytesIO(content[_HEADER.size :]))
+    except READ_ERRORS as error:
         raise _unusable(error) from error
 
 

@@ -2,138 +2,177 @@
 
 The average of the devices' memories does not determine a single memory. The frames that built it
 do. They are bytes on disk, and the server reads them only when a device restarts from its initial
-state. A frame carries its round, so an archive ahead of a server's checkpoint can be truncated.
+state.
+
+The history of a device is stored in parts. A part is a list of entries: first what the device had
+contributed when the part began, then the frames of its later replies. The server's state names the
+part of each device, its number of entries and a running checksum over them. Nothing in the archive
+is trusted without that checksum.
 """
 
 import os
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Collection, Iterator
+from hashlib import blake2b
+from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, NamedTuple, Protocol
 
-from aquila.core.envelope import MAGIC, Flag, checksum_of, flags_of, parse, round_of
 from aquila.core.fleet import DeviceId
-from aquila.core.packet import WireError
-from aquila.runtime.files import sync_folder
-from aquila.runtime.messages import Ack
+from aquila.runtime.files import append, atomic_file, make_folder
 
 LENGTH_BYTES = 8
-"""Bytes of the length that precedes each frame in a file."""
+"""Bytes of the length that precedes each entry in a file."""
 
-PREFIX_BYTES = 16
-"""First bytes of a frame, which hold its flags and its round."""
+CHECKSUM_BYTES = 8
+
+NO_PART = -1
+"""The part of a device whose replies have not been archived."""
+
+LOST_PART = -2
+"""The part of a device whose archive was found to be incomplete or damaged."""
+
+_PART_NAME = re.compile(r"([0-9]+)-([0-9]+)\.frames")
+
+
+class Position(NamedTuple):
+    """How far a device's archive belongs to a state of the server.
+
+    Args:
+        part: The part that the device's next reply is appended to.
+        entries: Number of its entries that belong to the state.
+        checksum: Running checksum over these entries.
+    """
+
+    part: int = NO_PART
+    entries: int = 0
+    checksum: int = 0
+
+    def after(self, entry: bytes) -> "Position":
+        """Return the position after one more entry."""
+        previous = self.checksum.to_bytes(CHECKSUM_BYTES, "little")
+        digest = blake2b(entry, digest_size=CHECKSUM_BYTES, salt=previous).digest()
+        # 63 bits, so that positions can be saved as signed integers
+        checksum = int.from_bytes(digest, "little") >> 1
+        return Position(self.part, self.entries + 1, checksum)
+
+
+Part = tuple[DeviceId, int]
+"""A device and the number of one of its parts."""
 
 
 class ReplyArchive(Protocol):
-    """Stores the replies that a server applied, in that order."""
+    """Stores entries of parts, in the order in which they were appended."""
 
-    def append(self, device: DeviceId, frame: bytes) -> None:
-        """Store a reply durably."""
+    def begin(self, device: DeviceId, part: int, entry: bytes) -> None:
+        """Store a part durably with its first entry. An older part of this number is replaced."""
         ...
 
-    def replies(self, device: DeviceId) -> list[bytes]:
-        """Return all stored replies of a device."""
+    def append(self, device: DeviceId, part: int, entry: bytes) -> int:
+        """Store an entry durably; return the bytes of the part.
+
+        Raises FileNotFoundError if the part does not exist.
+        """
         ...
 
-    def rewind(self, round_number: int) -> None:
-        """Drop the replies to this round and to all later rounds."""
+    def entries(self, device: DeviceId, part: int) -> Iterator[bytes]:
+        """Yield the complete entries of a part one by one; none if the part does not exist."""
+        ...
+
+    def has_entries(self, device: DeviceId, part: int, entries: int) -> bool:
+        """Return whether a part has at least this many entries. Their content is not read."""
+        ...
+
+    def truncate(self, device: DeviceId, part: int, entries: int) -> None:
+        """Drop all but the first entries of a part that has at least this many."""
+        ...
+
+    def keep_only(self, parts: Collection[Part]) -> None:
+        """Delete all other parts."""
         ...
 
 
 class FolderArchive:
-    """One append-only file per device, readable only by its owner.
+    """One file per part, readable only by its owner.
 
-    A crash may leave an incomplete frame, but only in a round without a checkpoint. Reading skips
-    such a frame and `rewind` removes it.
+    A crash may leave an incomplete entry, or entries that are ahead of the server's state.
+    `truncate` removes both.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(folder, private=True)
 
-    def append(self, device: DeviceId, frame: bytes) -> None:
-        """Store a reply and flush it to disk."""
-        path = self._path(device)
-        new = not path.exists()
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        with os.fdopen(descriptor, "ab") as file:
-            file.write(len(frame).to_bytes(LENGTH_BYTES, "little") + frame)
-            file.flush()
-            os.fsync(file.fileno())
-        if new:
-            sync_folder(self._folder)
+    def begin(self, device: DeviceId, part: int, entry: bytes) -> None:
+        """Store a part with its first entry, atomically."""
+        with atomic_file(self._path(device, part), private=True) as file:
+            file.write(_length(entry))
+            file.write(entry)
 
-    def replies(self, device: DeviceId) -> list[bytes]:
-        """Return all stored replies of a device."""
-        path = self._path(device)
+    def append(self, device: DeviceId, part: int, entry: bytes) -> int:
+        """Store an entry and flush it to disk."""
+        return append(self._path(device, part), _length(entry) + entry, sync=True)
+
+    def entries(self, device: DeviceId, part: int) -> Iterator[bytes]:
+        """Yield the complete entries of a part one by one; none if the part does not exist."""
+        path = self._path(device, part)
         if not path.exists():
-            return []
-        with path.open("rb") as file:
-            return [_read(file, offset, length) for offset, length, _ in _scan_frames(file)]
-
-    def rewind(self, round_number: int) -> None:
-        """Drop the replies to this round and to all later rounds, and incomplete frames."""
-        for path in self._folder.glob("*.frames"):
-            with path.open("r+b") as file:
-                kept = [
-                    offset + length
-                    for offset, length, frame_round in _scan_frames(file)
-                    if frame_round < round_number
-                ]
-                end = kept[-1] if kept else 0
-                if end < os.fstat(file.fileno()).st_size:
-                    file.truncate(end)
-                    os.fsync(file.fileno())
-
-    def _path(self, device: DeviceId) -> Path:
-        return self._folder / f"{device}.frames"
-
-
-def since_last_fresh(frames: Iterable[bytes]) -> list[bytes]:
-    """Return the replies since the device last started from its initial state."""
-    kept: list[bytes] = []
-    for frame in frames:
-        if flags_of(frame) & Flag.FRESH:
-            kept.clear()
-        kept.append(frame)
-    return kept
-
-
-def reply_history(
-    archive: ReplyArchive, device: DeviceId, ack: Ack, round_number: int
-) -> list[bytes]:
-    """Return the replies that built the memory of a device at the start of a round.
-
-    Raises WireError if replies are missing. An archive can only lack its end. Its last reply is
-    then not the one that the server acknowledges.
-    """
-    frames = since_last_fresh(f for f in archive.replies(device) if round_of(f) < round_number)
-    if not frames or (round_of(frames[-1]), checksum_of(frames[-1])) != ack:
-        raise WireError(
-            f"device {device} restarts from its initial state, but the archive does not end with "
-            f"its reply to round {ack.round}, so the server cannot subtract its earlier replies"
-        )
-    for frame in frames:
-        parse(frame)
-    return frames
-
-
-def _scan_frames(file: BinaryIO) -> Iterator[tuple[int, int, int]]:
-    """Yield offset, length and round of every complete frame."""
-    size, position = os.fstat(file.fileno()).st_size, 0
-    while position + LENGTH_BYTES + PREFIX_BYTES <= size:
-        file.seek(position)
-        head = file.read(LENGTH_BYTES + PREFIX_BYTES)
-        length, offset = int.from_bytes(head[:LENGTH_BYTES], "little"), position + LENGTH_BYTES
-        if (
-            length < PREFIX_BYTES
-            or offset + length > size
-            or not head[LENGTH_BYTES:].startswith(MAGIC)
-        ):
             return
-        yield offset, length, round_of(head[LENGTH_BYTES:])
+        with path.open("rb") as file:
+            for offset, length in _scan(file):
+                file.seek(offset)
+                yield file.read(length)
+
+    def has_entries(self, device: DeviceId, part: int, entries: int) -> bool:
+        """Return whether a part has at least this many entries. Their content is not read."""
+        path = self._path(device, part)
+        if not path.exists():
+            return False
+        with path.open("rb") as file:
+            return sum(1 for _ in islice(_scan(file), entries)) == entries
+
+    def truncate(self, device: DeviceId, part: int, entries: int) -> None:
+        """Drop all but the first entries of a part that has at least this many."""
+        with self._path(device, part).open("r+b") as file:
+            end = 0
+            for offset, length in islice(_scan(file), entries):
+                end = offset + length
+            if end < os.fstat(file.fileno()).st_size:
+                file.truncate(end)
+                os.fsync(file.fileno())
+
+    def keep_only(self, parts: Collection[Part]) -> None:
+        """Delete all other parts."""
+        for path in self._folder.iterdir():
+            if (part := _part_of(path)) is not None and part not in parts:
+                path.unlink()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the archive has no part."""
+        return all(_part_of(path) is None for path in self._folder.iterdir())
+
+    def _path(self, device: DeviceId, part: int) -> Path:
+        return self._folder / f"{device}-{part}.frames"
+
+
+def _part_of(path: Path) -> Part | None:
+    match = _PART_NAME.fullmatch(path.name)
+    return None if match is None else (int(match[1]), int(match[2]))
+
+
+def _length(entry: bytes) -> bytes:
+    return len(entry).to_bytes(LENGTH_BYTES, "little")
+
+
+def _scan(file: BinaryIO) -> Iterator[tuple[int, int]]:
+    """Yield offset and length of every complete entry."""
+    size, position = os.fstat(file.fileno()).st_size, 0
+    while position + LENGTH_BYTES <= size:
+        file.seek(position)
+        offset = position + LENGTH_BYTES
+        length = int.from_bytes(file.read(LENGTH_BYTES), "little")
+        if offset + length > size:
+            return
+        yield offset, length
         position = offset + length
-
-
-def _read(file: BinaryIO, offset: int, length: int) -> bytes:
-    file.seek(offset)
-    return file.read(length)

@@ -6,23 +6,24 @@ from typing import Any
 import torch
 
 from aquila.core.fleet import DeviceId, Fleet
-from aquila.core.method import Method, Scalars, check_reply, has_memory, server_memory
+from aquila.core.method import Method, Scalars, check_reply, has_memory
 from aquila.core.packet import Packet, WireError
 from aquila.core.random import Key, Purpose
 from aquila.core.vector import Vector
-from aquila.core.wire import unpack
+from aquila.runtime.device_history import DeviceHistories
 from aquila.runtime.fleet_health import check_scalars
 from aquila.runtime.linked_fleet import LinkedFleet
 from aquila.runtime.loss_reports import LossReports
-from aquila.runtime.messages import LR_FACTOR, NO_ACK, Order, ack_of
+from aquila.runtime.messages import NO_ACK, Order, ack_of, rate_scalars
 from aquila.runtime.model_downlink import DownlinkCoder, References, add_models, pack_models
 from aquila.runtime.nan_guard import NonFiniteError
 from aquila.runtime.norm_limit import NormLimit
 from aquila.runtime.options import RunOptions
 from aquila.runtime.order_packing import OrderPacker, pack_orders, require_finite
 from aquila.runtime.reference import ReferenceModel
-from aquila.runtime.reply_archive import ReplyArchive, reply_history
+from aquila.runtime.reply_archive import Position, ReplyArchive
 from aquila.runtime.reply_reader import ReplyReader
+from aquila.runtime.restart_limit import Restarts
 from aquila.runtime.round_guard import RoundGuard
 from aquila.runtime.selection import Selector
 from aquila.runtime.server_optimizer import Descent
@@ -86,8 +87,9 @@ class ServerSession:
         self._packer = OrderPacker(self.fleet, DownlinkCoder(error) if error != 0 else None)
         self._limit = limit
         self._services = services
-        self._archive = archive if has_memory(self.half) else None
-        self._archive_may_be_ahead = True
+        self.histories: DeviceHistories | None = None
+        if archive is not None and has_memory(self.half):
+            self.histories = DeviceHistories(archive, self.half, self._replies, theta.dtype)
 
     def open_query(self) -> dict[DeviceId, Order]:
         """Return the orders that ask candidates for their losses, before the round is opened.
@@ -173,11 +175,11 @@ class ServerSession:
         if not reply.refused:
             check_reply(self.half, reply)
             if self._is_fresh_start(device, reply):
-                self._reply_history(device)
+                self._require_histories(device).check_restart(device, self.round)
         ack = ack_of(reply, frame)
         if self._limit is not None:
             reply = self._limit.apply(device, reply)
-        kept_frame = b"" if self._archive is None else frame
+        kept_frame = b"" if self.histories is None else frame
         norm = self.guard.norm_of(reply)
         self._open.received[device] = ReceivedReply(reply, ack, kept_frame, norm)
 
@@ -188,9 +190,9 @@ class ServerSession:
         received = self.guard.screen(dict(sorted(self._open.received.items())))
         applied = {d: r for d, r in received.items() if not r.reply.refused}
         state = self._open.state
-        for device, entry in applied.items():
-            if self._is_fresh_start(device, entry.reply):
-                state = self._subtract_history(state, device)
+        restarted = {d for d, r in applied.items() if self._is_fresh_start(d, r.reply)}
+        for device in sorted(restarted):
+            state = self._require_histories(device).subtract(state, device)
         replies = self.guard.release(applied, self._open.orders, self.round, self.theta)
         fleet = self._linked_fleet.in_round(self.round, self._open.orders)
         state, step = self.half.update(state, fleet, replies)
@@ -199,7 +201,8 @@ class ServerSession:
             raise NonFiniteError(
                 f"the model is not finite after round {self.round}; try a smaller alpha"
             )
-        self._archive_replies(applied)
+        if self.histories is not None:
+            self.histories.append(applied, restarted, self.round)
         for device, entry in applied.items():
             self.acks[device] = entry.ack
         self.theta, self.state, self.moments = theta, state, moments
@@ -217,7 +220,7 @@ class ServerSession:
         """Return everything that `restore` needs, as of the last closed round."""
         return ServerSnapshot(
             self.theta, self.state, self.moments, self.round, tuple(self.acks), self.references,
-            tuple(self._losses.latest), self.guard.health,
+            tuple(self._losses.latest), self.guard.health, *self._archive_state(),
         )  # fmt: skip
 
     def restore(self, saved: ServerSnapshot) -> None:
@@ -226,10 +229,10 @@ class ServerSession:
         self.round, self.acks = saved.round, list(saved.acks)
         self.references = saved.references
         self._losses.latest = list(saved.losses)
-        self.guard.health = saved.health
-        self.guard.failed = {}
+        self.guard.health, self.guard.failed = saved.health, {}
         self._open = self._losses.query = None
-        self._archive_may_be_ahead = True
+        if self.histories is not None:
+            self.histories.restore(saved.positions, saved.restarts)
 
     def _method_orders(
         self, devices: Collection[DeviceId] | None = None
@@ -251,8 +254,7 @@ class ServerSession:
 
     def _add_models(self, orders: dict[DeviceId, Scalars]) -> dict[DeviceId, Packet]:
         """Add the model to the scalars of the method, and the factor of the local rate."""
-        lr_factor = self._descent.lr_factor(self.round)
-        factor = {} if lr_factor == 1 else {LR_FACTOR: lr_factor}
+        factor = rate_scalars(self._descent.lr_factor(self.round))
         extra = {**self._selector.order_scalars, **factor}
         return add_models(orders, self.theta, self.fleet, self.round, extra)
 
@@ -270,29 +272,14 @@ class ServerSession:
         """Whether earlier replies of the device must be subtracted before this one is applied."""
         return reply.fresh and has_memory(self.half) and self.acks[device] != NO_ACK
 
-    def _reply_history(self, device: DeviceId) -> list[bytes]:
-        """Return the device's replies since its last start; WireError if they are incomplete."""
-        if self._archive is None:
+    def _require_histories(self, device: DeviceId) -> DeviceHistories:
+        if self.histories is None:
             raise WireError(
                 f"device {device} restarts from its initial state, but without an archive the "
                 "server cannot subtract its earlier replies"
             )
-        return reply_history(self._archive, device, self.acks[device], self.round)
+        return self.histories
 
-    def _subtract_history(self, state: Any, device: DeviceId) -> Any:
-        """Return the state without what the device has sent since its last start."""
-        replies = (
-            self._replies.read(device, frame, unpack) for frame in self._reply_history(device)
-        )
-        return server_memory(self.half).forget(state, self.fleet, device, replies)
-
-    def _archive_replies(self, applied: dict[DeviceId, ReceivedReply]) -> None:
-        """Archive the replies. The server may acknowledge them only afterwards."""
-        if self._archive is None:
-            return
-        if self._archive_may_be_ahead:
-            self._archive.rewind(self.round)
-        self._archive_may_be_ahead = True
-        for device, entry in applied.items():
-            self._archive.append(device, entry.frame)
-        self._archive_may_be_ahead = False
+    def _archive_state(self) -> tuple[tuple[Position, ...], tuple[Restarts, ...]]:
+        histories = self.histories
+        return ((), ()) if histories is None else (histories.positions, histories.restarts)

@@ -10,6 +10,8 @@ from aquila.core.vector import Vector
 from aquila.runtime.fleet_health import FleetHealth
 from aquila.runtime.messages import Ack, Order
 from aquila.runtime.model_downlink import References
+from aquila.runtime.reply_archive import Position
+from aquila.runtime.restart_limit import Restarts
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,8 @@ class ServerSnapshot:
         references: Model that the devices in step hold, per group of the fleet.
         losses: Loss that each device last reported, for the selection of devices.
         health: Failures, quarantine and norms of the devices.
+        positions: Position in the archive of replies per device; empty without an archive.
+        restarts: Recent restarts per device; empty without an archive.
     """
 
     theta: Vector
@@ -35,6 +39,8 @@ class ServerSnapshot:
     references: References
     losses: tuple[float, ...]
     health: FleetHealth
+    positions: tuple[Position, ...] = ()
+    restarts: tuple[Restarts, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Archive a run: its settings, its records and its split, the last two compressed.
 
-Checkpoints, models, figures and reports are left out. Figures and reports can be made again.
+Checkpoints, models, times, figures and reports are left out. Figures and reports can be made again.
 """
 
 from collections.abc import Iterable

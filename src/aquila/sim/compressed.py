@@ -8,6 +8,8 @@ from pathlib import Path
 from aquila.runtime.files import atomic_write
 
 GZIP_SUFFIX = ".gz"
+MIN_LIMIT, MAX_RATIO = 2**26, 100
+"""A file may expand to 64 MiB, or to a hundred times its size; records expand about tenfold."""
 
 
 def plain_and_compressed(path: Path) -> tuple[Path, Path]:
@@ -25,10 +27,14 @@ def read_file(path: Path) -> bytes:
     content = path.read_bytes()
     if path.suffix != GZIP_SUFFIX:
         return content
+    limit = max(MIN_LIMIT, MAX_RATIO * len(content))
     try:
-        decompressed = gzip.decompress(content)
+        with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+            decompressed = file.read(limit + 1)
     except (EOFError, gzip.BadGzipFile, zlib.error):
         decompressed = None
+    if decompressed is not None and len(decompressed) > limit:
+        raise ValueError(f"{path} is damaged: it would expand to more than {limit} bytes")
     if decompressed is None or not content:  # gzip accepts an empty file
         raise ValueError(f"{path} is damaged: it is not a complete gzip file")
     return decompressed

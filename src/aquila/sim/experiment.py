@@ -31,7 +31,7 @@ def read_experiment(
     """
     try:
         content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{path} is not a TOML file: {error}") from error
     _check_places(path, content, tables or {})
     methods, compare = content.get("methods", {}), content.get("compare", [])

@@ -18,14 +18,12 @@ from aquila.sim.model_files import (
     write_model,
 )
 from aquila.sim.model_store import BEST_FILE, MODEL_FILE, THETA
+from aquila.sim.rollback import SERVER_STATE
 from aquila.sim.run_folder import CHECKPOINT_FILE
 from aquila.sim.setting import PYTHON, RUN_FILE, Setting, setting_parameters
 from aquila.version import __version__
 
 Source = Literal["newest", "best", "checkpoint"]
-
-SERVER_FILE = "server.state"
-"""Checkpoint in the folder of a server on Flower."""
 
 
 def export_model(folder: Path, source: Source, target: Path) -> dict[str, str]:
@@ -74,15 +72,15 @@ def _read_checkpoint(folder: Path) -> tuple[int, Vector] | None:
     """Return the number of rounds and the model of a checkpoint of the simulator or of Flower."""
     if (folder / CHECKPOINT_FILE).exists():
         return read_checkpoint_model(folder / CHECKPOINT_FILE)
-    if (folder / SERVER_FILE).exists():
-        return read_server_model(folder / SERVER_FILE)
+    if (folder / SERVER_STATE).exists():
+        return read_server_model(folder / SERVER_STATE)
     return None
 
 
 def _read_facts(path: Path) -> dict[str, Any]:
     try:
         facts = json.loads(path.read_text()) if path.exists() else {}
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ValueError(f"{path} is not a valid run file: it is not JSON") from None
     return facts if isinstance(facts, dict) else {}
 

@@ -20,7 +20,7 @@ from aquila.runtime.traffic import Traffic, cost_of
 from aquila.sim.executor import executor_for
 from aquila.sim.link import Link
 from aquila.sim.network import Network, RoundClock
-from aquila.sim.oracle import Device, as_shard, samples_of
+from aquila.sim.oracle import Device, as_shard, owned_rows_of, samples_of
 from aquila.sim.order_reader import OrderReader
 from aquila.sim.protection import Protection
 from aquila.sim.records import Evaluate, Record, RoundOutcome, make_record
@@ -198,11 +198,17 @@ class Simulation:
 
 
 def _fleet_of(theta0: Vector, devices: Sequence[Device], options: RunOptions) -> Fleet:
-    """Return the fleet of the options, or one whose devices hold the whole model; with weights."""
+    """Return the fleet of the options, or one whose devices hold the whole model.
+
+    It has the weights and the owners of rows that the options ask for.
+    """
     fleet = options.fleet or Fleet.uniform(theta0.numel(), len(devices), theta0.device)
-    if options.weights == "uniform":
-        return fleet
-    return fleet.with_weights([samples_of(n, as_shard(device)) for n, device in enumerate(devices)])
+    shards = [as_shard(device) for device in devices]
+    if options.rows == "owners":
+        fleet = fleet.with_owned_rows([owned_rows_of(n, shard) for n, shard in enumerate(shards)])
+    if options.weights == "samples":
+        fleet = fleet.with_weights([samples_of(n, shard) for n, shard in enumerate(shards)])
+    return fleet
 
 
 def _are_thread_safe(devices: Sequence[Device]) -> bool | None:
@@ -228,6 +234,8 @@ def _describe_fleet(fleet: Fleet) -> str:
     if set(fleet.weights) != {1.0}:
         weights = hashlib.sha256(repr(fleet.weights).encode())
         devices += f" with weights {weights.hexdigest()[:16]}"
+    if fleet.owners is not None:
+        devices += f" with owners of rows {fleet.owners.digest}"
     return devices if slices == "all" else f"{devices}, which hold {slices}"
 
 

@@ -3,12 +3,14 @@
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from zipfile import ZipFile, is_zipfile
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save
 from torch import nn
 
+from aquila.runtime.array_file import check_stored
 from aquila.runtime.files import atomic_file
 from aquila.tasks.models import BATCH_NORMS
 
@@ -48,6 +50,7 @@ def read_model(path: Path | str) -> StateDict:
     try:
         if path.suffix == SAFETENSORS:
             return load_file(path)
+        _check_stored(path)
         tensors = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch and safetensors raise many kinds
         written_by = "safetensors" if path.suffix == SAFETENSORS else "torch.save from tensors only"
@@ -89,6 +92,13 @@ def load_state(module: nn.Module, tensors: StateDict, source: str) -> None:
         if name not in expected:
             raise ValueError(f"{source} has {name}, which the module lacks")
     module.load_state_dict(tensors)
+
+
+def _check_stored(path: Path) -> None:
+    """Raise ValueError if the file would expand when it is read; torch.save does not compress."""
+    if is_zipfile(path):
+        with ZipFile(path) as archive:
+            check_stored(archive)
 
 
 def _safetensors(tensors: StateDict, metadata: Mapping[str, str]) -> Iterator[bytes | memoryview]:

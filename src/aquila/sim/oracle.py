@@ -7,6 +7,7 @@ from typing import cast
 from aquila.core.fleet import DeviceId
 from aquila.core.method import Oracle, Shard
 from aquila.core.random import Key
+from aquila.core.row_owners import OwnedRows
 from aquila.core.vector import Vector
 
 Function = Callable[[Vector], tuple[float, Vector]]
@@ -73,3 +74,14 @@ def samples_of(number: DeviceId, shard: Shard) -> int:
         "not have a positive attribute samples, like functions and streams without a length; set "
         "weights=uniform"
     )
+
+
+def owned_rows_of(number: DeviceId, shard: Shard) -> OwnedRows:
+    """Return the rows that a device owns; ValueError if it does not tell."""
+    rows: OwnedRows | None = getattr(shard, "owned_rows", None)
+    if rows is None:
+        raise ValueError(
+            f"rows=owners needs the classes of every device, but device {number} does not have "
+            "the attribute owned_rows, like functions; set rows=all"
+        )
+    return rows

@@ -1,11 +1,14 @@
 """The folder of a run: its records, one line per round, its checkpoint and its description."""
 
+import shutil
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 
 from aquila.core.method import Method
+from aquila.runtime.checkpoints import CHECKPOINTS_FOLDER, EarlierCheckpoints
 from aquila.runtime.file_lock import LOCK_FILE, file_lock
 from aquila.runtime.files import check_folder, make_folder
 from aquila.runtime.options import RunOptions
@@ -23,6 +26,7 @@ from aquila.sim.records import (
 )
 from aquila.sim.run_file import write_run_file
 from aquila.sim.setting import RUN_FILE, SPLIT_FILE
+from aquila.sim.times import TIMES_FILE, append_time, read_times, write_times
 
 CHECKPOINT_FILE = "checkpoint.npz"
 RESUME_HINT = "set resume=True to continue it, or choose another folder for out"
@@ -37,14 +41,17 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.checkpoint = path / CHECKPOINT_FILE
+        self._earlier = EarlierCheckpoints(self.checkpoint)
+        self._options = RunOptions()
         self._open = ExitStack()
+        self._round_started = 0.0
 
     @property
     def holds_run(self) -> bool:
         """Whether the folder has the records of a run, archived or not, or its checkpoint."""
         records = records_file(self.path)
         has_records = records is not None and records.stat().st_size > 0
-        return has_records or self.checkpoint.exists()
+        return has_records or self.checkpoint.exists() or bool(self._earlier.rounds())
 
     def check_unused(self, hint: str = RESUME_HINT) -> None:
         """Raise ValueError, with a hint, if the folder already holds a run."""
@@ -74,10 +81,13 @@ class RunFolder:
 
     def clear(self) -> None:
         """Delete the run in the folder, archived or not."""
-        names = (RECORDS_FILE, CHECKPOINT_FILE, RUN_FILE, SPLIT_FILE, MODEL_FILE, BEST_FILE)
+        names = (
+            RECORDS_FILE, TIMES_FILE, CHECKPOINT_FILE, RUN_FILE, SPLIT_FILE, MODEL_FILE, BEST_FILE,
+        )  # fmt: skip
         for name in names:
             for path in plain_and_compressed(self.path / name):
                 path.unlink(missing_ok=True)
+        shutil.rmtree(self.path / CHECKPOINTS_FOLDER, ignore_errors=True)
 
     def start(
         self, simulation: Simulation, method: Method, rounds: int, options: RunOptions
@@ -95,8 +105,12 @@ class RunFolder:
                     f"{self.path} already holds {len(records)} rounds, more than the requested "
                     f"{rounds}"
                 )
+            self._options = options
+            self._earlier.prune(simulation.server.round, options.keep_checkpoints)
             write_run_file(self.path, simulation, method, rounds, options)
             write_records(self.path, records)
+            write_times(self.path, read_times(self.path, len(records)))
+            self._round_started = time.monotonic()
             self._open = stack.pop_all()
         return records
 
@@ -107,8 +121,15 @@ class RunFolder:
     def append(self, record: Record, simulation: Simulation, due: bool) -> None:
         """Append the record of a round, and save a checkpoint if one is due."""
         append_record(self.path, record, sync=due)
+        now = time.monotonic()
+        append_time(self.path, record.round, now - self._round_started)
+        self._round_started = now
         if due:
             save_checkpoint(self.checkpoint, simulation)
+            done, keep = simulation.server.round, self._options.keep_checkpoints
+            if keep and done % self._options.checkpoint_every == 0:
+                self._earlier.add_current(done)
+            self._earlier.prune(done, keep)
 
     def save_interrupted(self, records: list[Record], simulation: Simulation) -> None:
         """Save a checkpoint to resume from, if every closed round has a record."""

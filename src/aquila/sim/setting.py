@@ -194,6 +194,17 @@ class Setting:
         )
         return made, parts
 
+    def model_size(self) -> int:
+        """Return the number of trained parameters. Of the data sets, it reads only texts."""
+        from aquila.tasks.datasets import read_dataset
+        from aquila.tasks.synthetic import IMAGE_SHAPES
+
+        synthetic = self.data in IMAGE_SHAPES  # the size depends on the shape of the images only
+        name = SYNTHETIC_PREFIX + self.data if synthetic else self.data
+        folder = None if synthetic else self.data_folder or None
+        module = self._modules(read_dataset(name, folder, self.seed))[0][0]
+        return sum(p.numel() for p in module.parameters() if p.requires_grad)
+
     def _modules(self, data: Dataset) -> tuple[list[nn.Module], list[int]]:
         """Build one model per width, widest first; also return the model number of each device."""
         import torch

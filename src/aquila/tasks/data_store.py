@@ -5,6 +5,7 @@ packages. A data set can be an official folder or an official archive, which is 
 """
 
 import gzip
+import io
 import os
 import tarfile
 import zipfile
@@ -12,7 +13,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import IO, TypeVar
 
 from aquila.core.parameter import spelling_hint
 from aquila.tasks.download import download
@@ -31,7 +32,13 @@ UNPACK_ERRORS = (
     zlib.error,
     EOFError,
     KeyError,
+    RuntimeError,
+    ValueError,
 )
+"""RuntimeError: encrypted members and methods of compression that Python does not know."""
+
+MAX_RATIO = 50
+"""How many times its size an archive may expand; the published ones expand less than fourfold."""
 
 
 @dataclass(frozen=True)
@@ -147,17 +154,32 @@ def _unpacked_files(source: Source, path: Path) -> Iterator[tuple[str, bytes]]:
             if packed is None:
                 continue
             content = packed.read_bytes()
-            yield file, gzip.decompress(content) if packed.suffix == ".gz" else content
+            yield file, _gunzip(content) if packed.suffix == ".gz" else content
     elif path.suffix == ".zip":
         with zipfile.ZipFile(path) as zipped:
             for member, file in members.items():
-                yield file, zipped.read(member)
+                with zipped.open(member) as unpacked:
+                    yield file, _read_within(unpacked, path.stat().st_size)
     else:
         with tarfile.open(path, "r|gz") as archive:
             for info in archive:
                 member_file = archive.extractfile(info) if info.name in members else None
                 if member_file is not None:
-                    yield members[info.name], member_file.read()
+                    yield members[info.name], _read_within(member_file, path.stat().st_size)
+
+
+def _gunzip(content: bytes) -> bytes:
+    with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+        return _read_within(file, len(content))
+
+
+def _read_within(file: IO[bytes] | gzip.GzipFile, packed_size: int) -> bytes:
+    """Return the content of a file in an archive. ValueError if it expands too much."""
+    limit = MAX_RATIO * packed_size
+    content = file.read(limit + 1)
+    if len(content) > limit:
+        raise ValueError(f"it would expand to more than {MAX_RATIO} times its size")
+    return content
 
 
 def _find_file(folder: Path, file: str) -> Path | None:

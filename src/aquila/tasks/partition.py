@@ -140,6 +140,19 @@ def split(spec: str, dataset: Dataset, devices: int, key: Key) -> Partition:
 
 def split_labels(spec: str, labels: torch.Tensor, devices: int, key: Key) -> Partition:
     """Split samples with these labels by a rule such as iid, classes:2 or dirichlet:0.5."""
+    name, rule, number = parse_split(spec)
+    if name in ("classes", "dirichlet"):
+        if labels.ndim > 1:
+            raise ValueError(
+                f"split {spec!r} needs one class per sample, but texts have no classes"
+            )
+        if labels.is_floating_point():
+            raise ValueError(f"split {spec!r} needs classes, but the targets are {labels.dtype}")
+    return rule(labels, devices, number, key)
+
+
+def parse_split(spec: str) -> tuple[str, Rule, float]:
+    """Return the name, the rule and the number of a split; ValueError lists the known forms."""
     name, _, text = spec.partition(":")
     forms = [form for form, _ in RULES.values()]
     if name not in RULES:
@@ -151,14 +164,7 @@ def split_labels(spec: str, labels: torch.Tensor, devices: int, key: Key) -> Par
         number = None
     if number is None or (":" in spec) != (":" in form):
         raise ValueError(f"split {spec!r} is not of the form {form}. Known: {', '.join(forms)}")
-    if name in ("classes", "dirichlet"):
-        if labels.ndim > 1:
-            raise ValueError(
-                f"split {spec!r} needs one class per sample, but texts have no classes"
-            )
-        if labels.is_floating_point():
-            raise ValueError(f"split {spec!r} needs classes, but the targets are {labels.dtype}")
-    return rule(labels, devices, number, key)
+    return name, rule, number
 
 
 def partition_content(parts: Partition) -> bytes:
@@ -178,7 +184,7 @@ def load_partition(path: Path) -> Partition:
     try:
         device_of_sample = json.loads(path.read_text())["device_of_sample"]
         devices = sorted(set(device_of_sample))
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         devices = []
     if not devices or devices != list(range(len(devices))):
         raise ValueError(f"{path} does not hold a partition")

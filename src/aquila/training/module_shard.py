@@ -11,6 +11,7 @@ import torch
 from aquila.core.random import Key
 from aquila.core.vector import Vector
 from aquila.training.batched import BatchedGradients
+from aquila.training.class_rows import owned_rows
 from aquila.training.data_digest import data_digest
 from aquila.training.flat_module import FlatModule
 from aquila.training.inputs import Batch, TensorBatch
@@ -84,6 +85,11 @@ class ModuleShard:
         if not isinstance(x, torch.Tensor) or y is None:
             raise TypeError(f"{self.data.name} is not a pair of tensors")
         return x, y
+
+    @property
+    def owned_rows(self) -> dict[int, torch.Tensor]:
+        """Masks of the rows of class tensors that belong to this device, by tensor."""
+        return owned_rows(self.models.original, self.data)
 
     @property
     def thread_safe(self) -> bool:

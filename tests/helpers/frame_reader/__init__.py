@@ -29,7 +29,6 @@ __all__ = [
     "EMPTY",
     "EXCEPTIONS",
     "FIXED",
-    "HEADER",
     "PACKED",
     "SIGNED_EXCEPTIONS",
     "ZIGZAG",
@@ -43,8 +42,11 @@ __all__ = [
 
 EMPTY, DENSE, FIXED, CODED, DITHERED = range(5)
 DOUBLE, REFUSED, FRESH = 1, 2, 4
-HEADER = struct.Struct("<4s4B5IB")
 CHECKSUM = 4
+NUMBERED_NAMES = [
+    "drift", "share", "rate", "boost", "loss", "lr_factor", "report_loss", "query_loss", "seed",
+    "size", "bits", "levels", "full", "age", "tensors",
+]  # fmt: skip
 NAME = re.compile(rb"[A-Za-z_][A-Za-z0-9_]{0,31}")
 LIMIT = 2**28  # coordinates of a coded or dithered frame if the caller expects no dimension
 
@@ -69,27 +71,31 @@ class Frame:
     codes: list[int] | None
     segments: list[tuple[int, int]]  # mode and length of each segment of a coded frame
     dither_seed: int | None
+    header_bytes: int
 
 
 def read(frame, dimension=None):
     """Return the content of a frame; `dimension` is the expected dimension, if known."""
-    check(len(frame) >= HEADER.size + CHECKSUM, "shorter than an envelope")
-    header = HEADER.unpack_from(frame)
-    magic, version, kind, flags, bits, round_, ack, refers_to, d, bucket, count = header
-    check(magic == b"AQLA" and version == 2, "not a frame of version 2")
+    check(len(frame) >= 7 and frame[0] == 0xA3, "not a frame of version 3")
     check(zlib.crc32(frame[:-CHECKSUM]) == int.from_bytes(frame[-CHECKSUM:], "little"), "damaged")
+    source = Source(frame[1:-CHECKSUM])
+    kind, flags, refers, more = (source.bits(n) for n in (3, 3, 1, 1))
     check(kind <= DITHERED, "unknown kind")
-    check(flags <= DOUBLE + REFUSED + FRESH, "unknown flags")
     check(not flags & REFUSED or kind == EMPTY, "refused, but with a vector")
-    check(dimension is None or kind == EMPTY or d == dimension, "another dimension")
-    source = Source(frame[HEADER.size : -CHECKSUM])
-    scalars = read_scalars(source, count)
+    round_ = source.varint()
+    refers_to = source.bits(32) if refers else 0
+    check(refers_to > 0 or not refers, "a checksum of 0 is written")
     float_code = "d" if flags & DOUBLE else "f"
+    d = source.varint() if kind != EMPTY else 0
+    bits = source.byte() if kind >= FIXED else 8 * struct.calcsize(float_code) * (kind == DENSE)
+    ack, bucket, scalars = read_more(source) if more else (0, 0, {})
+    header_bytes = 1 + source.position // 8
+    check(dimension is None or kind == EMPTY or d == dimension, "another dimension")
     values, low, step, codes, segments, dither_seed = [], [], [], None, [], None
     if kind == EMPTY:
-        check(bits == d == bucket == flags & DOUBLE == 0, "empty, but describes a vector")
+        check(bucket == flags & DOUBLE == 0, "empty, but describes a vector")
     elif kind == DENSE:
-        check(bits == 8 * struct.calcsize(float_code) and bucket == 0, "wrong header of kind dense")
+        check(bucket == 0, "dense in buckets")
         values = source.floats(d, float_code)
     else:
         check(1 <= bits <= 32, "the bits are not 1 to 32")
@@ -107,18 +113,33 @@ def read(frame, dimension=None):
     refused, fresh, double = (bool(flags & flag) for flag in (REFUSED, FRESH, DOUBLE))
     return Frame(
         kind, round_, ack - 1, refers_to, refused, fresh, scalars, double, bits, bucket, values,
-        low, step, codes, segments, dither_seed,
+        low, step, codes, segments, dither_seed, header_bytes,
     )  # fmt: skip
 
 
-def read_scalars(source, count):
+def read_more(source):
+    """Return ack, bucket and the scalars."""
+    ack, bucket, count = source.varint(), source.varint(), source.byte()
+    check(ack or bucket or count, "fields that say nothing")
     scalars = {}
     for _ in range(count):
-        name = source.bytes(source.byte())
-        check(NAME.fullmatch(name) is not None, "an invalid name of a scalar")
-        check(name.decode() not in scalars, "a scalar occurs twice")
-        (scalars[name.decode()],) = source.floats(1, "d")
-    return scalars
+        single, field = source.bits(1), source.bits(7)
+        name = read_name(source, field)
+        check(name not in scalars, "a scalar occurs twice")
+        (value,) = source.floats(1, "f" if single else "d")
+        check(single or rounded(value, "f") != value, "a float64 where float32 holds the value")
+        scalars[name] = value
+    return ack, bucket, scalars
+
+
+def read_name(source, field):
+    if field > 32:
+        check(field - 33 < len(NUMBERED_NAMES), "an unknown number of a name")
+        return NUMBERED_NAMES[field - 33]
+    name = source.bytes(field)
+    check(NAME.fullmatch(name) is not None, "an invalid name of a scalar")
+    check(name.decode() not in NUMBERED_NAMES, "a name that has a number")
+    return name.decode()
 
 
 def read_grids(source, grids, bits, float_code):
@@ -166,11 +187,9 @@ def read_dithered(source, d, bits, float_code):
     (step,) = source.floats(1, float_code)
     low = -rounded(rounded(centre, float_code) * step, float_code)
     check_grid(low, step, bits, float_code)
-    seed, sparsity, listed = source.bits(32), source.byte(), source.varint()
-    check(sparsity <= 31, "a sparsity above 31")
-    check(listed <= d, "more listed coordinates than coordinates")
+    seed, sparsity = source.bits(32), source.byte()
     stream = DitheredStream(source.rest(), seed, sparsity)
-    codes = [centre + distance for distance in stream.distances(d, listed)]
+    codes = [centre + distance for distance in stream.distances(d)]
     check(min(codes) >= 0 and max(codes) < 2**bits, "a code does not fit the bits")
     return [low], [step], seed, codes
 

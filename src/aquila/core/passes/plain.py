@@ -73,6 +73,11 @@ def sum_of_squares(v: torch.Tensor) -> float:
     for first in range(0, v.numel(), LANES):
         row = v[first : first + LANES].to(torch.float64).square()
         lanes[: len(row)] += row
+    return sum_of_lanes(lanes)
+
+
+def sum_of_lanes(lanes: torch.Tensor) -> float:
+    """Return the sum of the lanes, halves first; their number is a power of two."""
     while len(lanes) > 1:
         half = len(lanes) // 2
         lanes = lanes[:half] + lanes[half:]

@@ -7,6 +7,7 @@ cd "$(dirname "$0")"
 set -a
 . ./environment
 set +a
+@IDENTITY@
 export XDG_STATE_HOME=${STATE_DIRECTORY:-$PWD/state}
 export FLWR_HOME=$XDG_STATE_HOME/flwr
 mkdir -p "$FLWR_HOME"

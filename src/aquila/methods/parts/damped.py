@@ -25,7 +25,7 @@ from aquila.core.method import (
 from aquila.core.packet import Codes, Packet
 from aquila.core.random import Key
 from aquila.core.vector import Vector, error_ratio
-from aquila.methods.parts.memory import Memory
+from aquila.methods.parts.memory import Memory, decode_or_none
 
 
 class Quantizer(Protocol):
@@ -114,9 +114,13 @@ class DampedMemoryServer:
         """Return q̄."""
         return state.q_bar
 
+    def contribution(self, reply: Packet) -> Vector | None:
+        """Return the upload, of which the device's memory takes the fraction eta."""
+        return decode_or_none(reply)
+
     def forget(
-        self, state: DampedState, fleet: Fleet, device: DeviceId, replies: Iterable[Packet]
+        self, state: DampedState, fleet: Fleet, device: DeviceId, contributions: Iterable[Vector]
     ) -> DampedState:
         """Subtract the device's uploads from the average memory."""
-        sent = ((device, r.vector.decode()) for r in replies if r.vector is not None)
+        sent = ((device, upload) for upload in contributions)
         return DampedState(state.q_bar - self.eta * fleet.mean_over_holders(sent))

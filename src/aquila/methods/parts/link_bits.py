@@ -13,13 +13,13 @@ from typing import Annotated, Literal
 
 from aquila.core.fleet import DeviceId, Fleet
 from aquila.core.link import LinkState
-from aquila.core.method import Oracle, Scalars, Turn, Work, local_work, theta_of, uploads
+from aquila.core.method import Method, Oracle, Scalars, Turn, Work, local_work, theta_of
 from aquila.core.packet import MAX_BITS, Codes, Dense, Packet
 from aquila.core.parameter import Bounds
 from aquila.core.quantize import levels_for_bits, midrise_or_dense, stochastic_round
 from aquila.core.random import Key
 from aquila.core.vector import Vector, error_ratio
-from aquila.methods.parts.mean import NoState
+from aquila.methods.parts.mean import MeanServer, NoState
 
 MIN_BITS = 2
 """Smallest bits of stochastic rounding: a sign and a zero."""
@@ -71,9 +71,9 @@ class LinkBitsDevice:
 
 @dataclass(frozen=True)
 class LinkBitsServer:
-    """Sends bits by a rule of the links. The step is alpha * mean of the replies."""
+    """Adds bits to the orders, by a rule of the links. The step is that of a `MeanServer`."""
 
-    alpha: float
+    inner: MeanServer
     rule: BitsRule
 
     @property
@@ -83,7 +83,7 @@ class LinkBitsServer:
 
     def init(self, theta: Vector, fleet: Fleet) -> NoState:
         """Start without state."""
-        return NoState()
+        return self.inner.init(theta, fleet)
 
     def orders(
         self, state: NoState, fleet: Fleet, round_number: int, key: Key
@@ -95,7 +95,12 @@ class LinkBitsServer:
         self, state: NoState, fleet: Fleet, replies: Mapping[DeviceId, Packet]
     ) -> tuple[NoState, Vector]:
         """Step along the average of the replies."""
-        return state, self.alpha * fleet.mean(uploads(replies), replies)
+        return self.inner.update(state, fleet, replies)
+
+
+def link_bits_method(name: str, alpha: float, work: Work, rule: BitsRule) -> Method:
+    """Return the method that rounds gradients stochastically, with bits by a rule of the links."""
+    return Method(name, LinkBitsDevice(alpha, work), LinkBitsServer(MeanServer(alpha), rule))
 
 
 def bit_orders(bits: Mapping[DeviceId, int]) -> dict[DeviceId, Scalars]:
@@ -126,3 +131,22 @@ def affordable_bits(fleet: Fleet, upload_time: float) -> dict[DeviceId, float]:
     if not upload_time and per_bit:
         upload_time = MEDIAN_BITS * median_high(per_bit.values())
     return {d: upload_time / per_bit.get(d, math.inf) for d in rates}
+
+
+@dataclass(frozen=True)
+class WidthWithinTime:
+    """The largest width that a device can upload in a time; the smallest if none fits.
+
+    Args:
+        upload_time: Time of an upload, as for `affordable_bits`.
+        widths: Bits per coordinate to choose from, smallest first.
+    """
+
+    upload_time: float
+    widths: tuple[int, ...]
+
+    def __call__(self, fleet: Fleet) -> Mapping[DeviceId, int]:
+        """Return the bits of each device of the round."""
+        bits = affordable_bits(fleet, self.upload_time)
+        fitting = {d: [w for w in self.widths if w <= b] for d, b in bits.items()}
+        return {d: widths[-1] if widths else self.widths[0] for d, widths in fitting.items()}

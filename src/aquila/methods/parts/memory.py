@@ -82,12 +82,15 @@ class MemoryServer:
         """Return q̄."""
         return state.q_bar
 
+    def contribution(self, reply: Packet) -> Vector | None:
+        """Return the change of the device's memory."""
+        return decode_or_none(reply)
+
     def forget(
-        self, state: MemoryState, fleet: Fleet, device: DeviceId, replies: Iterable[Packet]
+        self, state: MemoryState, fleet: Fleet, device: DeviceId, contributions: Iterable[Vector]
     ) -> MemoryState:
         """Subtract the device's uploads from the average memory."""
-        sent = (r.vector.decode() for r in replies if r.vector is not None)
-        return subtract_device(state, fleet, device, sent)
+        return subtract_device(state, fleet, device, contributions)
 
 
 def step_along(
@@ -96,6 +99,11 @@ def step_along(
     """Return the state with a new average memory and the squared step, and the step."""
     drift = tuple(alpha**2 * n for n in fleet.squared_norms(direction))
     return MemoryState(q_bar, (drift, *state.drifts)[:depth]), alpha * direction
+
+
+def decode_or_none(reply: Packet) -> Vector | None:
+    """Return the vector of a reply, None for a skip."""
+    return None if reply.vector is None else reply.vector.decode()
 
 
 def subtract_device(

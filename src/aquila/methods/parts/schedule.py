@@ -2,19 +2,25 @@
 
 Devices report their loss, and the server sends one size to all of them. The loss of round k is
 known only after its replies, so each round uses the loss of the round before.
+
+The loss that devices report is that at the start of the round. After local epochs this takes
+another forward pass, over the first minibatch of the round.
 """
 
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from aquila.core.fleet import DeviceId, Fleet
 from aquila.core.method import (
+    Oracle,
     Scalars,
     ServerHalf,
+    Work,
     check_reply,
     has_memory,
+    loss_at,
     server_memory,
 )
 from aquila.core.packet import Packet
@@ -23,6 +29,22 @@ from aquila.core.vector import Vector
 
 MIN_RELATIVE_LOSS = 1e-18
 """Lower limit of loss ÷ first loss. At this ratio the size exceeds every quantizer's maximum."""
+
+ReportedLoss = Literal["start", "mean"]
+LossOption = Annotated[
+    ReportedLoss,
+    "loss that a device reports: at the start of the round, or the mean of its local epochs",
+]
+
+
+def loss_to_report(
+    kind: ReportedLoss, oracle: Oracle, theta: Vector, work: Work, local_loss: float
+) -> float:
+    """Return the loss that a device reports, given that of its local work.
+
+    The loss of a gradient is already that at the start of the round.
+    """
+    return loss_at(oracle, theta) if kind == "start" and work == "epochs" else local_loss
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,9 +105,13 @@ class ScheduledServer:
         """Return q̄ of the wrapped server."""
         return server_memory(self.inner).memory(state.inner)
 
+    def contribution(self, reply: Packet) -> Vector | None:
+        """Return the contribution to the memory of the wrapped server."""
+        return server_memory(self.inner).contribution(reply)
+
     def forget(
-        self, state: ScheduleState, fleet: Fleet, device: DeviceId, replies: Iterable[Packet]
+        self, state: ScheduleState, fleet: Fleet, device: DeviceId, contributions: Iterable[Vector]
     ) -> ScheduleState:
         """Subtract the device's uploads from the memory of the wrapped server."""
-        inner = server_memory(self.inner).forget(state.inner, fleet, device, replies)
+        inner = server_memory(self.inner).forget(state.inner, fleet, device, contributions)
         return replace(state, inner=inner)

@@ -5,8 +5,7 @@ enum { HALF = 1 << 15 }; /* probability 1/2 in units of 2^-16 */
 
 void reset_number_contexts(NumberContexts *contexts) {
     const uint32_t half = 1u << (PROBABILITY_BITS - 1);
-    for (unsigned bit = 0; bit < NUMBER_CONTEXTS; bit++)
-        contexts->of_bit[bit] = (Context){half, half, 0};
+    for (unsigned bit = 0; bit < NUMBER_CONTEXTS; bit++) contexts->of_bit[bit] = (Context){half, 0};
 }
 
 void start_encoder(BinaryEncoder *encoder, Bytes *out) {

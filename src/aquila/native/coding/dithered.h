@@ -9,7 +9,13 @@
 
 #include "codes.h"
 
+/* Positions of sent coordinates, increasing. The caller frees `at`. */
+typedef struct {
+    int64_t *at;
+    size_t count, room, next;
+} Positions;
+
 bool write_dithered(Bytes *out, Source *source);
-Error read_dithered(Cursor *in, const Target *target);
+Error read_dithered(Cursor *in, const Target *target, Positions *sent);
 
 #endif

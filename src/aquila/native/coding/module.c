@@ -57,14 +57,20 @@ static PyObject *write_with(Writer writer, PyObject *args) {
     return result;
 }
 
-typedef Error (*Reader)(Cursor *, const Target *);
+typedef Error (*Reader)(Cursor *, const Target *, Positions *);
 
-static Error read_only_packed(Cursor *in, const Target *target) {
+static Error read_whole_body(Cursor *in, const Target *target, Positions *sent) {
+    (void)sent;
+    return read_body(in, target);
+}
+
+static Error read_only_packed(Cursor *in, const Target *target, Positions *sent) {
+    (void)sent;
     TRY(read_packed(in, target));
     return bytes_left(in) ? "packed codes have bytes left after the last code" : NULL;
 }
 
-static PyObject *read_with(Reader reader, PyObject *args) {
+static PyObject *read_with(Reader reader, PyObject *args, Positions *sent) {
     Py_buffer body, codes;
     Py_ssize_t bits;
     unsigned int seed = 0;
@@ -75,7 +81,7 @@ static PyObject *read_with(Reader reader, PyObject *args) {
                          seed};
         Cursor in = {body.buf, (const uint8_t *)body.buf + body.len};
         Py_BEGIN_ALLOW_THREADS
-            error = reader(&in, &target);
+            error = reader(&in, &target, sent);
         Py_END_ALLOW_THREADS
         if (error) PyErr_SetString(PyExc_ValueError, error);
     }
@@ -96,12 +102,12 @@ static PyObject *pack(PyObject *self, PyObject *args) {
 
 static PyObject *decode(PyObject *self, PyObject *args) {
     (void)self;
-    return read_with(read_body, args);
+    return read_with(read_whole_body, args, NULL);
 }
 
 static PyObject *unpack(PyObject *self, PyObject *args) {
     (void)self;
-    return read_with(read_only_packed, args);
+    return read_with(read_only_packed, args, NULL);
 }
 
 static PyObject *encode_dithered(PyObject *self, PyObject *args) {
@@ -111,7 +117,14 @@ static PyObject *encode_dithered(PyObject *self, PyObject *args) {
 
 static PyObject *decode_dithered(PyObject *self, PyObject *args) {
     (void)self;
-    return read_with(read_dithered, args);
+    Positions sent = {NULL, 0, 0, 0};
+    PyObject *done = read_with(read_dithered, args, &sent), *result = NULL;
+    if (done)
+        result = PyByteArray_FromStringAndSize((const char *)sent.at,
+                                               (Py_ssize_t)(sent.count * sizeof *sent.at));
+    Py_XDECREF(done);
+    free(sent.at);
+    return result;
 }
 
 static PyMethodDef methods[] = {
@@ -120,7 +133,9 @@ static PyMethodDef methods[] = {
     {"encode_dithered", encode_dithered, METH_VARARGS,
      "encode_dithered(codes, bits, seed): the codes as a dithered body."},
     {"decode_dithered", decode_dithered, METH_VARARGS,
-     "decode_dithered(body, codes, bits, seed): read a dithered body into codes."},
+     "decode_dithered(body, codes, bits, seed): read a dithered body into codes; return the "
+     "positions "
+     "of the codes that are not zero, as integers of 64 bits."},
     {"pack", pack, METH_VARARGS, "pack(codes, bits): the codes at fixed width, without gaps."},
     {"unpack", unpack, METH_VARARGS, "unpack(body, codes, bits): read packed codes."},
     {NULL, NULL, 0, NULL},

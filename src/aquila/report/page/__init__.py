@@ -5,7 +5,8 @@ from pathlib import Path
 
 from aquila.report.page.document import render
 from aquila.report.page.figures import ClassCounts, ReadClassCounts
-from aquila.report.page.runs import PageRun, PageRuns, read_runs
+from aquila.report.page.reader import PageRuns, read_runs
+from aquila.report.page.runs import PageRun
 from aquila.runtime.files import atomic_write, make_folder
 
 __all__ = [

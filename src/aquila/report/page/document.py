@@ -6,9 +6,13 @@ from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 
-from aquila.report.page.comparison import compare
+from aquila.report.page.bars import quality_section
+from aquila.report.page.charts import quality_chart
+from aquila.report.page.comparison import Comparison, compare
+from aquila.report.page.featured import featured_runs
 from aquila.report.page.figures import (
     ReadClassCounts,
+    chart_figure,
     curves_section,
     devices_section,
     split_section,
@@ -16,21 +20,27 @@ from aquila.report.page.figures import (
 from aquila.report.page.html import Html, tag, void_tag
 from aquila.report.page.method_table import methods_section
 from aquila.report.page.packed_data import pack_page_data
-from aquila.report.page.runs import PageRuns
+from aquila.report.page.reader import PageRuns
+from aquila.report.page.runs import PageRun
 from aquila.report.page.settings import (
     environment_section,
     glossary_section,
     reproduce_section,
     settings_section,
 )
-from aquila.report.page.summary import description, page_header, quality_section
+from aquila.report.page.summary import description, page_header
+from aquila.report.page.tiles import tiles_section
 
-SCRIPTS = ("data.js", "charts.js", "tables.js", "devices.js", "main.js")
+SCRIPTS = (
+    "data.js", "format.js", "scales.js", "labels.js", "hover.js", "charts.js", "zoom.js",
+    "export.js", "tables.js", "quality.js", "devices.js", "runs.js", "main.js",
+)  # fmt: skip
+STYLES = ("page.css", "tables.css", "figures.css", "small.css")
 MARK_SCRIPTED = "document.documentElement.classList.add('js')"
 """Runs before the first paint, so that the layout does not shift later."""
 
 NAVIGATION = {
-    "quality": "Bytes to quality", "methods": "Methods", "curves": "Curves", "devices": "Devices",
+    "quality": "Cost of quality", "methods": "Methods", "curves": "Curves", "devices": "Devices",
     "split": "Data split", "settings": "Settings", "reproduce": "Reproduce", "glossary": "Glossary",
 }  # fmt: skip
 
@@ -44,11 +54,12 @@ def render(
 ) -> str:
     """Return the report of the runs as one self-contained HTML page."""
     runs, comparison = found.runs, compare(found.runs)
-    baseline = comparison.baseline if comparison else runs[0]
+    baseline = comparison.reference if comparison else runs[0]
+    featured = featured_runs(runs, comparison)
     sections = [
-        *([quality_section(runs, comparison)] if comparison else []),
-        methods_section(runs, baseline),
-        curves_section(runs),
+        *([quality_section(runs, comparison, featured)] if comparison else []),
+        methods_section(runs, baseline, featured),
+        curves_section(runs, featured),
         devices_section(runs, comparison.lead if comparison else runs[0]),
         split_section(runs, class_counts),
         settings_section(runs),
@@ -57,12 +68,14 @@ def render(
         glossary_section(),
     ]
     shown_parts = [key for key in NAVIGATION if comparison or key != "quality"]
-    links = [tag("a", NAVIGATION[key], href=f"#{key}") for key in shown_parts]
+    links = tag(
+        "div", *(tag("a", NAVIGATION[key], href=f"#{key}") for key in shown_parts), class_="links"
+    )
     body = tag(
         "body",
         tag("a", "Skip to the results", href="#results", class_="skip"),
-        page_header(found, comparison),
-        tag("nav", *links, aria_label="Sections of the report"),
+        page_header(found, comparison, _overview(runs, comparison, featured)),
+        tag("nav", links, _run_tools(runs, featured), aria_label="Sections of the report"),
         tag("main", *sections, id="results", tabindex=-1),
         tag(
             "footer",
@@ -73,6 +86,27 @@ def render(
     )
     title = f"AQUILA report: {description(comparison.runs if comparison else runs)}"
     return f"<!DOCTYPE html>\n{tag('html', _head(title), body, lang='en')}\n"
+
+
+def _overview(runs: Sequence[PageRun], comparison: Comparison | None, featured: set[str]) -> Html:
+    """Return the tiles, and quality against uplink."""
+    tiles = tiles_section(runs, comparison)
+    if comparison is None:
+        return tag("div", tiles, class_="overview")
+    chart = quality_chart(comparison.measure, runs)
+    return tag("div", chart_figure(chart, runs, featured, hero=True), tiles, class_="overview")
+
+
+def _run_tools(runs: Sequence[PageRun], featured: set[str]) -> Html:
+    """Return the filter of runs, and the button that shows all of many runs."""
+    tools = [
+        void_tag("input", type="search", id="run-filter", placeholder="filter runs",
+                 aria_label="Filter runs by name"),
+    ]  # fmt: skip
+    if len(featured) < len(runs):
+        text = f"show all {len(runs)} runs"
+        tools.append(tag("button", text, type="button", id="all-runs", aria_pressed="false"))
+    return tag("div", *tools, class_="run-tools needs-js")
 
 
 @cache
@@ -87,7 +121,8 @@ def script() -> Html:
 @cache
 def style() -> Html:
     """Return the CSS of the page."""
-    return Html(_resource("vendor", "uPlot.min.css") + "\n" + _resource("resources", "page.css"))
+    ours = "\n".join(_resource("resources", name) for name in STYLES)
+    return Html(_resource("vendor", "uPlot.min.css") + "\n" + ours)
 
 
 def _head(title: str) -> Html:

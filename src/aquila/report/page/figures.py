@@ -3,16 +3,15 @@
 from collections.abc import Callable, Sequence
 from statistics import median
 
-from aquila.report.costs import BYTES
-from aquila.report.page.charts import FRACTION, Chart, charts_for, line_styles
+from aquila.report.page.charts import BYTES, FRACTION, Chart, charts_for, line_styles
 from aquila.report.page.costs import available_costs
-from aquila.report.page.format import format_column
-from aquila.report.page.html import Html, tag
-from aquila.report.page.method_table import caption, swatch
+from aquila.report.page.format import format_bytes
+from aquila.report.page.html import Html, tag, void_tag
+from aquila.report.page.method_table import caption, scrollable, swatch
 from aquila.report.page.packed_data import device_uplink
 from aquila.report.page.runs import PageRun
-from aquila.report.page.svg import bars_svg, chart_svg, heat_map_svg
-from aquila.report.units import MIB
+from aquila.report.page.split_svg import bars_svg, heat_map_svg
+from aquila.report.page.svg import chart_svg
 
 ClassCounts = Sequence[Sequence[int]]
 ReadClassCounts = Callable[[PageRun], ClassCounts | None]
@@ -20,6 +19,9 @@ ReadClassCounts = Callable[[PageRun], ClassCounts | None]
 
 MAX_SPLITS = 6
 ZOOM_BUTTONS = {"in": ("+", "zoom in"), "out": ("−", "zoom out"), "reset": ("reset", "reset zoom")}
+SAVE_BUTTONS = {"svg": ("SVG", "save as SVG"), "csv": ("CSV", "save as CSV")}
+SMOOTHING = (1, 3, 5, 11, 21)
+"""Numbers of evaluations that a smoothed curve averages."""
 MAP_HINT = "The level of each upload, by device and round. Bars: total uplink per device."
 ZOOM_HINT = (
     "Drag to zoom in, double-click to reset. Ctrl + mouse wheel zooms too. In a focused figure, "
@@ -27,39 +29,50 @@ ZOOM_HINT = (
 )
 
 
-def curves_section(runs: Sequence[PageRun]) -> Html:
+def curves_section(runs: Sequence[PageRun], featured: set[str]) -> Html:
     """Return the legend, whose entries show and hide runs, and all figures."""
     legend = [
         tag("button", swatch(style), run.label, type="button", aria_pressed="true", data_run=n,
-            class_="aquila" if run.is_aquila else None)
+            class_="aquila" if run.is_aquila else None, data_minor=run.label not in featured)
         for n, (run, style) in enumerate(zip(runs, line_styles(runs), strict=True))
     ]  # fmt: skip
-    axis = tag(
-        "div",
-        *(tag("button", text, type="button", data_axis=key, aria_pressed=str(n == 0).lower())
-          for n, (key, text) in enumerate(_axes(runs).items())),
-        role="group", aria_label="Horizontal axis of loss and accuracy", class_="switch needs-js",
-    )  # fmt: skip
     shown = [
         tag("button", text, type="button", data_show=key, class_="plain")
         for text, key in (("all", "all"), ("AQUILA only", "aquila"), ("none", "none"))
     ]
+    figures = [chart_figure(chart, runs, featured) for chart in charts_for(runs)]
     return tag(
         "section",
         tag("h2", "Curves"),
         tag("div", *legend, role="group", aria_label="Methods shown", class_="legend", id="legend"),
-        tag("div", tag("div", *shown, role="group", aria_label="Show", class_="switch"), axis,
-            class_="controls needs-js"),
+        tag("div", tag("div", *shown, role="group", aria_label="Show", class_="switch"),
+            *_curve_controls(runs), class_="controls needs-js"),
         tag("p", ZOOM_HINT, class_="hint needs-js", id="hint"),
-        tag("div", *(_chart_figure(chart, runs) for chart in charts_for(runs)), class_="charts"),
+        tag("div", *figures, class_="charts"),
         id="curves",
     )  # fmt: skip
 
 
-def _axes(runs: Sequence[PageRun]) -> dict[str, str]:
-    """Return the horizontal axes that the page offers, by key."""
-    costs = {cost.key: cost.cost.short_title for cost in available_costs(runs)}
-    return {**costs, BYTES.key: "uplink bytes", "round": "rounds"}
+def _curve_controls(runs: Sequence[PageRun]) -> list[Html]:
+    """Return the controls of the axes and of smoothing."""
+    axes = {**{cost.key: cost.cost.title for cost in available_costs(runs)}, "round": "rounds"}
+    buttons = [
+        tag("button", text, type="button", data_axis=key, aria_pressed=str(n == 0).lower())
+        for n, (key, text) in enumerate(axes.items())
+    ]
+    windows = [
+        tag("option", "none" if window == 1 else f"{window} evaluations", value=window)
+        for window in SMOOTHING
+    ]
+    controls = [
+        tag("div", *buttons, role="group", aria_label="Horizontal axis of quality",
+            class_="switch"),
+        tag("label", "smoothing ", tag("select", *windows, id="smoothing")),
+    ]  # fmt: skip
+    if any(chart.unit == FRACTION for chart in charts_for(runs)):
+        box = void_tag("input", type="checkbox", id="error-axis")
+        controls.append(tag("label", box, " 1 − accuracy, log axis"))
+    return controls
 
 
 def devices_section(runs: Sequence[PageRun], first: PageRun) -> Html:
@@ -90,31 +103,40 @@ def split_section(runs: Sequence[PageRun], class_counts: ReadClassCounts) -> Htm
     for run in runs:
         groups.setdefault(tuple(run.device_of_sample), []).append(run)
     known = [group for owners, group in groups.items() if owners][:MAX_SPLITS]
-    pictures = [_split_figure(group, len(groups) > 1, class_counts(group[0])) for group in known]
+    pictures = [
+        _split_figure(group, len(groups) > 1, class_counts(group[0].repetitions[0]))
+        for group in known
+    ]
     if not pictures:
         pictures = [tag("p", "The run folders contain no split.json, so the split is unknown.")]
     return tag("section", tag("h2", "Data split"), *pictures, id="split")
 
 
-def _chart_figure(chart: Chart, runs: Sequence[PageRun]) -> Html:
-    unit = f", {chart.unit}" if chart.unit not in ("", FRACTION) else ""
+def chart_figure(
+    chart: Chart, runs: Sequence[PageRun], featured: set[str], hero: bool = False
+) -> Html:
+    """Return a figure with its buttons; `hero` is the one at the top of the page."""
+    unit = f", {chart.unit}" if chart.unit not in ("", FRACTION, BYTES) else ""
     buttons = [
-        tag("button", text, type="button", data_zoom=key, aria_label=f"{name}: {chart.title}")
-        for key, (text, name) in ZOOM_BUTTONS.items()
-    ]
+        tag("button", text, type="button", aria_label=f"{name}: {chart.title}", title=name,
+            **{f"data_{kind}": key})
+        for kind, texts in (("zoom", ZOOM_BUTTONS), ("save", SAVE_BUTTONS))
+        for key, (text, name) in texts.items()
+    ]  # fmt: skip
+    kind = "hero" if hero else "quality" if chart.by_cost else None
     return tag(
         "figure",
-        tag("figcaption", tag("h3", chart.title, tag("small", unit)),
+        tag("figcaption", tag("h3", chart.title, tag("small", unit, class_="unit")),
             tag("div", *buttons, class_="zoom needs-js")),
-        tag("div", chart_svg(chart, runs), class_="plot"),
+        tag("div", chart_svg(chart, runs, featured), class_="plot"),
         tag("output", class_="readout needs-js"),
-        data_chart=chart.column, class_="quality" if chart.by_cost else None,
+        data_chart=chart.column, class_=kind,
     )  # fmt: skip
 
 
 def _device_table(runs: Sequence[PageRun]) -> Html:
-    sent = [device_uplink(run) / MIB for run in runs]
-    columns = [format_column(float(f(s)) for s in sent) for f in (min, median, max)]
+    sent = [device_uplink(run) for run in runs]
+    columns = [[format_bytes(float(f(s))) for s in sent] for f in (min, median, max)]
     rows = [
         tag("tr", tag("th", swatch(style), run.label, scope="row"),
             tag("td", str(run.devices), class_="number"),
@@ -128,21 +150,14 @@ def _device_table(runs: Sequence[PageRun]) -> Html:
     ]
     table = tag(
         "table",
-        caption("Uplink per device over the whole run, MiB"),
+        caption("Uplink per device over the whole run"),
         tag("thead", tag("tr", *heads)),
         tag("tbody", *rows),
     )
     return tag(
         "details",
         tag("summary", "Uplink per device, all runs"),
-        tag(
-            "div",
-            table,
-            class_="scrollable",
-            role="region",
-            tabindex=0,
-            aria_label="Uplink per device",
-        ),
+        scrollable(table, "Uplink per device"),
     )
 
 
@@ -152,6 +167,8 @@ def _split_figure(group: Sequence[PageRun], name_runs: bool, counts: ClassCounts
         f"{sum(sizes):,} samples on {len(sizes)} devices: {min(sizes):,} to {max(sizes):,} per "
         f"device, median {median(sizes):,.0f}."
     )
+    if group[0].members:
+        description += f" Split of seed {group[0].members[0].facts['seed']}."
     if name_runs:
         description += " Runs: " + ", ".join(run.label for run in group) + "."
     pictures = [tag("p", "samples per device", class_="axis")]

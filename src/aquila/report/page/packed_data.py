@@ -8,9 +8,17 @@ from dataclasses import asdict
 
 import numpy as np
 
-from aquila.report.page.charts import Chart, charts_for, column_values, line_styles
-from aquila.report.page.comparison import Comparison, available_measures
+from aquila.report.page.charts import (
+    Chart,
+    charts_for,
+    column_range,
+    column_values,
+    line_styles,
+)
+from aquila.report.page.comparison import Comparison
 from aquila.report.page.costs import PageCost, available_costs
+from aquila.report.page.featured import featured_runs
+from aquila.report.page.measures import available_measures
 from aquila.report.page.runs import PageRun
 
 MAX_POINTS = 2_000
@@ -25,14 +33,20 @@ NO_UPLOAD, NO_REPLY, MAX_LEVEL = 0, 255, 254
 def pack_page_data(runs: Sequence[PageRun], comparison: Comparison | None) -> str:
     """Return the data for the script of the page, as JSON that is safe in a script element."""
     figures, costs = charts_for(runs), available_costs(runs)
+    featured = featured_runs(runs, comparison)
     parts = [part for run in runs for part in _binary_parts(run, costs, figures)]
     content = {
         "costs": [cost.to_dict() for cost in costs],
         "charts": [chart.to_dict() for chart in figures],
-        "measures": {m.key: m.higher_is_better for m in available_measures(runs)},
+        "measures": {
+            m.key: {"higher": m.higher_is_better, "fraction": m.is_fraction}
+            for m in available_measures(runs)
+        },
         "target": comparison.target if comparison else None,
+        "reference": list(runs).index(comparison.reference) if comparison else None,
         "runs": [
-            {"label": run.label, "is_aquila": run.is_aquila, **asdict(style), **_layout(run)}
+            {"label": run.label, "is_aquila": run.is_aquila, "featured": run.label in featured,
+             **asdict(style), **_layout(run)}
             for run, style in zip(runs, line_styles(runs), strict=True)
         ],
         "numbers": base64.b64encode(zlib.compress(b"".join(parts), 9)).decode(),
@@ -82,6 +96,7 @@ def _layout(run: PageRun) -> dict[str, object]:
         "map_round_step": rounds.step,
         "no_upload_label": _no_upload_label(run),
         "uplink": run.result.uplink_bytes,
+        "seeds": len(run.members),
     }
 
 
@@ -96,6 +111,8 @@ def _binary_parts(run: PageRun, costs: Sequence[PageCost], figures: Sequence[Cha
     shown = shown_rounds(len(run.records), MAX_POINTS)
     numbers = [cost.values(run) for cost in costs]
     numbers += [[*column_values(run, chart.column)] for chart in figures]
+    if run.members:
+        numbers += [edge for chart in figures for edge in column_range(run, chart.column)]
     columns = [np.array(shown, "<f4")]
     columns += [_floats(column)[shown.start :: shown.step] for column in numbers]
     return [

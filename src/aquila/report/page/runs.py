@@ -1,20 +1,19 @@
-"""Reads the runs of a report from their folders."""
+"""A run as the report page sees it."""
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 
 from aquila.report.colours import is_aquila
 from aquila.report.labelled_run import LabelledRun
-from aquila.report.runs import MAX_DEVICES, read_facts, read_valid_records, read_with_errors
+from aquila.report.runs import MAX_DEVICES
 from aquila.runtime.options import LINK_OPTIONS, option_parameters
-from aquila.sim.compressed import find_file, read_file
-from aquila.sim.records import RECORDS_FILE, Record, records_file
-from aquila.sim.setting import RUN_FILE, SPLIT_FILE
+from aquila.sim.records import Record
 
 PROBLEM_SETTINGS = (
     "data",
@@ -28,11 +27,12 @@ PROBLEM_SETTINGS = (
     "dimension",
     "data_digest",
     "weights",
+    "rows",
     *LINK_OPTIONS,
 )
 """Settings that must be equal for the costs of two runs to be comparable."""
 
-DEFAULTS = {name: option_parameters()[name].default for name in ("weights", *LINK_OPTIONS)}
+DEFAULTS = {name: option_parameters()[name].default for name in ("weights", "rows", *LINK_OPTIONS)}
 """Values of settings that older run folders do not record."""
 WITHOUT_NAMES = ("dimension", "data_digest")
 """Settings that identify the model and the data of runs that do not name them."""
@@ -40,13 +40,27 @@ WITHOUT_NAMES = ("dimension", "data_digest")
 
 @dataclass(frozen=True)
 class PageRun:
-    """One run: its records, the contents of its run.json, and the device of each sample."""
+    """One run, or the mean of runs that differ only in the seed.
+
+    Attributes:
+        label: Unique name of the run.
+        folder: Folder of the run, of the first seed if there are several.
+        records: What happened in each round.
+        facts: Contents of its run.json.
+        device_of_sample: Device of each sample; empty if unknown.
+        round_seconds: Real seconds of each round; empty if unknown.
+        started: When the run started, if known.
+        members: The runs of the seeds; empty for a single run.
+    """
 
     label: str
     folder: Path
     records: Sequence[Record]
     facts: Mapping[str, object]
     device_of_sample: Sequence[int]
+    round_seconds: Sequence[float] = ()
+    started: datetime | None = None
+    members: tuple["PageRun", ...] = ()
 
     @property
     def is_aquila(self) -> bool:
@@ -73,6 +87,11 @@ class PageRun:
         )
 
     @property
+    def repetitions(self) -> Sequence["PageRun"]:
+        """The runs of all seeds; of a single run, itself."""
+        return self.members or (self,)
+
+    @property
     def planned_rounds(self) -> int:
         """The number of rounds that the run was started with."""
         rounds = self.facts.get("rounds")
@@ -90,86 +109,3 @@ class PageRun:
         """Number of samples of each device; empty if the folder has no split."""
         counts = Counter(self.device_of_sample)
         return [counts[device] for device in range(max(counts, default=-1) + 1)]
-
-
-@dataclass(frozen=True)
-class PageRuns:
-    """Runs, folders of runs without a round, and error messages of broken runs."""
-
-    runs: Sequence[PageRun]
-    empty: Sequence[Path] = ()
-    broken: Sequence[str] = ()
-
-
-def read_runs(folders: Iterable[Path]) -> PageRuns:
-    """Read the runs in the folders or in their direct subfolders.
-
-    Broken runs are skipped. Raises ValueError if a folder holds no run, or no run is readable.
-    """
-    found = list(dict.fromkeys(run for folder in folders for run in _run_folders(folder)))
-    runs, broken = read_with_errors(_read_run, found)
-    runs_with_rounds = [run for run in runs if run.records]
-    empty = [run.folder for run in runs if not run.records]
-    if broken and not runs_with_rounds:
-        raise broken[0]
-    if not runs_with_rounds:
-        raise ValueError(f"{empty[0]} holds a run without rounds; there is nothing to report yet")
-    return PageRuns(
-        sorted(_with_unique_labels(runs_with_rounds), key=lambda run: not run.is_aquila),
-        empty,
-        [*map(str, broken)],
-    )
-
-
-def _with_unique_labels(runs: Sequence[PageRun]) -> list[PageRun]:
-    """Append the parent folder, the folder or the path to labels that are not unique."""
-    named = list(runs)
-    for label, count in Counter(run.label for run in runs).items():
-        if count == 1:
-            continue
-        same = [n for n, run in enumerate(runs) if run.label == label]
-        folders = [runs[n].folder.resolve() for n in same]
-        candidates = ([f.parent.name for f in folders], [f.name for f in folders])
-        names = next((names for names in candidates if len(set(names)) == count), map(str, folders))
-        for n, name in zip(same, names, strict=True):
-            named[n] = replace(runs[n], label=f"{label} ({name})")
-    return named
-
-
-def _run_folders(folder: Path) -> list[Path]:
-    if not folder.is_dir():
-        raise ValueError(f"{folder} is not a folder; a report is made of folders of runs")
-    if records_file(folder):
-        return [folder]
-    within = sorted(path for path in folder.iterdir() if records_file(path))
-    if not within:
-        raise ValueError(
-            f"{folder} holds no run: there is no {RECORDS_FILE} in it or in its subfolders"
-        )
-    return within
-
-
-def _read_run(folder: Path) -> PageRun:
-    records = read_valid_records(folder)
-    path = folder / RUN_FILE
-    facts = read_facts(path) if path.exists() else {}
-    label = facts.get("method")
-    label = label if isinstance(label, str) and label else folder.resolve().name
-    return PageRun(label, folder, records, facts, _read_device_of_sample(folder))
-
-
-def _read_device_of_sample(folder: Path) -> list[int]:
-    path = find_file(folder / SPLIT_FILE)
-    if path is None:
-        return []
-    content = read_file(path)
-    try:
-        device_of_sample = json.loads(content)["device_of_sample"]
-        is_valid = all(
-            type(device) is int and 0 <= device < MAX_DEVICES for device in device_of_sample
-        )
-    except (ValueError, KeyError, TypeError, RecursionError):
-        is_valid = False
-    if not is_valid:
-        raise ValueError(f"{path} is not a valid split")
-    return list(device_of_sample)

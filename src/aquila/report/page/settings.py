@@ -3,26 +3,31 @@
 import json
 from collections.abc import Mapping, Sequence
 
+from aquila.report.page.active_settings import ENVIRONMENT, active_parameters, active_settings
 from aquila.report.page.html import Html, tag
-from aquila.report.page.method_table import caption
+from aquila.report.page.method_table import caption, scrollable
 from aquila.report.page.runs import PROBLEM_SETTINGS, PageRun
+from aquila.report.units import SECOND_UNITS, SPACE, format_quantity
 
-ZERO_MEANS_ALL = ("samples", "test_samples", "batch_size")
-ENVIRONMENT = ("aquila", "torch", "python", "machine", "gpu")
-
+NAMES = {"dimension": "model parameters"}
+"""Names of settings for readers, if they differ from those in run.json."""
+COUNTS = ("dimension", "samples", "test_samples", "devices")
+DEFAULTS_NOTE = "All other settings have their default values."
 GLOSSARY = {
-    "MiB": "2²⁰ bytes.",
+    "KB, MB, GB": "1,000 bytes, 1,000,000 bytes and 1,000,000,000 bytes.",
     "uplink, downlink": "total length of the frames that the devices and the server sent.",
-    "paper MiB": "b·d: bits per coordinate × coordinates of every upload, as papers count the "
-    "uplink.",
+    "both ways": "uplink and downlink together.",
+    "paper": "b·d: bits per coordinate × coordinates of every upload, as papers count the uplink.",
     "level": "b, the bits per coordinate of an upload; a float32 has 32.",
     "upload, skip": "a reply with a vector; a reply without one, because the update is small.",
     "error ratio": "‖ε‖ / ‖v‖: quantization error relative to the quantized vector, mean over "
     "devices. Stochastic quantizers can exceed 1; their error averages out to zero.",
     "saving": "uplink of the baseline ÷ uplink of the run.",
-    "time, energy": "simulated by the link model; energy is that of all devices.",
+    "dense": "uploads of 32 bits per coordinate, without compression.",
+    "simulated time, energy": "those of the link model; energy is that of all devices.",
+    "real time": "wall-clock time of the simulation on the machine that ran it.",
     "late": "replies that arrived after the deadline and were lost.",
-}  # fmt: skip
+}
 
 
 def common_facts(runs: Sequence[PageRun]) -> dict[str, object]:
@@ -51,58 +56,53 @@ def format_value(value: object) -> str:
 
 
 def format_setting(name: str, value: object) -> str:
-    """Return a setting as text; a count of 0 that stands for all samples becomes `all`."""
-    return "all" if name in ZERO_MEANS_ALL and value == 0 else format_value(value)
+    """Return a setting as text; large counts have separators."""
+    return f"{value:,}" if name in COUNTS and type(value) is int else format_value(value)
 
 
 def settings_section(runs: Sequence[PageRun]) -> Html:
     """Return the common settings, and a table of those that differ."""
-    shared = common_facts(runs)
-    body = {name: v for name, v in shared.items() if name not in ENVIRONMENT}
-    names = dict.fromkeys(name for run in runs for name in _settings_of(run) if name not in shared)
-    heads = ["run", "parameters", *names]
+    settings = [active_settings(run.facts) for run in runs]
+    shared = {n: v for n, v in settings[0].items() if all(s.get(n) == v for s in settings)}
+    names = dict.fromkeys(name for own in settings for name in own if name not in shared)
+    heads = ["run", "parameters", *(name.replace("_", " ") for name in names)]
     rows = [
         tag("tr", tag("th", run.label, scope="row"), tag("td", _parameters(run), class_="long"),
-            *(tag("td", format_setting(name, _settings_of(run).get(name))) for name in names))
-        for run in runs
+            *(tag("td", format_setting(name, own.get(name))) for name in names))
+        for run, own in zip(runs, settings, strict=True)
     ]  # fmt: skip
     table = tag(
         "table",
-        caption("Settings that differ between the runs"),
+        caption("Parameters of the methods, and settings that differ between the runs"),
         tag("thead", tag("tr", *(tag("th", head, scope="col") for head in heads))),
         tag("tbody", *rows),
     )
+    common = [_definition_list(shared), tag("p", DEFAULTS_NOTE, class_="hint")]
     return tag(
         "section",
         tag("h2", "Settings"),
-        _definition_list(body) if body else tag("p", "The runs have no known setting in common."),
-        tag(
-            "div",
-            table,
-            class_="scrollable",
-            role="region",
-            tabindex=0,
-            aria_label="Settings by run",
-        ),
+        *(common if shared else [tag("p", "The runs have no known setting in common.")]),
+        scrollable(table, "Settings by run"),
         id="settings",
     )
 
 
 def environment_section(runs: Sequence[PageRun]) -> Html:
-    """Return software versions and hardware of the runs."""
+    """Return date, duration, software versions and hardware of the runs."""
+    every = [run for merged in runs for run in merged.repetitions]
     stated = {
         name: ", ".join(
-            dict.fromkeys(format_value(run.facts[name]) for run in runs if name in run.facts)
+            dict.fromkeys(format_value(run.facts[name]) for run in every if name in run.facts)
         )
         for name in ENVIRONMENT
     }
-    known = {name: text for name, text in stated.items() if text}
+    known = {**_times(every), **{n: text for n, text in stated.items() if text not in ("", "none")}}
     body = (
         _definition_list(known)
         if known
         else tag("p", "The run folders do not record the environment.")
     )
-    return tag("section", tag("h2", "Environment"), body, id="environment")  # fmt: skip
+    return tag("section", tag("h2", "Environment"), body, id="environment")
 
 
 def reproduce_section(commands: Sequence[str]) -> Html:
@@ -113,9 +113,12 @@ def reproduce_section(commands: Sequence[str]) -> Html:
             "No command repeats these runs: they were started from Python, or their "
             "folders do not record the settings.",
         )
-    else:
-        text = tag("pre", tag("code", "\n".join(commands)), tabindex=0, aria_label="Command lines")
-    return tag("section", tag("h2", "How to reproduce"), text, id="reproduce")
+        return tag("section", tag("h2", "How to reproduce"), text, id="reproduce")
+    lines = tag("pre", tag("code", "\n".join(commands)), tabindex=0, aria_label="Command lines")
+    copy = tag("button", "copy", type="button", data_copy="reproduce", class_="needs-js",
+               aria_label="copy the command lines")  # fmt: skip
+    block = tag("div", lines, copy, class_="code-block")
+    return tag("section", tag("h2", "How to reproduce"), block, id="reproduce")
 
 
 def glossary_section() -> Html:
@@ -128,19 +131,34 @@ def glossary_section() -> Html:
     )
 
 
+def _times(runs: Sequence[PageRun]) -> dict[str, str]:
+    """Return when the runs started and how long they took, as far as it is known."""
+    started = sorted(run.started for run in runs if run.started)
+    if not started:
+        return {}
+    days = dict.fromkeys(f"{date:%Y-%m-%d}" for date in (started[0], started[-1]))
+    total = sum(sum(run.round_seconds) for run in runs)
+    return {
+        "date": " to ".join(days),
+        "duration of all runs": format_quantity(total, SECOND_UNITS, SPACE),
+    }
+
+
 def _definition_list(facts: Mapping[str, object], kind: str = "facts") -> Html:
     pairs = (
-        tag("div", tag("dt", name.replace("_", " ")), tag("dd", format_setting(name, value)))
+        tag(
+            "div",
+            tag("dt", NAMES.get(name, name.replace("_", " "))),
+            tag("dd", format_setting(name, value)),
+        )
         for name, value in facts.items()
     )
     return tag("dl", *pairs, class_=kind)
 
 
 def _parameters(run: PageRun) -> str:
-    given = run.facts.get("parameters")
-    if not isinstance(given, Mapping):
-        return "–"
-    return ", ".join(f"{name}={format_value(value)}" for name, value in given.items())
+    given = active_parameters(run.facts)
+    return ", ".join(f"{name}={format_value(value)}" for name, value in given.items()) or "–"
 
 
 def _settings_of(run: PageRun) -> dict[str, object]:

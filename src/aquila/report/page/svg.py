@@ -3,16 +3,25 @@
 import math
 from collections.abc import Iterable, Sequence
 
-from aquila.report.page.charts import FRACTION, Chart, column_values, line_styles
+from aquila.report.page.charts import (
+    BYTES,
+    FRACTION,
+    Chart,
+    LineStyle,
+    column_range,
+    column_values,
+    line_styles,
+)
 from aquila.report.page.costs import UPLINK
 from aquila.report.page.html import Html, tag
 from aquila.report.page.runs import PageRun
+from aquila.report.units import BYTE_UNITS, SPACE, unit_for
 
 WIDTH, HEIGHT = 480, 300
 LEFT, RIGHT, TOP, BOTTOM = 52, 10, 8, 40
 MAX_POINTS = 200
-SHADES = 6
-"""Number of shades that page.css defines."""
+CHARACTER = 6.6
+"""Mean width of a character of a label."""
 
 Point = tuple[float, float]
 
@@ -45,7 +54,7 @@ class Axis:
             first = math.ceil(self.low / step)
             return [n * step for n in range(first, math.floor(self.high / step) + 1)]
         low, high = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
-        multipliers = (1, 2, 5) if high - low <= 3 else (1,)
+        multipliers = (1, 2, 5) if high - low <= 2 else (1,)
         every = max(1, (high - low) // 6)
         ticks = [
             multiplier * 10.0**n for n in range(low, high + 1, every) for multiplier in multipliers
@@ -56,64 +65,99 @@ class Axis:
         return math.log10(number) if self.log else number
 
 
-def chart_svg(chart: Chart, runs: Sequence[PageRun]) -> Html:
-    """Draw a chart of all runs."""
+def chart_svg(chart: Chart, runs: Sequence[PageRun], featured: set[str]) -> Html:
+    """Draw a chart of all runs; the featured ones have labels, the others are faint."""
     lines = [_points(run, chart) for run in runs]
     all_points = [point for line in lines for point in line]
     if not all_points:
         return tag("p", "No data.")
     x = Axis([p[0] for p in all_points], LEFT, WIDTH - RIGHT, log=chart.by_cost)
     y = Axis([p[1] for p in all_points], HEIGHT - BOTTOM, TOP, log=chart.log)
-    order = sorted(range(len(runs)), key=lambda n: runs[n].is_aquila)  # AQUILA on top
+    order = sorted(range(len(runs)), key=lambda n: (runs[n].label in featured, runs[n].is_aquila))
     styles = line_styles(runs)
-    elements = [
-        tag("polyline", class_=styles[n].classes, points=_path(lines[n], x, y)) for n in order
+    bands = [
+        tag(
+            "polygon",
+            class_=f"band {styles[n].colour_classes}",
+            points=_path(_band(runs[n], chart), x, y),
+        )
+        for n in order
+        if runs[n].members
     ]
-    name = "uplink, MiB" if chart.by_cost else "round"
+    elements = [
+        tag("polyline", class_=_classes(styles[n], runs[n].label in featured),
+            points=_path(lines[n], x, y))
+        for n in order
+    ]  # fmt: skip
+    placed = [[(x.position(a), y.position(b)) for a, b in line] for line in lines]
+    labels = place_labels(
+        [(runs[n].label, placed[n]) for n in order[::-1] if runs[n].label in featured]
+    )
+    name = "uplink" if chart.by_cost else "round"
     return tag(
-        "svg", *_grid(x, y, percent=chart.unit == FRACTION), *elements,
+        "svg", *_grid(chart, x, y), *bands, *elements, *labels,
         tag("text", name, x=WIDTH - RIGHT, y=HEIGHT - 6, text_anchor="end", class_="name"),
         viewBox=f"0 0 {WIDTH} {HEIGHT}", role="img", class_="static",
         aria_label=f"{chart.title} against {name}",
     )  # fmt: skip
 
 
-def bars_svg(sizes: Sequence[int], label: str) -> Html:
-    """Draw one bar per device."""
-    largest = max(sizes) or 1
-    bars = "".join(
-        f"M{n + 0.05:g} 100v-{_coord(100 * size / largest)}h.9v{_coord(100 * size / largest)}z"
-        for n, size in enumerate(sizes)
-    )
-    return _stretched(len(sizes), 100, tag("path", d=bars, class_="bar"), label)
+def place_labels(lines: Sequence[tuple[str, Sequence[Point]]]) -> list[Html]:
+    """Return the names of lines next to their ends, those that fit without overlap."""
+    points = [point for _, line in lines for point in line]
+    boxes: list[tuple[float, float, float, float]] = []
+    labels = []
+    for name, line in lines:
+        if not line:
+            continue
+        width, (end_x, end_y) = CHARACTER * len(name), line[-1]
+        places = [
+            (left, end_y + down, left + width, end_y + down + 14)
+            for left in (end_x + 6, end_x - width / 2, end_x - width - 6)
+            for down in (-7, -20, 8, -34, 22)
+        ]
+        free = [box for box in places if _fits(box) and not any(_overlap(box, b) for b in boxes)]
+        if free:
+            boxes.append(min(free, key=lambda box: sum(_inside(p, box) for p in points)))
+            left, top, *_ = boxes[-1]
+            labels.append(
+                tag("text", name, x=coordinate(left), y=coordinate(top + 11), class_="direct")
+            )
+    return labels
 
 
-def heat_map_svg(counts: Sequence[Sequence[int]], label: str) -> Html:
-    """Draw a map of devices by classes; a stronger colour means more samples."""
-    largest = max(max(row) for row in counts) or 1
-    shades: list[list[str]] = [[] for _ in range(SHADES)]
-    for device, row in enumerate(counts):
-        for klass, count in enumerate(row):
-            if count:  # square root: a few samples must not look like none
-                shade = min(int(math.sqrt(count / largest) * SHADES), SHADES - 1)
-                shades[shade].append(f"M{device + 0.05:g} {klass + 0.05:g}h.9v.9h-.9z")
-    paths = (tag("path", d="".join(d), class_=f"shade{n}") for n, d in enumerate(shades) if d)
-    ground = tag("rect", width=len(counts), height=len(counts[0]), class_="background")
-    return _stretched(len(counts), len(counts[0]), Html(ground + "".join(paths)), label)
+def _fits(box: tuple[float, float, float, float]) -> bool:
+    left, top, right, bottom = box
+    return left >= LEFT and right <= WIDTH and top >= 0 and bottom <= HEIGHT - BOTTOM
 
 
-def _stretched(width: int, height: int, content: Html, label: str) -> Html:
-    return tag(
-        "svg", content, viewBox=f"0 0 {width} {height}", preserveAspectRatio="none",
-        role="img", aria_label=label, class_="stretched",
-    )  # fmt: skip
+def _overlap(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
+
+
+def _inside(point: Point, box: tuple[float, ...]) -> bool:
+    return box[0] <= point[0] <= box[2] and box[1] <= point[1] <= box[3]
+
+
+def _classes(style: LineStyle, is_featured: bool) -> str:
+    return style.classes if is_featured else f"{style.classes} minor"
 
 
 def _points(run: PageRun, chart: Chart) -> list[Point]:
+    return _against_cost(run, chart, column_values(run, chart.column))
+
+
+def _band(run: PageRun, chart: Chart) -> list[Point]:
+    """Return the outline of the range over the seeds."""
+    low, high = column_range(run, chart.column)
+    return _against_cost(run, chart, low) + _against_cost(run, chart, high)[::-1]
+
+
+def _against_cost(run: PageRun, chart: Chart, values: Sequence[float | None]) -> list[Point]:
     xs: Iterable[float | None] = UPLINK.values(run) if chart.by_cost else range(len(run.records))
     points = [
         (x, y)
-        for x, y in zip(xs, column_values(run, chart.column), strict=True)
+        for x, y in zip(xs, values, strict=True)
         if x is not None and y is not None and math.isfinite(y)
         if (x > 0 or not chart.by_cost) and (y > 0 or not chart.log)
     ]
@@ -122,23 +166,31 @@ def _points(run: PageRun, chart: Chart) -> list[Point]:
 
 
 def _path(line: Sequence[Point], x: Axis, y: Axis) -> str:
-    return " ".join(f"{_coord(x.position(a))},{_coord(y.position(b))}" for a, b in line)
+    return " ".join(f"{coordinate(x.position(a))},{coordinate(y.position(b))}" for a, b in line)
 
 
-def _grid(x: Axis, y: Axis, percent: bool) -> list[Html]:
+def _grid(chart: Chart, x: Axis, y: Axis) -> list[Html]:
     elements = []
     for tick in y.ticks():
-        at = _coord(y.position(tick))
+        at = coordinate(y.position(tick))
         elements.append(tag("path", d=f"M{LEFT} {at}H{WIDTH - RIGHT}", class_="grid"))
-        text = f"{100 * tick:.4g}%" if percent else f"{tick:.4g}"
+        text = _tick_text(tick, chart.unit)
         elements.append(tag("text", text, x=LEFT - 6, y=at, dy=4, text_anchor="end"))
     for tick in x.ticks():
-        at = _coord(x.position(tick))
+        at = coordinate(x.position(tick))
         elements.append(tag("path", d=f"M{at} {TOP}V{HEIGHT - BOTTOM}", class_="grid"))
-        name = f"{tick:.4g}"
+        name = _tick_text(tick, BYTES if chart.by_cost else "")
         elements.append(tag("text", name, x=at, y=HEIGHT - BOTTOM + 15, text_anchor="middle"))
     return elements
 
 
-def _coord(number: float) -> str:
+def _tick_text(tick: float, unit: str) -> str:
+    if unit == BYTES:
+        name = unit_for(tick, BYTE_UNITS)
+        return f"{tick / name.size:.4g}{SPACE}{name.name}"
+    return f"{100 * tick:.4g}%" if unit == FRACTION else f"{tick:.4g}"
+
+
+def coordinate(number: float) -> str:
+    """Return a coordinate with at most one decimal."""
     return f"{number:.1f}".removesuffix(".0")

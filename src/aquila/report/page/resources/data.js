@@ -14,32 +14,13 @@ async function unpackNumbers() {
     return array;
   };
   for (const run of page.runs) {
-    run.shown = true;
+    run.shown = run.featured;
     run.columns = {};
-    for (const name of ['round', ...page.costs.map((cost) => cost.key), ...page.charts.map((chart) => chart.column)]) {
-      run.columns[name] = takeArray(Float32Array, run.points);
-    }
+    const charts = page.charts.map((chart) => chart.column);
+    const names = ['round', ...page.costs.map((cost) => cost.key), ...charts];
+    if (run.seeds) names.push(...charts.flatMap((name) => [`${name}:low`, `${name}:high`]));
+    for (const name of names) run.columns[name] = takeArray(Float32Array, run.points);
     run.levels = takeArray(Uint8Array, run.map_devices * run.map_rounds);
     run.deviceBytes = takeArray(Float32Array, run.map_devices);
   }
-}
-
-const MIB = 2 ** 20;
-
-function cssVariable(name) {
-  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-}
-
-function formatNumber(value, digits = 4) {
-  if (value >= 1000) return Math.round(value).toLocaleString('en');
-  return String(Number(value.toPrecision(digits)));
-}
-
-function formatPercent(value) {
-  return `${Number((value * 100).toPrecision(4))}%`;
-}
-
-function formatRatio(ratio) {
-  if (ratio < 1) return String(Number(ratio.toPrecision(2)));
-  return ratio < 10 ? ratio.toFixed(1) : Math.round(ratio).toLocaleString('en');
 }

@@ -59,13 +59,13 @@ class LevelMap {
     const { run, box } = this;
     const largest = Math.max(...run.deviceBytes) || 1;
     const barHeight = box.h / run.map_devices;
-    context.fillStyle = cssVariable(`--${run.colour}`);
+    context.fillStyle = runColour(run);
     run.deviceBytes.forEach((bytes, n) =>
       context.fillRect(left, box.y + n * barHeight, (width * bytes) / largest, Math.max(barHeight * 0.85, 0.5)));
     context.fillStyle = cssVariable('--muted');
     context.font = '12px system-ui, sans-serif';
     context.textAlign = 'right'; // the label may be wider than the bars
-    context.fillText(`max ${formatNumber(largest / MIB, 3)} MiB`, left + width, 12);
+    context.fillText(`max ${formatBytes(largest)}`, left + width, 12);
   }
 
   drawAxes(context) {
@@ -114,9 +114,9 @@ class LevelMap {
     if (!cell || device >= run.map_devices || at >= run.map_rounds) return;
     const level = run.levels[device * run.map_rounds + at];
     const description = { [NO_UPLOAD]: run.no_upload_label, [NO_REPLY]: 'no reply' }[level] ?? `level ${level}`;
-    const sent = formatNumber(run.deviceBytes[device] / MIB);
+    const sent = formatBytes(run.deviceBytes[device]);
     byId('map-cell').textContent =
-      `device ${device}, round ${at * run.map_round_step}: ${description} · total uplink of the device ${sent} MiB`;
+      `device ${device}, round ${at * run.map_round_step}: ${description} · total uplink of the device ${sent}`;
   }
 }
 

@@ -1,0 +1,1 @@
+"""Advice on which method to use, from committed results and arithmetic."""
