@@ -13,6 +13,7 @@ import aquila
 import aquila.flower
 from aquila import RunOptions
 from aquila.flower import Deployment
+from aquila.sim.rollback import start_over
 from helpers.problems import ridge
 
 PROBLEM = ridge(devices=5, dimension=30)
@@ -78,6 +79,8 @@ def test_private_run_counts_every_round_even_if_the_server_is_restored(tmp_path)
     again = strategy(4, options).start(grid_of(honest, options))
     assert json.loads((tmp_path / "privacy.json").read_text()) == 6
     assert again.records[-1].epsilon > 1.2 * first.records[-1].epsilon
+    start_over(tmp_path)
+    assert json.loads((tmp_path / "privacy.json").read_text()) == 6
     # secret noise: two runs with the same seed differ
     others = [strategy(2, replace_out(options)).start(grid_of(honest, options)) for _ in range(2)]
     assert not torch.equal(others[0].theta, others[1].theta)

@@ -94,6 +94,8 @@ def test_methods_with_memory_need_noise_from_devices(name):
         ("adaquantfl", {"dp_noise_by": "devices"}, "sends losses of the devices"),
         ("marina", {"dp_noise_by": "devices"}, "two gradients per round"),
         ("fedsgd", {"selection": "pow_d", "participation": 0.5}, "reads losses"),
+        ("fedsgd", {"rows": "owners"}, "shows which classes"),
+        ("fedsgd", {"rows": "owners", "dp_noise_by": "devices"}, "shows which classes"),
         ("fedsgd", {"dp_noise": 0.0}, "needs both dp_clip and dp_noise above 0"),
         ("fedsgd", {"dp_noise": 0.0, "dp_clip": 0.0, "dp_delta": 1e-6}, "dp_delta needs"),
     ],

@@ -225,6 +225,11 @@ class RunOptions:
                 f"selection {self.selection} reads losses, which get no noise; with differential "
                 "privacy, choose random or weighted"
             )
+        if self.is_private and self.rows == "owners":
+            raise ValueError(
+                "rows=owners shows which classes and words a device has, without noise; with "
+                "differential privacy, set rows=all"
+            )
 
     @property
     def is_private(self) -> bool:
