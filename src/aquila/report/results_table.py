@@ -76,10 +76,12 @@ def _format_extra(result: LabelledRun, name: str) -> str:
 def dense_bytes(result: LabelledRun, fleet: Fleet) -> int:
     """Return the bytes of the same replies if each were an uncompressed vector."""
     replies = Counter(fleet.groups[device] for r in result.records for device in r.uplink)
-    return sum(
-        count * len(pack(Packet(0, Dense(torch.zeros(fleet.dimension_of_group(group))))))
-        for group, count in replies.items()
-    )
+    return sum(count * _dense_frame_bytes(fleet, group) for group, count in replies.items())
+
+
+def _dense_frame_bytes(fleet: Fleet, group: int) -> int:
+    vector = Dense(torch.zeros(fleet.dimension_of_group(group)))
+    return len(pack(Packet(0, vector, refers_to=1)))
 
 
 def _dense_accuracy(results: Sequence[LabelledRun], fleet: Fleet) -> float | None:
