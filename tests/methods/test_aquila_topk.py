@@ -150,6 +150,15 @@ def test_training_starts_without_delay():
     assert progress == pytest.approx(10, rel=0.15)
 
 
+@pytest.mark.parametrize(("participation", "random"), [(1.0, True), (0.5, False)])
+def test_random_errors_are_requested_once_if_all_devices_take_part(participation, random):
+    server = aquila.create("aquila_topk").server
+    fleet = aquila.Fleet.uniform(4, 2).with_participation(participation)
+    state = server.init(torch.zeros(4), fleet)
+    requests = [server.orders(state, fleet, k, Key((0,)))[1][1] for k in range(3)]
+    assert requests == [{"start": 1.0} if random else {}, {}, {}]
+
+
 def test_zero_error_is_a_skip(problem):
     method = aquila.create("aquila_topk", alpha=0.1)
     zero = [lambda theta: (0.0, torch.zeros_like(theta))] * 2

@@ -28,7 +28,8 @@ docs/our-methods.md explains the method and links to results and proofs.
 
 Sampling in proportion to size follows Wangni et al. (2018, arXiv 1710.09854) and QSGD (Alistarh et
 al. 2017, arXiv 1610.02132). The damped memory is DIANA's (Mishchenko et al. 2019, arXiv
-1901.09269). Dithered quantization (Ziv 1985) also codes with randomness that both sides know.
+1901.09269). Coding with a dither that both sides know is from Ziv (1985) and Zamir and Feder
+(1992); UVeQFed (arXiv 2006.03262) uses it in federated learning.
 """
 
 import math

@@ -14,7 +14,8 @@ A device that starts with e = 0 sends nothing of a small coordinate until its er
 delays training by many rounds. So the error starts at random, just below the size at which a
 coordinate is sent. A coordinate is then sent early with a probability proportional to its gradient,
 and uploads are unbiased from the first round on. Unlike in stochastic rounding, this noise is drawn
-once and does not accumulate.
+once and does not accumulate. The server asks for it only if all devices take part in every round,
+because the mean over few devices would be too noisy.
 
 Error feedback is from Seide et al. (Interspeech 2014) and Stich et al. (2018, arXiv 1809.07599).
 The damped memory is DIANA's (Mishchenko et al. 2019, arXiv 1901.09269).
@@ -26,7 +27,16 @@ from typing import Annotated
 
 import torch
 
-from aquila.core.method import Method, Oracle, Turn, Work, local_work, theta_of
+from aquila.core.fleet import Fleet
+from aquila.core.method import (
+    Method,
+    Oracle,
+    Scalars,
+    Turn,
+    Work,
+    local_work,
+    theta_of,
+)
 from aquila.core.packet import Packet
 from aquila.core.parameter import Bounds
 from aquila.core.quantize import DEAD_ZONE, sparse
@@ -38,6 +48,8 @@ from aquila.methods.parts.factory import MAX_DENSITY, Alpha, WorkOption, method_
 MIN_DENSITY = 0.01
 MIN_COORDINATES = 32
 """Lower limit for small models. Fewer would be slower and hardly smaller on the wire."""
+RANDOM_ERRORS = "start"
+"""Scalar of an order that asks a device to draw its error at random."""
 MEMORY_RATE = 0.5
 """Rate η ÷ density. A memory faster than the quantizer would oscillate."""
 
@@ -70,11 +82,10 @@ def random_error(v: Vector, density: float, key: Key) -> Vector:
 
 @dataclass(frozen=True, eq=False)
 class ErrorState:
-    """State of a device: its accumulated error e, its memory q, and whether e has been drawn."""
+    """State of a device: its accumulated error e and its memory q."""
 
     e: Vector
     q: Vector
-    started: bool = False
 
 
 @dataclass(frozen=True)
@@ -87,7 +98,7 @@ class AquilaTopkDevice:
     work: Work
 
     def init(self, like: Vector) -> ErrorState:
-        """Start with q_m = 0; the first round draws e."""
+        """Start with e = 0 and q_m = 0."""
         return ErrorState(torch.zeros_like(like), torch.zeros_like(like))
 
     def step(self, state: ErrorState, order: Packet, oracle: Oracle, key: Key) -> Turn[ErrorState]:
@@ -95,21 +106,26 @@ class AquilaTopkDevice:
         loss, gradient = local_work(oracle, theta_of(order), self.work, self.alpha)
         innovation = gradient - state.q
         density = self.density or default_density(innovation.numel())
-        error = state.e if state.started else random_error(innovation, density, key)
+        start = RANDOM_ERRORS in order.scalars
+        error = random_error(innovation, density, key) if start else state.e
         accumulated = error + innovation
         codes = sparse(accumulated, density)
         if codes is None:  # the accumulated error is zero
-            return Turn(state, Packet(order.round), {"loss": loss})
+            return Turn(ErrorState(accumulated, state.q), Packet(order.round), {"loss": loss})
         u = codes.decode()
         residual = accumulated - u
         ratio = relative_norm(squared_norm(residual), squared_norm(accumulated))
         notes = {"loss": loss, "error_ratio": ratio}
-        after = ErrorState(residual, state.q + self.eta * u, started=True)
-        return Turn(after, Packet(order.round, codes), notes)
+        return Turn(ErrorState(residual, state.q + self.eta * u), Packet(order.round, codes), notes)
 
     def memory(self, state: ErrorState) -> Vector:
         """Return q_m."""
         return state.q
+
+
+def request_random_errors(fleet: Fleet, round_number: int) -> Scalars:
+    """Return the scalars of a round's orders: the request in the first round of a whole fleet."""
+    return {RANDOM_ERRORS: 1.0} if round_number == 0 and fleet.participation == 1 else {}
 
 
 @method_factory(
@@ -126,4 +142,4 @@ def aquila_topk(
     """The largest accumulated errors on a coarse grid, with error feedback and a memory."""
     eta = MEMORY_RATE * (density or MIN_DENSITY)
     device = AquilaTopkDevice(alpha, density, eta, work)
-    return Method("aquila_topk", device, DampedMemoryServer(alpha, eta))
+    return Method("aquila_topk", device, DampedMemoryServer(alpha, eta, request_random_errors))

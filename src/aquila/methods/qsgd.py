@@ -1,8 +1,9 @@
 """QSGD: unbiased stochastic quantization (Alistarh et al. 2017, arXiv 1610.02132).
 
-`bits` counts the sign and the level: 6 bits are 31 levels. With a single 2-norm for millions of
-coordinates, nearly all coordinates round to zero and the rest is noise. The maximum norm, or
-buckets of a few hundred coordinates, avoid this.
+`bits` counts the sign and the level: 6 bits are 31 levels. With a single 2-norm, s levels and d
+coordinates, about s √d coordinates are sent at most. The rest rounds to zero. This is the draw of
+`aquila_dither` with density s/√d, 1 % for 31 levels and ten million coordinates. The maximum norm,
+or buckets of a few hundred coordinates, send more with less noise.
 
 The default is one bucket. The authors use buckets, such as `bucket=512`. Always state the bucket
 next to bytes or errors of QSGD. Here is a million coordinates at 6 bits, first from one normal

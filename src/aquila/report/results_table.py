@@ -76,17 +76,12 @@ def _format_extra(result: LabelledRun, name: str) -> str:
 def dense_bytes(result: LabelledRun, fleet: Fleet) -> int:
     """Return the bytes of the same replies if each were an uncompressed vector."""
     replies = Counter(fleet.groups[device] for r in result.records for device in r.uplink)
-    vectors = sum(
-        count
-        * len(pack(Packet(0, Dense(torch.zeros(fleet.dimension_of_group(group))), refers_to=1)))
-        for group, count in replies.items()
-    )
-    return vectors + sum(len(r.uplink) * _round_bytes(r.round) for r in result.records)
+    return sum(count * _dense_frame_bytes(fleet, group) for group, count in replies.items())
 
 
-def _round_bytes(number: int) -> int:
-    """Return how many bytes more the header of a round takes than that of round 0."""
-    return len(pack(Packet(number))) - len(pack(Packet(0)))
+def _dense_frame_bytes(fleet: Fleet, group: int) -> int:
+    vector = Dense(torch.zeros(fleet.dimension_of_group(group)))
+    return len(pack(Packet(0, vector, refers_to=1)))
 
 
 def _dense_accuracy(results: Sequence[LabelledRun], fleet: Fleet) -> float | None:

@@ -1,8 +1,10 @@
 """Convergence constants of AQUILA (with corrected proofs) and of this project's methods."""
 
 from aquila.theory.error_feedback import (
+    RANDOM_ERROR_ENERGY,
     SPARSE_CONTRACTION,
     error_feedback_descent_bound,
+    error_feedback_initial_potential,
     error_feedback_potential,
     max_alpha_error_feedback,
 )
@@ -29,12 +31,14 @@ from aquila.theory.stochastic_sparse import (
 )
 
 __all__ = [
+    "RANDOM_ERROR_ENERGY",
     "SPARSE_CONTRACTION",
     "TIGHT_CONTRACTION",
     "descent_bound",
     "descent_bound_no_skips",
     "descent_bound_skips",
     "error_feedback_descent_bound",
+    "error_feedback_initial_potential",
     "error_feedback_potential",
     "max_alpha_error_feedback",
     "max_alpha_stochastic_sparse",

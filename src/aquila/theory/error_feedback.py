@@ -7,6 +7,9 @@ from aquila.theory.checks import require, require_alpha, require_nonnegative, re
 SPARSE_CONTRACTION = 5 / 9
 """Lower bound on the fraction of its energy that a sent coordinate loses in AQUILA-TopK."""
 
+RANDOM_ERROR_ENERGY = 43 / 600
+"""Expected ||e_m||² of AQUILA-TopK's random initial error × density² ÷ ||v||²."""
+
 
 def error_feedback_descent_bound(alpha: float, L: float, gradient: float, error: float) -> float:
     """Bound f(xᵏ⁺¹) - f(xᵏ) with error feedback, where x = θ - α ē and `error` is ||ē||².
@@ -34,6 +37,23 @@ def error_feedback_potential(
     _require_delta(delta)
     require_nonnegative(gap=gap, error=error)
     return gap + alpha**3 * L**2 / delta * error
+
+
+def error_feedback_initial_potential(
+    gap: float, innovation: float, alpha: float, L: float, density: float, devices: int
+) -> float:
+    """Bound the expected potential of AQUILA-TopK before its first round.
+
+    `gap` is f(θ⁰) - f*, and `innovation` is H, the average of ||∇f_m(θ⁰) - q_m||². The initial
+    errors are random, independent and zero on average, with an average E of 43/600 H/density².
+    """
+    require(0 < density <= 1, f"density must be above 0 and at most 1, not {density}")
+    require(devices >= 1, f"devices must be at least 1, not {devices}")
+    require_nonnegative(innovation=innovation)
+    error = RANDOM_ERROR_ENERGY * innovation / density**2
+    delta = SPARSE_CONTRACTION * density
+    shift = alpha**2 * L / 2 * error / devices
+    return error_feedback_potential(gap, error, alpha, L, delta) + shift
 
 
 def max_alpha_error_feedback(L: float, delta: float, B: float = 1.0) -> float:
