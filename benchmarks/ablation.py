@@ -124,18 +124,17 @@ class TopKDevice:
         """Reply to an order, or skip at random."""
         loss, gradient = local_work(oracle, theta_of(order), self.work, self.alpha)
         innovation = gradient - state.q
-        drawn = state.started or not self.start_density
-        error = state.e if drawn else random_error(innovation, self.start_density, key)
+        draws = order.round == 0 and self.start_density
+        error = random_error(innovation, self.start_density, key) if draws else state.e
         accumulated = error + innovation
         codes = (
             None if key.child(1).bernoulli(self.skip_probability) else self.quantizer(accumulated)
         )
         if codes is None:
-            skipped = ErrorState(accumulated, state.q, started=True)
-            return Turn(skipped, Packet(order.round), {"loss": loss})
+            return Turn(ErrorState(accumulated, state.q), Packet(order.round), {"loss": loss})
         u = codes.decode()
         residual = accumulated - u if self.feedback else torch.zeros_like(accumulated)
-        next_state = ErrorState(residual, state.q + self.eta * u, started=True)
+        next_state = ErrorState(residual, state.q + self.eta * u)
         return Turn(next_state, Packet(order.round, codes), {"loss": loss})
 
 

@@ -37,14 +37,13 @@ def observe(problem, alpha, rounds=80):
     start = torch.zeros(problem.dimension, dtype=torch.float64)
     simulation = aquila.Simulation(method, start, problem.devices)
     seen = []
-    for _ in range(rounds):
+    for k in range(rounds):
         for m, device in enumerate(simulation.devices):
             device.apply_ack(simulation.server.acks[m])
         gradients = np.stack([local(simulation.theta)[1].numpy() for local in problem.devices])
         states = [device.state for device in simulation.devices]
         errors = [
-            s.e.numpy() if s.started else initial_error(m, gradients[m])
-            for m, s in enumerate(states)
+            initial_error(m, gradients[m]) if k == 0 else s.e.numpy() for m, s in enumerate(states)
         ]
         theta = simulation.theta.numpy().copy()
         memories = [s.q.numpy() for s in states]

@@ -108,7 +108,8 @@ def test_forgotten_device_leaves_the_average_of_its_rows():
         run.server.receive(number, device.pack(replies[-1]))
     run.server.close_round()
     memory = server_memory(method.server)
-    state = memory.forget(run.server.state, run.fleet, 1, [memory.contribution(replies[1])])
+    sent_by_one = [memory.contribution(replies[1])]
+    state = memory.forget(run.server.state, run.fleet, 1, sent_by_one)
     sent = [(m, replies[m].vector.decode()) for m in (0, 2)]
     expected = run.fleet.mean_over_holders(sent)
     torch.testing.assert_close(memory.memory(state), expected, rtol=1e-6, atol=1e-9)

@@ -20,7 +20,8 @@ name links to it; in the repository it links to the source file.
 | command line | `-m laq:alpha=0.1,bits=8` |
 
 An unknown name or value raises an error that lists what is allowed.
-[Which method to use](choosing.md) compares measured results.
+[Which method to use](choosing.md) gives advice, and [all methods compared](method-comparison.md)
+shows measured results.
 [Add a method](add-a-method.md) shows how to write one.
 
 The best step size `alpha` depends on your model and data: try 0.5, 0.1 and 0.02. `aquila run` and
