@@ -74,7 +74,7 @@ wheel:
 $(STAMP): Makefile pyproject.toml setup.py constraints.txt $(C_FILES)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint constraints.txt torch
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,docs,report,flower,metrics,tensorboard,mlflow]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,docs,report,flower,metrics,tensorboard,mlflow,privacy]'
 	touch $@
 
 clean:

@@ -284,7 +284,7 @@ def test_invalid_arguments_give_one_sentence(tmp_path):
     assert "no method 'x'" in error_line("compare", "-m", "x")
     assert "laq is given twice" in error_line("compare", "-m", "laq", "-m", "laq")
     assert "rounds must be a whole number >= 1, not '0'" in error_line("run", "--rounds", "0")
-    assert "on_nan must be one of stop, skip" in error_line("run", "--on-nan", "ignore")
+    assert "on_nan must be one of quarantine, stop, skip" in error_line("run", "--on-nan", "ignore")
     assert "no data set 'digit'; did you mean 'digits'" in error_line("run", "--data", "digit")
     assert "no model 'mpl'; did you mean 'mlp'" in error_line("run", "--model", "mpl")
     assert "laq is not an experiment file; name methods with --method" in error_line("run", "laq")

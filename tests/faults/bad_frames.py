@@ -23,6 +23,7 @@ def _dense(frame: bytes, values: list[float]) -> bytes:
 BAD_FRAMES: dict[str, Callable[[bytes], bytes]] = {
     "garbage": lambda frame: b"garbage" * 10,
     "cut": lambda frame: frame[:20],
+    "short": lambda frame: frame[:3],
     "dimension": lambda frame: _dense(frame, [1.0, 2.0, 3.0]),
     "huge": lambda frame: _forge(frame, kind=CODED, bits=8, dimension=2**32 - 1, body=bytes(64)),
     "infinite": lambda frame: _dense(frame, [float("inf")] * 30),
@@ -30,7 +31,8 @@ BAD_FRAMES: dict[str, Callable[[bytes], bytes]] = {
 }
 EXPECTED_MESSAGES = {
     "garbage": "not a frame",
-    "cut": "cut short",
+    "cut": "checksum does not match",
+    "short": "cut short",
     "dimension": "3 coordinates",
     "huge": "4294967295 coordinates",
     "infinite": "infinite",

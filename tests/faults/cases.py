@@ -116,7 +116,7 @@ def nan(federation: FaultyFederation) -> str:
 
     printed = federation.run(script(), SECONDS, rounds=5)
     federation.check(5)
-    assert sum(record.lost for record in federation.records()) in (1, 2, 3)
+    assert sum(record.lost for record in federation.records()) in (1, 2)
     return line(printed, "coordinates of the gradient are NaN")
 
 

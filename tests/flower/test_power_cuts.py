@@ -53,7 +53,7 @@ class Server:
         self.folder = ServerRunFolder(path, "settings", OPTIONS)
         archive = self.folder.archive
         self.session = ServerSession(METHOD, THETA, FLEET, seed=0, archive=archive)
-        self.session.histories.min_fold_bytes = 90
+        self.session.histories.min_fold_bytes = 50
         self.records = self.folder.resume(self.session)
 
     def run_round(self, devices):

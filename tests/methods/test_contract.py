@@ -205,8 +205,11 @@ def test_gradient_that_is_not_finite_is_not_uploaded(row):
         return loss, gradient * float("nan")
 
     devices = [*PROBLEM.devices[:2], broken]
+    options = run_options(row.name, on_nan="stop")
     with pytest.raises(aquila.NonFiniteError, match=r"device 2, round 0: 30 of 30 coordinates"):
-        aquila.simulate(create(row), theta0(), devices, rounds=3, options=run_options(row.name))
+        aquila.simulate(create(row), theta0(), devices, rounds=3, options=options)
+    run = aquila.simulate(create(row), theta0(), devices, 3, options=run_options(row.name))
+    assert [r.quarantined for r in run.records] == [[2], None, [2]]
     options = run_options(row.name, on_nan="skip")
     run = aquila.simulate(create(row), theta0(), devices, rounds=3, options=options)
     assert [r.refused for r in run.records] == [1, 1, 1]

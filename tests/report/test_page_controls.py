@@ -127,9 +127,9 @@ def test_navigation_stays_and_tables_show_that_they_continue(page):
     page.wait_for_function("document.querySelector('nav').getBoundingClientRect().top <= 0")
     page.set_viewport_size({"width": 390, "height": 800})
     frame = page.locator("#methods .scroll-frame")
-    page.wait_for_function("document.querySelector('#methods .more-right')")
+    page.locator("#methods .more-right").wait_for()
     frame.locator(".scrollable").evaluate("region => { region.scrollLeft = 1e6 }")
-    page.wait_for_function("document.querySelector('#methods .more-left:not(.more-right)')")
+    page.locator("#methods .more-left:not(.more-right)").wait_for()
     assert page.evaluate("document.documentElement.scrollWidth") == 390
 
 

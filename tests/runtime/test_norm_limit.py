@@ -9,9 +9,12 @@ import aquila
 from aquila.core.packet import Codes, Dense, Packet, WireError
 from aquila.core.wire import pack
 from aquila.runtime.device_session import DeviceSession
-from aquila.runtime.norm_limit import NormLimit
+from aquila.runtime.norm_limit import NormLimit, adaptive_limit
 from aquila.runtime.server_session import ServerSession
 from aquila.sim.oracle import as_shard
+from helpers.bad_devices import ATTACKS, softmax_digits, with_bad_devices
+from helpers.contract import create
+from helpers.problems import ridge
 
 LARGE = torch.tensor([3.0, 4.0])
 
@@ -96,3 +99,107 @@ def test_limit_must_be_positive(norm):
 def test_unknown_policy_is_rejected():
     with pytest.raises(ValueError, match="one of reject, clip, not 'scale'"):
         NormLimit(1.0, "scale")
+
+
+# error feedback and memories make uploads vary in size by design
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("fedsgd", {"participation": 0.25}),
+        ("topk", {"uplink_loss": 0.4}),
+        ("ef_signsgd", {"uplink_loss": 0.4}),
+        ("marina", {"participation": 0.25}),
+        ("aquila", {"uplink_loss": 0.4}),
+        ("aquila_dither", {"participation": 0.25}),
+        ("ef21_sgdm", {"uplink_loss": 0.4}),
+    ],
+)
+def test_adaptive_limit_leaves_honest_runs_unchanged(name, options):
+    problem = ridge(devices=8, dimension=20)
+    method = create(name, problem)
+    runs = [
+        aquila.simulate(
+            method, torch.zeros(20), problem.devices, 40,
+            options=aquila.RunOptions(upload_limit=limit, **options),
+        )
+        for limit in ("adaptive", "none")
+    ]  # fmt: skip
+    assert runs[0].records == runs[1].records
+    assert torch.equal(runs[0].theta, runs[1].theta)
+
+
+def test_adaptive_limit_needs_four_devices():
+    assert adaptive_limit([1.0, 1.0, 0.0, 1.0]) == math.inf
+    assert adaptive_limit([1.0, 2.0, 3.0, 4.0, 5.0]) == 30 * 4.0
+    assert adaptive_limit([1e300, 1.0, 1.0, 1.0, 1.0]) == 30
+
+
+def upload_from_all(server, norms):
+    for device, order in server.open_round().items():
+        vector = Dense(torch.tensor([norms[device], 0.0]))
+        server.receive(device, pack(Packet(server.round, vector, refers_to=order.checksum)))
+    server.close_round()
+
+
+@pytest.mark.parametrize("name", ["fedsgd", "lag"])
+def test_upload_far_above_those_of_the_fleet_is_rejected(name, caplog):
+    fleet = aquila.Fleet.uniform(2, 5)
+    server = ServerSession(aquila.create(name, alpha=1.0), torch.zeros(2), fleet, seed=0)
+    upload_from_all(server, [1.0, 1.0, 1.0, 1.0, 1e30])
+    assert server.guard.rejected == (4,)
+    assert -1.0 <= server.theta[0] <= -0.8
+    assert server.acks[4].round == -1
+    assert sorted(server.open_round()) == [0, 1, 2, 3]
+    assert "its upload has norm 1e+30, but the limit of the fleet is 30" in caplog.text
+
+
+def test_limit_follows_the_norms_of_the_fleet():
+    fleet = aquila.Fleet.uniform(2, 5)
+    server = ServerSession(aquila.create("fedsgd"), torch.zeros(2), fleet, seed=0)
+    for scale in (1.0, 1e3, 1e6):
+        upload_from_all(server, [scale] * 5)
+        assert server.guard.rejected == ()
+
+
+def test_uploads_are_clipped_to_the_median_norm():
+    options = aquila.RunOptions(upload_limit="median")
+    fleet = aquila.Fleet.uniform(2, 5)
+    method = aquila.create("fedsgd", alpha=1.0)
+    server = ServerSession(method, torch.zeros(2), fleet, 0, options)
+    upload_from_all(server, [0.5, 1.0, 1.0, 9.0, 29.0])
+    assert server.theta.tolist() == pytest.approx([-0.9, 0.0])
+    with pytest.raises(ValueError, match=r"cannot be clipped.*remembers"):
+        ServerSession(aquila.create("aquila"), torch.zeros(2), fleet, 0, options)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return softmax_digits(20)
+
+
+def attacked(problem, name, kinds, limit="adaptive"):
+    """Return the accuracy and the records of a run in which a fifth of the devices are bad."""
+    devices = with_bad_devices(problem.devices, kinds) if kinds else problem.devices
+    run = aquila.simulate(
+        aquila.create(name, alpha=1.0), torch.zeros(650), devices, 60,
+        options=aquila.RunOptions(upload_limit=limit),
+    )  # fmt: skip
+    return problem.accuracy(run.theta), run.records
+
+
+@pytest.mark.parametrize("name", ["fedavg", "topk", "aquila_topk"])
+def test_a_fifth_of_bad_devices_costs_at_most_three_points(name, digits):
+    honest, _ = attacked(digits, name, [])
+    accuracy, records = attacked(digits, name, list(ATTACKS))
+    assert accuracy > honest - 0.03
+    assert records[0].rejected == [7, 12]  # scaled and constant
+    assert records[0].quarantined == [7, 12, 17]  # and NaN
+
+
+@pytest.mark.parametrize("kind", ATTACKS)
+def test_each_attack_costs_at_most_three_points(kind, digits):
+    assert attacked(digits, "fedavg", [kind])[0] > attacked(digits, "fedavg", [])[0] - 0.03
+
+
+def test_without_a_limit_an_attack_costs_ten_points(digits):
+    assert attacked(digits, "fedavg", ["constant"], "none")[0] < 0.83

@@ -33,7 +33,7 @@ def test_values_take_the_type_of_their_field():
         ({"downlink_error": float("nan")}, "downlink_error must be a number from 0 to 0.99, not"),
         ({"uplink_loss": 1.1}, "uplink_loss must be a number from 0 to 1, not 1.1"),
         ({"downlink_loss": -0.1}, "downlink_loss must be a number from 0 to 1, not -0.1"),
-        ({"on_nan": "ignore"}, "on_nan must be one of stop, skip, not 'ignore'"),
+        ({"on_nan": "ignore"}, "on_nan must be one of quarantine, stop, skip, not 'ignore'"),
         ({"executor": "processes"}, "executor must be one of auto, sequential, batched, threads"),
         (
             {"server_momentum": 0.5},

@@ -158,7 +158,7 @@ def test_short_turns_use_no_threads(monkeypatch):
 def test_error_names_the_first_device_that_fails():
     for workers in (1, 3):
         with pytest.raises(NonFiniteError, match="device 2"):
-            Worker(fails=(2, 4)).run(workers=workers)
+            Worker(fails=(2, 4)).run(workers=workers, on_nan="stop")
 
 
 def test_interrupt_waits_for_turns_that_have_begun(monkeypatch):

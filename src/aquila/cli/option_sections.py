@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from aquila.runtime.options import LINK_OPTIONS, RECIPE, option_parameters
+from aquila.runtime.options import LINK_OPTIONS, PROTECTION, RECIPE, option_parameters
 from aquila.training.local_training import training_parameters
 
 HARDWARE = (
@@ -15,14 +15,18 @@ DATA_AND_MODEL = (
     "split", "mask_classes", "augment", "rounds", "seed",
 )  # fmt: skip
 LOCAL_TRAINING = ("alpha", "work", "batch_size", "epochs", *training_parameters())
-SERVER = tuple(name for name in RECIPE if name not in ("selection", "candidates"))
+BAD_DEVICES = ("on_nan", *PROTECTION)
+SERVER = tuple(n for n in RECIPE if n not in ("selection", "candidates", *BAD_DEVICES))
 SECTIONS = {
     "Data, model and length of the run": DATA_AND_MODEL,
     "Local training": LOCAL_TRAINING,
     "Server and weights": SERVER,
     "Participation, losses, evaluation and stopping": tuple(
-        name for name in option_parameters() if name not in (*SERVER, *LINK_OPTIONS, *HARDWARE)
+        name
+        for name in option_parameters()
+        if name not in (*SERVER, *BAD_DEVICES, *LINK_OPTIONS, *HARDWARE)
     ),
+    "Bad devices and privacy": BAD_DEVICES,
     "Simulated network": LINK_OPTIONS,
     "Hardware": HARDWARE,
 }

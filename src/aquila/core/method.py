@@ -93,13 +93,17 @@ class ServerHalf(Protocol[State]):
     The model belongs to the runtime. The server half says which step to take, and the server
     optimizer of the run applies it.
 
-    Two more members are optional:
+    Three more members are optional:
         check(reply): Raise WireError if the method cannot use a reply. Default: accept all replies.
         needs_links: Whether `orders` and `update` read `fleet.links`. Default: False. The links are
             those of the devices that may take part in the round, and only they get orders.
+        steps_along_mean: Whether every device gets an order, and `update` depends on the replies
+            only through the mean of their decoded vectors. Default: False. The server can then add
+            noise for differential privacy.
 
     Methods with memory also implement `ServerMemory`. Use the optional members through
-    `check_reply`, `needs_links`, `has_memory` and `server_memory`, which apply the defaults.
+    `check_reply`, `needs_links`, `steps_along_mean`, `has_memory` and `server_memory`, which apply
+    the defaults.
     """
 
     def init(self, theta: Vector, fleet: Fleet) -> State:
@@ -186,6 +190,11 @@ def read_upload(reader: UploadReader | None, reply: Packet, shapes: Shapes) -> P
 def needs_links(half: ServerHalf[Any]) -> bool:
     """Return whether a server half reads the links of the devices."""
     return bool(getattr(half, "needs_links", False))
+
+
+def steps_along_mean(half: ServerHalf[Any]) -> bool:
+    """Return whether a step depends on the replies only through the mean of their vectors."""
+    return bool(getattr(half, "steps_along_mean", False))
 
 
 def check_links(method: Method, available: bool) -> None:

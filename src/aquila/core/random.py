@@ -21,6 +21,7 @@ class Purpose(IntEnum):
     HOLD_OUT = 5
     SYNTHETIC = 6
     PARTICIPATION = 7
+    NOISE = 8
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,11 @@ class Key:
         """Return uniform numbers in [0, 1) with the shape, type and device of a vector."""
         generator = self.torch(like.device)
         return torch.rand(like.shape, generator=generator, dtype=like.dtype, device=like.device)
+
+    def normal(self, like: Vector) -> Vector:
+        """Return standard normal numbers in float64 with the shape and device of a vector."""
+        numbers = self.numpy().standard_normal(tuple(like.shape))
+        return torch.from_numpy(numbers).to(like.device)
 
     def uint32(self) -> int:
         """Return an integer below 2**32."""

@@ -17,6 +17,7 @@ from aquila.core.packet import WireError
 from aquila.core.vector import Vector
 from aquila.core.wire import unpack
 from aquila.flower.device_files import answer_from_disk, default_state_folder
+from aquila.flower.privacy import PRIVACY_KEY, check_same_privacy, secret_key
 from aquila.flower.signing import (
     HELLO,
     IDENTITY_VARIABLE,
@@ -43,6 +44,8 @@ from aquila.flower.transport import (
 )
 from aquila.runtime.device_session import DeviceSession
 from aquila.runtime.messages import Order
+from aquila.runtime.options import RunOptions
+from aquila.runtime.services import Services
 from aquila.sim.oracle import Device, as_shard, samples_of
 
 ACTION = "aquila"
@@ -66,6 +69,7 @@ def client_app(
     state_folder: Path | str | None = None,
     identity_folder: Path | str | None = None,
     threads: int = 1,
+    options: RunOptions = RunOptions(),
 ) -> ClientApp:
     """Return the ClientApp that runs on every device.
 
@@ -79,11 +83,15 @@ def client_app(
         identity_folder: Folder of the keys that sign messages. Default: `$AQUILA_IDENTITY`, which
             a device of `aquila deploy` has. If set, the device obeys only the server's key.
         threads: Threads that a device computes on. Only 1 guarantees the same bits everywhere.
+        options: The privacy options of the run. With `dp_noise_by="devices"` this device adds the
+            noise. A device without them takes no part in a run that has them.
     """
     folder = default_state_folder() if state_folder is None else Path(state_folder)
     identity = identity_folder or os.environ.get(IDENTITY_VARIABLE)
     identity_path = None if not identity else Path(identity).absolute()
-    handlers = DeviceHandlers(method, make_device, folder.absolute(), identity_path, threads)
+    handlers = DeviceHandlers(
+        method, make_device, folder.absolute(), identity_path, threads, options
+    )
     app = ClientApp()
     app.query(ACTION)(handlers.hello)
     app.train(ACTION)(handlers.turn)
@@ -111,6 +119,7 @@ class DeviceHandlers:
     folder: Path
     identity_folder: Path | None
     threads: int
+    options: RunOptions
 
     def hello(self, message: Message, context: Context) -> Message:
         """Reply with the device number of this node, and its samples if they are weights."""
@@ -145,6 +154,9 @@ class DeviceHandlers:
         required, own = config_value(content, "method", str), repr(self._method(context))
         if required != own:
             raise WireError(f"the server runs {required}, but this device runs {own}")
+        values = config_of(content)
+        if PRIVACY_KEY in values or self.options.is_private:
+            check_same_privacy(str(values.get(PRIVACY_KEY, "")), self.options)
         device = device_number(context)
         introduction: dict[str, Value] = {"device": device}
         if SAMPLES_KEY in config_of(content):
@@ -162,6 +174,8 @@ class DeviceHandlers:
             self._shard(run, device, context),
             _template_of(order),
             config_value(content, "seed", int),
+            self.options,
+            services=Services(secret_key=secret_key),
         )
         frame = answer_from_disk(session, order, self.folder, run)
         return content_of(_notes(session.notes), {REPLY_KEY: frame})

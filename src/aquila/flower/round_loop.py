@@ -14,6 +14,7 @@ from aquila.flower.run_folder import ServerRunFolder
 from aquila.flower.transport import Overhead
 from aquila.runtime.server_session import ServerSession
 from aquila.sim.callbacks import Callbacks
+from aquila.sim.protection import Protection
 from aquila.sim.records import Record, make_record
 from aquila.sim.stopping import StoppingRule
 
@@ -43,6 +44,7 @@ class RoundLoop:
     run_folder: ServerRunFolder
     session: ServerSession
     records: list[Record]
+    protection: Protection
     overheads: list[RoundOverhead] = field(default_factory=list)
 
     def run(self, rule: StoppingRule, callbacks: Callbacks) -> None:
@@ -68,8 +70,8 @@ class RoundLoop:
         began, attempts = time.monotonic(), self.run_folder.begin_round(session.round)
         config: dict[str, str | int] = {"run": self.run_folder.name, "seed": self.strategy.seed}
         state, outcome = run_round(
-            self.grid, session, self.registry.nodes_by_device, config, deployment.deadline_seconds,
-            self.strategy.identity,
+            self.grid, session, self.registry.nodes_by_device, config,
+            deployment.deadline_seconds, self.protection, self.strategy.identity,
         )  # fmt: skip
         notes = {device: state.notes[device] for device in sorted(state.notes)}
         record = make_record(state.number, outcome, notes, session.fleet, self._evaluate())
@@ -93,6 +95,9 @@ def _overhead(state: RoundState, seconds: float) -> RoundOverhead:
 def _log(record: Record, overhead: RoundOverhead, rounds: int) -> None:
     loss = "" if record.loss is None else f"loss {record.loss:.4g}, "
     metrics = "".join(f", {name} {value:.4g}" for name, value in record.metrics.items())
+    metrics += "" if record.quarantined is None else f", quarantine {record.quarantined}"
+    if record.epsilon is not None:
+        metrics += f", epsilon {record.epsilon:.4g} at delta {record.delta:g}"
     LOG.info(
         "round %d: %s%d uploads, %d skips, %d lost, uplink %d bytes + %d of Flower overhead%s, "
         "%.1f s, %d of %d done",

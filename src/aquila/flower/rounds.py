@@ -1,6 +1,5 @@
 """One round over Flower's grid: send the orders, collect the replies, tolerate failures."""
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -35,9 +34,11 @@ from aquila.flower.transport import (
     overhead_of,
 )
 from aquila.runtime.backoff import backoff
+from aquila.runtime.fleet_health import MAX_SCALAR
 from aquila.runtime.messages import Order
 from aquila.runtime.server_session import ServerSession
 from aquila.runtime.traffic import Traffic, cost_of
+from aquila.sim.protection import Protection
 from aquila.sim.records import RoundOutcome
 
 TURN_MESSAGE = "train.aquila"
@@ -48,12 +49,11 @@ LOG = getLogger("flwr.aquila")
 
 @dataclass
 class RoundState:
-    """What one round has collected so far: traffic, overhead, devices' notes and their errors."""
+    """What one round has collected so far: traffic, overhead and devices' notes."""
 
     number: int
     traffic: Traffic = field(default_factory=Traffic)
     notes: dict[DeviceId, dict[str, float]] = field(default_factory=dict)
-    errors: dict[DeviceId, str] = field(default_factory=dict)
     uplink: Overhead = field(default_factory=Overhead)
     downlink: Overhead = field(default_factory=Overhead)
 
@@ -64,6 +64,7 @@ def run_round(
     nodes_by_device: Mapping[DeviceId, NodeId],
     config: Mapping[str, str | int],
     seconds: float,
+    protect: Protection,
     identity: ServerIdentity | None = None,
 ) -> tuple[RoundState, RoundOutcome]:
     """Run one round with the connected devices.
@@ -74,20 +75,23 @@ def run_round(
         nodes_by_device: The node of each connected device.
         config: Config values that go with every order.
         seconds: How long to wait for replies.
+        protect: Reads what the record says about bad devices and privacy.
         identity: Keys that sign orders and check replies. None: messages are not signed.
     """
     state = RoundState(session.round)
     exchange = Exchange(grid, state, nodes_by_device, config, seconds, identity)
     exchange.run(session.open_query(), partial(_receive_loss, state, session))
-    state.errors.clear()
-    orders = session.open_round()
-    sent = exchange.run(orders, partial(_receive, state, session))
-    if sent and len(state.errors) == sent:
-        raise RuntimeError(
-            f"every device failed in round {state.number}: {next(iter(state.errors.values()))}"
-        )
+    orders, sent = session.open_round(nodes_by_device), 0
+    while orders:  # others replace devices that fail
+        exchange.run(orders, partial(_receive, state, session))
+        sent += len(orders)
+        orders = session.open_replacements(nodes_by_device)
+    if reason := session.fatal_reason(nodes_by_device):
+        raise RuntimeError(f"every device failed in round {state.number}: {reason}")
     replies = session.close_round()
-    return state, RoundOutcome.of(state.traffic, replies, lost=len(orders) - len(replies))
+    protection = protect.outcome(session)
+    lost = sent - len(replies) - len(session.guard.rejected)
+    return state, RoundOutcome.of(state.traffic, replies, lost, protection=protection)
 
 
 @dataclass(frozen=True)
@@ -164,7 +168,7 @@ class Exchange:
 
 def _receive(state: RoundState, session: ServerSession, device: DeviceId, reply: Message) -> None:
     """Pass the frame of a reply to the session. WireError if there is no valid frame."""
-    frame = _frame(state, session, device, reply)
+    frame = _frame(session, device, reply)
     session.receive(device, frame)
     _count(state, device, reply, frame)
     state.notes[device] = _notes(reply)
@@ -174,18 +178,19 @@ def _receive_loss(
     state: RoundState, session: ServerSession, device: DeviceId, reply: Message
 ) -> None:
     """Pass the answer to a query to the session. WireError if there is no valid frame."""
-    frame = _frame(state, session, device, reply)
+    frame = _frame(session, device, reply)
     session.receive_loss(device, frame)
     _count(state, device, reply, frame)
 
 
-def _frame(state: RoundState, session: ServerSession, device: DeviceId, reply: Message) -> bytes:
+def _frame(session: ServerSession, device: DeviceId, reply: Message) -> bytes:
     """Return the frame of a reply, or raise WireError."""
     if reply.has_error():
         raise WireError(f"no reply: {reply.error.reason}")
     if ERROR_KEY in config_of(reply.content):
-        state.errors[device] = one_line(config_value(reply.content, ERROR_KEY, str))
-        raise WireError(state.errors[device])
+        reason = one_line(config_value(reply.content, ERROR_KEY, str))
+        session.report_failure(device, reason)
+        raise WireError(reason)
     return frame_of(reply.content, REPLY_KEY, max_frame_bytes(session.fleet.dimension_of(device)))
 
 
@@ -199,7 +204,7 @@ def _notes(reply: Message) -> dict[str, float]:
     notes = {
         name.removeprefix(NOTE_PREFIX): value
         for name, value in config_of(reply.content).items()
-        if name.startswith(NOTE_PREFIX) and isinstance(value, float) and math.isfinite(value)
+        if name.startswith(NOTE_PREFIX) and isinstance(value, float) and abs(value) <= MAX_SCALAR
     }
     valid = [name for name in notes if name.isidentifier() and len(name) <= MAX_NOTE_CHARS]
     return {name: notes[name] for name in valid[:MAX_NOTES]}

@@ -51,6 +51,7 @@ class ServerRunFolder:
         self._parts_by_round: dict[int, frozenset[Part]] = {}
         self._attempts = folder / ATTEMPTS_FILE
         self._samples = folder / SAMPLES_FILE
+        self._releases = folder / "privacy.json"
         description = folder / "run.json"
         self.is_resumed = description.exists()
         self._require_complete(description)
@@ -92,6 +93,20 @@ class ServerRunFolder:
     def save_samples(self, samples: Sequence[int]) -> None:
         """Save the number of samples per device, the weights of the whole run."""
         atomic_write(self._samples, json.dumps(list(samples)).encode(), private=True)
+
+    def count_release(self, closed_rounds: int) -> int:
+        """Count one more round that used private data, and return their number.
+
+        The count never goes down, also if an older state of the server is restored.
+        """
+        try:
+            earlier = int(json.loads(self._releases.read_text()))
+        except FileNotFoundError:
+            earlier = closed_rounds - 1
+        except (ValueError, TypeError):
+            raise ValueError(f"{self._releases} does not hold a number of rounds") from None
+        atomic_write(self._releases, json.dumps(earlier + 1).encode(), private=True)
+        return earlier + 1
 
     def begin_round(self, round_number: int) -> int:
         """Record that a round begins, and return the attempt number, from 1.

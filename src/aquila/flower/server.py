@@ -16,6 +16,7 @@ from aquila.core.parameter import check_whole_number
 from aquila.core.vector import Vector, check_theta0, digest
 from aquila.flower.death_notice import death_notice
 from aquila.flower.keys import read_keys
+from aquila.flower.privacy import PRIVACY_KEY, secret_key
 from aquila.flower.registry import DeviceRegistry
 from aquila.flower.round_loop import RoundLoop, RoundOverhead
 from aquila.flower.run_folder import ServerRunFolder
@@ -25,8 +26,12 @@ from aquila.runtime.file_lock import LOCK_FILE, file_lock
 from aquila.runtime.files import make_folder
 from aquila.runtime.norm_limit import NormLimit
 from aquila.runtime.options import LINK_OPTIONS, RunOptions, option_parameters
+from aquila.runtime.privacy import check_privacy, describe_privacy
+from aquila.runtime.sample_limit import limit_samples
 from aquila.runtime.server_session import ServerSession
+from aquila.runtime.services import Services
 from aquila.sim.callbacks import Callbacks, OnRecord, RunStart
+from aquila.sim.protection import Protection
 from aquila.sim.records import Evaluate, Record
 from aquila.sim.stopping import StoppingRule
 
@@ -61,7 +66,9 @@ class Deployment:
         min_devices: Connected devices that the first round needs. Default: all.
         keys_folder: Folder with the public key `device-N.pub` of every device. If set, a node
             without the key of its device takes no part.
-        limit: Bound on the norm of uploads.
+        limit: Bound on the norm of uploads, besides that of `RunOptions.upload_limit`.
+        max_sample_ratio: With weights by samples, the largest number of samples that counts, as a
+            multiple of the median. Devices report these numbers themselves.
         identity_folder: Folder of the keys that sign messages. Default: `$AQUILA_IDENTITY`, which
             a server of `aquila deploy` has. If set, only replies that their device signed count.
     """
@@ -71,9 +78,12 @@ class Deployment:
     min_devices: int | None = None
     keys_folder: Path | str | None = None
     limit: NormLimit | None = None
+    max_sample_ratio: float = 10.0
     identity_folder: Path | str | None = None
 
     def __post_init__(self) -> None:
+        if not self.max_sample_ratio >= 1:
+            raise ValueError(f"max_sample_ratio must be at least 1, not {self.max_sample_ratio}")
         if not min(self.deadline_seconds, self.wait_seconds) > 0:
             raise ValueError("deadline_seconds and wait_seconds must be above 0")
 
@@ -118,21 +128,25 @@ class Strategy:
             run_folder = ServerRunFolder(folder, self._fingerprint(), self.options)
             registry = self._registry(run_folder)
             fleet = self._weighted_fleet(grid, registry, run_folder)
+            protection = Protection(self.options, len(fleet.devices), run_folder.count_release)
             session = ServerSession(
                 self.method, self.theta0.clone(), fleet, self.seed,
                 self.options, archive=run_folder.archive, limit=self.deployment.limit,
+                services=Services(secret_key=secret_key),
             )  # fmt: skip
             records = run_folder.resume(session)
             rule.resume(records)
             options = replace(self.options, resume=run_folder.is_resumed)
             start = RunStart(self.method, self.rounds, self.seed, options, tuple(records))
             stack.enter_context(callbacks.opened(start))
-            loop = RoundLoop(self, grid, registry, run_folder, session, records)
+            loop = RoundLoop(self, grid, registry, run_folder, session, records, protection)
             loop.run(rule, callbacks)
             return RunResult(session.theta.clone(), records, loop.overheads)
 
     def _registry(self, run_folder: ServerRunFolder) -> DeviceRegistry:
         hello: dict[str, Value] = {"method": repr(self.method)}
+        if self.options.is_private:
+            hello[PRIVACY_KEY] = describe_privacy(self.options)
         if self.options.weights == "samples":
             hello[SAMPLES_KEY] = run_folder.name
         if self.identity is not None:
@@ -153,7 +167,9 @@ class Strategy:
         if not samples:
             devices = self.fleet.devices
             registry.wait(grid, len(devices), self.deployment.wait_seconds)
-            samples = [registry.samples[device] for device in devices]
+            samples = limit_samples(
+                [registry.samples[device] for device in devices], self.deployment.max_sample_ratio
+            )
             run_folder.save_samples(samples)
         return self.fleet.with_weights(samples)
 
@@ -204,6 +220,7 @@ def strategy(
             f"the run has {devices} devices and a model of {theta0.numel()} coordinates, but a "
             f"fleet of {len(fleet.devices)} devices and {fleet.dimension} coordinates"
         )
+    check_privacy(method, fleet, options)
     needed = deployment.min_devices
     if needed is not None and not 1 <= needed <= devices:
         raise ValueError(f"min_devices must be from 1 to {devices}, not {needed}")

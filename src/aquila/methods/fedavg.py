@@ -42,6 +42,11 @@ class FedAvgServer:
     alpha: float
     fraction: float
 
+    @property
+    def steps_along_mean(self) -> bool:
+        """Whether every device gets an order."""
+        return self.fraction == 1
+
     def init(self, theta: Vector, fleet: Fleet) -> NoState:
         """Start without state."""
         return NoState()

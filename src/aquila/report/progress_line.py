@@ -22,14 +22,17 @@ MIN_BARS, MAX_BARS = 8, 24
 GAP = "  "
 
 LAYOUTS: tuple[tuple[str, ...], ...] = (
-    ("label", "bars", "round", "loss", "quality", "uplink", "simulated", "replies", "time"),
-    ("label", "bars", "round", "loss", "quality", "uplink", "simulated", "time"),
-    ("label", "round", "loss", "quality", "uplink", "simulated", "time"),
-    ("label", "round", "loss", "quality", "uplink", "simulated"),
-    ("label", "round", "loss", "quality", "uplink"),
-    ("label", "round", "loss", "uplink"),
-    ("label", "round", "loss"),
-)
+    (
+        "label", "bars", "round", "loss", "quality", "privacy", "uplink", "simulated", "replies",
+        "time",
+    ),
+    ("label", "bars", "round", "loss", "quality", "privacy", "uplink", "simulated", "time"),
+    ("label", "round", "loss", "quality", "privacy", "uplink", "simulated", "time"),
+    ("label", "round", "loss", "quality", "privacy", "uplink", "simulated"),
+    ("label", "round", "loss", "quality", "privacy", "uplink"),
+    ("label", "round", "loss", "privacy", "uplink"),
+    ("label", "round", "loss", "privacy"),
+)  # fmt: skip
 """Fields of a line, from the widest terminal to the narrowest. Only link models simulate time."""
 
 
@@ -43,6 +46,7 @@ class RunProgress:
     done: int = 0
     losses: list[float] = field(default_factory=list)
     quality: str = ""
+    privacy: str = ""
     uplink_bytes: int = 0
     uploads: int = 0
     skips: int = 0
@@ -68,6 +72,8 @@ class RunProgress:
             self.quality = f"ppl {record.metrics['perplexity']:7.2f}"
         elif "test_accuracy" in record.metrics:
             self.quality = f"{record.metrics['test_accuracy']:6.1%}"
+        if record.epsilon is not None:
+            self.privacy = f"ε {record.epsilon:.3g} at δ {record.delta:g}"
         self.uplink_bytes += record.uplink_bytes
         self.uploads += record.uploads
         self.skips += record.skips
@@ -99,6 +105,7 @@ class RunProgress:
             "round": position,
             "loss": f"loss {_format_loss(self.losses[-1])}" if self.losses else " " * 11,
             "quality": self.quality or " " * 6,
+            "privacy": self.privacy,
             "uplink": f"{format_bytes(self.uplink_bytes):>7} up",
             "simulated": self.simulated,
             "replies": f"{self.uploads:>5} sent {self.skips:>4} skipped",
@@ -124,8 +131,8 @@ def format_line(progress: RunProgress, label_width: int, width: int, bars: bool 
     fields = progress.fields()
     fields["label"] = fields["label"].ljust(label_width)
     layouts = [names for names in LAYOUTS if bars or "bars" not in names]
-    if not fields["simulated"]:
-        layouts = [tuple(name for name in names if name != "simulated") for names in layouts]
+    unused = {name for name in ("simulated", "privacy") if not fields[name]}
+    layouts = [tuple(name for name in names if name not in unused) for names in layouts]
     names = next((n for n in layouts if _spare_width(fields, n, width) >= 0), layouts[-1])
     room = min(MAX_BARS, MIN_BARS + _spare_width(fields, names, width))
     text = Text(no_wrap=True, overflow="ellipsis" if bars else "crop", end="")

@@ -129,12 +129,21 @@ def _find_beta(facts: Mapping[str, Any]) -> float | None:
 def _is_valid(record: Record) -> bool:
     if not isinstance(record.metrics, Mapping):
         return False
-    if not all(0 <= device < MAX_DEVICES for device in (*record.levels, *record.uplink)):
+    listed = [n for group in (record.rejected, record.quarantined) for n in group or ()]
+    devices = (*record.levels, *record.uplink, *listed)
+    if not all(type(device) is int and 0 <= device < MAX_DEVICES for device in devices):
         return False
     counts = [getattr(record, name) for name in COUNTS]
     counts += [*record.levels.values(), *record.uplink.values()]
     counts += [] if record.late is None else [record.late]
-    optional = (record.loss, record.error_ratio, record.seconds, record.joules)
+    optional = (
+        record.loss,
+        record.error_ratio,
+        record.seconds,
+        record.joules,
+        record.epsilon,
+        record.delta,
+    )
     numbers = [n for n in optional if n is not None]
     numbers += record.metrics.values()
     return all(type(c) is int and 0 <= c < 2**63 for c in counts) and all(

@@ -20,6 +20,7 @@ from aquila.core.wire import pack
 from aquila.runtime.messages import NO_ACK, Ack, Order, PendingTurn, ack_of
 from aquila.runtime.nan_guard import GuardedOracle, NonFiniteError
 from aquila.runtime.options import RunOptions
+from aquila.runtime.privacy import GaussianNoise, NoisyOracle, private_turn
 from aquila.runtime.reference import UNNAMED, ReferenceModel
 from aquila.runtime.selection import LOSS, QUERY_LOSS, REPORT_LOSS
 from aquila.runtime.services import Services
@@ -63,7 +64,7 @@ class DeviceSession:
         shard: The data of the device.
         like: A vector with the length and dtype of the device's model.
         seed: Seed of the run.
-        options: `on_nan` applies here.
+        options: `on_nan` and the noise of devices apply here.
         initial_state: The method's initial state, if the caller has it. Devices can share it.
         services: Functions that the caller replaces.
     """
@@ -98,7 +99,10 @@ class DeviceSession:
         self._pending: PendingTurn | None = None
         self._stale_turn: PendingTurn | None = None
         self._seed = seed
-        self._on_nan = options.on_nan
+        self._refuses_nan = options.on_nan == "skip"
+        by_devices = options.is_private and options.dp_noise_by == "devices"
+        self._noise = GaussianNoise.of(options) if by_devices else None
+        self._name = method.name
         self._services = services
 
     def handle(self, order: Order) -> bytes:
@@ -197,22 +201,27 @@ class DeviceSession:
         try:
             loss = self._oracle(query).loss(theta, all_samples=bool(query.scalar(QUERY_LOSS)))
         except NonFiniteError:
-            if self._on_nan == "stop":
+            if not self._refuses_nan:
                 raise
             return Packet(query.round, refused=True)
         return Packet(query.round, None, {LOSS: loss})
 
-    def _oracle(self, packet: Packet) -> GuardedOracle:
+    def _oracle(self, packet: Packet) -> GuardedOracle | NoisyOracle:
         key = Key((self._seed, packet.round, self.device, Purpose.DATA))
         lr_factor = packet.scalars.get(LR_FACTOR, 1.0)
-        return GuardedOracle(self.shard.oracle(key), self.device, packet.round, lr_factor)
+        oracle = GuardedOracle(self.shard.oracle(key), self.device, packet.round, lr_factor)
+        if self._noise is None:
+            return oracle
+        noise_key = Key((self._seed, packet.round, self.device, Purpose.NOISE))
+        return NoisyOracle(oracle, self._noise, self._services.secret_key(noise_key), self._name)
 
     def _run_turn(self, state: Any, packet: Packet) -> Turn[Any]:
         key = Key((self._seed, packet.round, self.device, Purpose.DEVICE))
         try:
-            return self.half.step(state, packet, self._oracle(packet), key)
+            turn = self.half.step(state, packet, self._oracle(packet), key)
+            return turn if self._noise is None else private_turn(self._name, turn)
         except NonFiniteError:
-            if self._on_nan == "stop":
+            if not self._refuses_nan:
                 raise
             return Turn(state, Packet(packet.round, refused=True))
 

@@ -106,6 +106,26 @@ class DownlinkCoder:
                 frames |= dict.fromkeys(others, pack(model))
         return frames, after
 
+    def encode_late(
+        self, packets: Mapping[DeviceId, Packet], fleet: Fleet, references: References
+    ) -> tuple[dict[DeviceId, bytes], References]:
+        """Return whole models for devices that join a round, and the references after it.
+
+        Args:
+            packets: Order per device that joins.
+            fleet: The fleet; its groups share a reference.
+            references: References that the other devices of the round compute at.
+        """
+        frames: dict[DeviceId, bytes] = {}
+        after = dict(references)
+        for device, order in packets.items():
+            group = fleet.groups[device]
+            if group not in after:
+                after[group] = with_checksum(theta_of(order))
+            model = Packet(order.round, Dense(after[group].theta), refers_to=after[group].checksum)
+            frames[device] = pack(model)
+        return frames, after
+
     def _next_reference(
         self, base: ReferenceModel | None, order: Packet
     ) -> tuple[ReferenceModel, bytes | None]:

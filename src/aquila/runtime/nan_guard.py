@@ -1,6 +1,5 @@
 """Guard between a device's data and its method that rejects NaN and infinite numbers."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,6 +11,9 @@ from aquila.core.vector import Vector, max_norm
 
 MAX_COORDINATE = {torch.float32: torch.finfo(torch.float32).max / 16, torch.float64: 1e150}
 """Largest allowed coordinate. Grids over differences and squared norms then stay finite."""
+
+MAX_LOSS = 1e150
+"""Largest absolute loss. Averages of losses then stay finite."""
 
 
 class NonFiniteError(ArithmeticError):
@@ -60,7 +62,7 @@ class GuardedOracle:
         if compute is None:
             return self.gradient(theta)[0]
         value = float(compute(self._own_copy(theta), all_samples))
-        if not math.isfinite(value):
+        if not abs(value) <= MAX_LOSS:
             raise NonFiniteError(
                 f"device {self.device}, round {self.round_number}: the loss is {value}"
             )
@@ -89,6 +91,6 @@ class GuardedOracle:
                 f"{where}: {bad} of {len(gradient)} coordinates of the gradient are NaN, infinite "
                 f"or beyond {MAX_COORDINATE[gradient.dtype]:.0e}"
             )
-        if not math.isfinite(loss):
+        if not abs(loss) <= MAX_LOSS:
             raise NonFiniteError(f"{where}: the loss is {loss}")
         return loss, self._own_copy(gradient.detach())

@@ -1,7 +1,15 @@
-"""Limit on the norm of an upload, so that no single device dominates the average."""
+"""Limits on the norm of an upload, so that no single device dominates the average.
+
+Two limits exist. `NormLimit` is a number that the operator sets. The adaptive limit follows the
+norms of the fleet: it is `LIMIT_FACTOR` times the upper quartile over the devices of the largest
+norm that each device sent recently. It needs `MIN_KNOWN` devices, and less than a quarter of the
+fleet may be hostile.
+"""
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import median_low
 from typing import Any, Literal, get_args
 
 from aquila.core.fleet import DeviceId
@@ -11,6 +19,17 @@ from aquila.core.vector import squared_norm
 
 LimitPolicy = Literal["reject", "clip"]
 """An upload above the limit counts as lost (`reject`) or is scaled down to it (`clip`)."""
+
+LIMIT_FACTOR = 30.0
+"""The adaptive limit ÷ the upper quartile of the norms.
+
+In short runs on ridge regression and digits, honest uploads reached 5 times the quartile. Local
+training that diverged on single devices reached 24 times.
+"""
+MIN_KNOWN = 4
+"""Devices whose norms must be known before the adaptive limit applies."""
+UPLOAD_DECAY = 0.995
+"""Factor on a device's largest norm per upload. It halves in 138 uploads."""
 
 
 @dataclass(frozen=True)
@@ -35,22 +54,56 @@ class NormLimit:
 
     def check(self, half: ServerHalf[Any]) -> None:
         """Raise ValueError if the policy does not work with a method."""
-        if self.policy == "clip" and has_memory(half):
-            raise ValueError(
-                "uploads cannot be clipped with this method, because its server remembers what "
-                "devices sent; use the policy reject"
-            )
+        if self.policy == "clip":
+            check_clipping(half)
 
     def apply(self, device: DeviceId, reply: Packet) -> Packet:
         """Return a reply within the limit, or raise WireError."""
-        if reply.vector is None:
-            return reply
-        vector = reply.vector.decode()
-        norm = math.sqrt(squared_norm(vector))
+        norm = upload_norm(reply)
         if norm <= self.norm:
             return reply
         if self.policy == "reject":
             raise WireError(
                 f"the upload of device {device} has norm {norm:.3g}, but the limit is {self.norm:g}"
             )
-        return replace(reply, vector=Dense(vector * (self.norm / norm)))
+        return clipped(reply, self.norm)
+
+
+def check_clipping(half: ServerHalf[Any]) -> None:
+    """Raise ValueError if the server of a method must not change uploads."""
+    if has_memory(half):
+        raise ValueError(
+            "uploads cannot be clipped with this method, because its server remembers what "
+            "devices sent; use the policy reject"
+        )
+
+
+def upload_norm(reply: Packet) -> float:
+    """Return the norm of the upload, 0 for a reply without one."""
+    return 0.0 if reply.vector is None else math.sqrt(squared_norm(reply.vector.decode()))
+
+
+def clipped(reply: Packet, limit: float) -> Packet:
+    """Return a reply whose upload has at most this norm."""
+    norm = upload_norm(reply)
+    if reply.vector is None or norm <= limit:
+        return reply
+    return replace(reply, vector=Dense(reply.vector.decode() * (limit / norm)))
+
+
+def adaptive_limit(norms: Sequence[float]) -> float:
+    """Return the limit for a fleet with these largest norms per device; infinite if too few."""
+    known = sorted(norm for norm in norms if norm > 0)
+    return LIMIT_FACTOR * known[3 * (len(known) - 1) // 4] if len(known) >= MIN_KNOWN else math.inf
+
+
+def clip_to_median(
+    replies: Mapping[DeviceId, Packet], norms: Mapping[DeviceId, float]
+) -> dict[DeviceId, Packet]:
+    """Return replies whose uploads have at most the median norm of the round."""
+    sent = [norms[device] for device, reply in replies.items() if reply.vector is not None]
+    limit = median_low(sent) if sent else math.inf
+    return {
+        device: reply if norms[device] <= limit else clipped(reply, limit)
+        for device, reply in replies.items()
+    }

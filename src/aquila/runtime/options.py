@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 else:
     Fleet = Tensor = Any  # these modules import torch, and only type checkers need the classes
 
-NanPolicy = Literal["stop", "skip"]
+NanPolicy = Literal["quarantine", "stop", "skip"]
+UploadLimit = Literal["adaptive", "median", "none"]
+NoiseBy = Literal["server", "devices"]
 ExecutorChoice = Literal["auto", "sequential", "batched", "threads"]
 ServerOptimizerChoice = Literal["sgd", "momentum", "nesterov", "adam", "yogi"]
 Weights = Literal["uniform", "samples"]
@@ -38,9 +40,11 @@ Fading = Literal["none", "rayleigh"]
 Access = Literal["orthogonal", "noma"]
 
 SCHEDULES = ("schedule", "server_schedule")
+PROTECTION = ("upload_limit", "dp_clip", "dp_noise", "dp_delta", "dp_noise_by")
+"""Fields that limit what one device can do to the model, and what the model says about it."""
 RECIPE = (
     "server_optimizer", "server_lr", "server_momentum", "server_beta2", "server_tau", *SCHEDULES,
-    "weights", "rows", "selection", "candidates",
+    "weights", "rows", "selection", "candidates", *PROTECTION,
 )  # fmt: skip
 """Fields that say how the server trains. A run resumes only with the same values."""
 LINK_OPTIONS = ("link", "deadline", "fading", "access", "compute_time")
@@ -68,6 +72,10 @@ class RunOptions:
     A link model gives each round a simulated duration and energy. In Python, `link` may also be an
     `aquila.LinkModel`. docs/links.md explains it.
 
+    `on_nan` and `upload_limit` protect the run from bad devices, see docs/bad-devices.md. The
+    options `dp_clip`, `dp_noise`, `dp_delta` and `dp_noise_by` are those of differential privacy,
+    see docs/privacy.md.
+
     Python-only fields:
         fleet: Which coordinates each device holds. Default: every device holds the whole model.
         out: Folder for records and checkpoints. Default: nothing is written.
@@ -89,8 +97,11 @@ class RunOptions:
     uplink_loss: Annotated[float, Bounds("probability that a reply is lost", 0, 1)] = 0.0
     downlink_loss: Annotated[float, Bounds("probability that an order is lost", 0, 1)] = 0.0
     on_nan: Annotated[
-        NanPolicy, "on a NaN gradient: stop the run, or let the device skip the round"
-    ] = "stop"
+        NanPolicy, "on a NaN gradient: quarantine the device, stop the run, or skip the device"
+    ] = "quarantine"
+    upload_limit: Annotated[
+        UploadLimit, "reject uploads above 30 times the fleet's norms; median: also clip; none: off"
+    ] = "adaptive"
     executor: Annotated[
         ExecutorChoice, "how the simulator runs devices; the results are the same"
     ] = "auto"
@@ -156,6 +167,18 @@ class RunOptions:
     compute_time: Annotated[
         float, Bounds("simulated seconds of local work per round; 0: those of the link", 0)
     ] = 0.0
+    dp_clip: Annotated[
+        float, Bounds("differential privacy: largest norm of a device's vector; 0: off", 0)
+    ] = 0.0
+    dp_noise: Annotated[
+        float, Bounds("standard deviation of the Gaussian noise ÷ dp_clip", 0, 1e6)
+    ] = 0.0
+    dp_delta: Annotated[float, Bounds("delta at which epsilon is computed", above=0, high=0.5)] = (
+        1e-5
+    )
+    dp_noise_by: Annotated[
+        NoiseBy, "who adds the noise: the server to the sum, or each device to its vector"
+    ] = "server"
     fleet: Fleet | None = None
     out: Path | str | None = None
     resume: bool = False
@@ -173,6 +196,7 @@ class RunOptions:
             else:
                 object.__setattr__(self, name, parameter.check(value))
         self._check_server_optimizer()
+        self._check_privacy()
         if not isinstance(self.out, Path | str | None) or self.out == "":
             raise ValueError(f"out must be the path of a folder, not {self.out!r}")
         if not isinstance(self.resume, bool):
@@ -190,6 +214,27 @@ class RunOptions:
                     f"{name} belongs to server_optimizer {', '.join(optimizers)}, not "
                     f"{self.server_optimizer}"
                 )
+
+    def _check_privacy(self) -> None:
+        if (self.dp_clip > 0) != (self.dp_noise > 0):
+            raise ValueError("differential privacy needs both dp_clip and dp_noise above 0")
+        if not self.is_private and (unused := [n for n in PROTECTION[3:] if n in self.recipe]):
+            raise ValueError(f"{unused[0]} needs differential privacy: set dp_clip and dp_noise")
+        if self.is_private and self.selection not in ("random", "weighted"):
+            raise ValueError(
+                f"selection {self.selection} reads losses, which get no noise; with differential "
+                "privacy, choose random or weighted"
+            )
+        if self.is_private and self.rows == "owners":
+            raise ValueError(
+                "rows=owners shows which classes and words a device has, without noise; with "
+                "differential privacy, set rows=all"
+            )
+
+    @property
+    def is_private(self) -> bool:
+        """Whether the run adds noise for differential privacy."""
+        return self.dp_clip > 0
 
     def to_dict(self) -> dict[str, object]:
         """Return the plain values, by name. A function is represented by its name."""

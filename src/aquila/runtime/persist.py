@@ -23,6 +23,7 @@ from aquila.core.wire import unpack
 from aquila.runtime.array_file import READ_ERRORS, read_arrays
 from aquila.runtime.device_session import DeviceSession, DeviceSnapshot
 from aquila.runtime.files import atomic_write
+from aquila.runtime.fleet_health import HEALTH_PREFIX, health_from_arrays
 from aquila.runtime.messages import Ack, PendingTurn, ack_of
 from aquila.runtime.model_downlink import references_from_arrays, references_to_arrays
 from aquila.runtime.reference import ReferenceModel, with_checksum
@@ -94,6 +95,7 @@ def server_to_bytes(session: ServerSession) -> bytes:
             **to_arrays(saved.state, "state."),
             **to_arrays(saved.moments, "moments."),
             "losses": np.asarray(saved.losses),
+            **to_arrays(saved.health, HEALTH_PREFIX),
             **references_to_arrays(saved.references),
             POSITIONS: np.asarray(saved.positions, np.int64).reshape(-1, 3),
             "restarts": np.asarray(saved.restarts, np.int64).reshape(-1, 2),
@@ -117,6 +119,7 @@ def restore_server(session: ServerSession, content: bytes) -> None:
             acks=tuple(_ack_from_row(row) for row in arrays["acks"]),
             references=references_from_arrays(arrays, session.fleet, session.theta),
             losses=tuple(arrays["losses"].tolist()),
+            health=health_from_arrays(arrays, len(session.acks)),
             positions=_positions_from_arrays(arrays),
             restarts=tuple(Restarts(*row) for row in arrays["restarts"].tolist()),
         )

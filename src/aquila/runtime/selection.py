@@ -14,7 +14,7 @@ its orders. With `rpow_d` replies carry the loss. A device that never took part 
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +22,7 @@ import numpy as np
 from aquila.core.fleet import DeviceId, Fleet
 from aquila.core.random import Key, Purpose
 from aquila.runtime.options import RunOptions, Selection
+from aquila.runtime.services import SecretKey, same_key
 
 QUERY_LOSS = "query_loss"
 """Scalar of a query: 1 asks for the loss over all samples of a device, 0 for one minibatch."""
@@ -42,11 +43,20 @@ class Selector:
     participation: float
     candidates: int
     seed: int
+    secret_key: SecretKey = same_key
 
     @classmethod
-    def of(cls, options: RunOptions, devices: int, seed: int) -> "Selector":
-        """Return the selector of a run; ValueError if its options do not fit together."""
-        selector = cls(options.selection, options.participation, options.candidates, seed)
+    def of(
+        cls, options: RunOptions, devices: int, seed: int, secret_key: SecretKey = same_key
+    ) -> "Selector":
+        """Return the selector of a run; ValueError if its options do not fit together.
+
+        With differential privacy, `secret_key` replaces the keys of the draws.
+        """
+        secret_key = secret_key if options.is_private else same_key
+        selector = cls(
+            options.selection, options.participation, options.candidates, seed, secret_key
+        )
         selector._check(devices, options.downlink_error)
         return selector
 
@@ -62,12 +72,16 @@ class Selector:
         return {REPORT_LOSS: 1.0} if self.rule == "rpow_d" else {}
 
     def candidates_of(
-        self, devices: Sequence[DeviceId], fleet: Fleet, round_number: int
+        self,
+        devices: Sequence[DeviceId],
+        fleet: Fleet,
+        round_number: int,
+        excluded: Collection[DeviceId] = (),
     ) -> tuple[DeviceId, ...]:
         """Return the candidates of a round, in order of their numbers."""
-        count = self._count(len(devices))
-        wanted = min(len(devices), max(count, self.candidates or 2 * count))
-        return self._draw(devices, wanted, fleet, round_number)
+        count, available = self._count(len(devices)), _without(devices, excluded)
+        wanted = min(len(available), max(count, self.candidates or 2 * count))
+        return self._draw(available, wanted, fleet, round_number)
 
     def choose(
         self,
@@ -75,6 +89,7 @@ class Selector:
         fleet: Fleet,
         losses: Mapping[DeviceId, float],
         round_number: int,
+        excluded: Collection[DeviceId] = (),
     ) -> tuple[DeviceId, ...]:
         """Return the devices that take part in a round.
 
@@ -83,24 +98,32 @@ class Selector:
             fleet: The fleet; its weights are sampling weights.
             losses: Known losses. Candidates that did not answer a query come last.
             round_number: The round.
+            excluded: Devices that may not take part. Others are drawn in their place.
         """
+        available = _without(devices, excluded)
         if self.participation == 1:
-            return tuple(devices)
-        count = self._count(len(devices))
+            return tuple(available)
+        count = min(self._count(len(devices)), len(available))
         if self.rule == "random":
-            return self._key(round_number).sample(devices, count)
+            return self._key(round_number).sample(available, count)
         if self.rule == "weighted":
-            return self._draw(devices, count, fleet, round_number)
-        candidates = self.candidates_of(devices, fleet, round_number)
+            return self._draw(available, count, fleet, round_number)
+        candidates = self.candidates_of(devices, fleet, round_number, excluded)
         unknown = UNKNOWN_LOSS if self.rule == "rpow_d" else -math.inf
         by_loss = sorted(candidates, key=lambda device: -losses.get(device, unknown))
         return tuple(sorted(by_loss[:count]))
+
+    def replacements(
+        self, spare: Sequence[DeviceId], count: int, round_number: int, draw: int
+    ) -> tuple[DeviceId, ...]:
+        """Return up to `count` of the spare devices; `draw` numbers the draws of a round from 1."""
+        return self._key(round_number).child(draw).sample(spare, min(count, len(spare)))
 
     def _count(self, devices: int) -> int:
         return max(1, round(self.participation * devices))
 
     def _key(self, round_number: int) -> Key:
-        return Key((self.seed, round_number, Purpose.PARTICIPATION))
+        return self.secret_key(Key((self.seed, round_number, Purpose.PARTICIPATION)))
 
     def _draw(
         self, devices: Sequence[DeviceId], count: int, fleet: Fleet, round_number: int
@@ -133,3 +156,7 @@ class Selector:
                 f"selection {self.rule} sends whole models to its candidates: set "
                 "downlink_error=0, or choose rpow_d"
             )
+
+
+def _without(devices: Sequence[DeviceId], excluded: Collection[DeviceId]) -> list[DeviceId]:
+    return [device for device in devices if device not in excluded]

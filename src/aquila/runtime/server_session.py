@@ -1,6 +1,5 @@
 """The server's end of the protocol: opens rounds, receives replies and closes rounds."""
 
-import math
 from collections.abc import Collection
 from typing import Any
 
@@ -11,19 +10,22 @@ from aquila.core.method import Method, Scalars, check_reply, has_memory
 from aquila.core.packet import Packet, WireError
 from aquila.core.random import Key, Purpose
 from aquila.core.vector import Vector
-from aquila.core.wire import pack
 from aquila.runtime.device_history import DeviceHistories
+from aquila.runtime.fleet_health import check_scalars
 from aquila.runtime.linked_fleet import LinkedFleet
-from aquila.runtime.messages import NO_ACK, Ack, Order, ack_of, rate_scalars
+from aquila.runtime.loss_reports import LossReports
+from aquila.runtime.messages import NO_ACK, Order, ack_of, rate_scalars
 from aquila.runtime.model_downlink import DownlinkCoder, References, add_models, pack_models
 from aquila.runtime.nan_guard import NonFiniteError
 from aquila.runtime.norm_limit import NormLimit
 from aquila.runtime.options import RunOptions
+from aquila.runtime.order_packing import OrderPacker, pack_orders, require_finite
 from aquila.runtime.reference import ReferenceModel
 from aquila.runtime.reply_archive import Position, ReplyArchive
 from aquila.runtime.reply_reader import ReplyReader
 from aquila.runtime.restart_limit import Restarts
-from aquila.runtime.selection import LOSS, UNKNOWN_LOSS, Selector
+from aquila.runtime.round_guard import RoundGuard
+from aquila.runtime.selection import Selector
 from aquila.runtime.server_optimizer import Descent
 from aquila.runtime.server_state import OpenQuery, OpenRound, ReceivedReply, ServerSnapshot
 from aquila.runtime.services import Services
@@ -79,10 +81,10 @@ class ServerSession:
         self.references: References = {}
         self._open: OpenRound | None = None
         self._seed = seed
-        self._selector = Selector.of(options, len(fleet.devices), seed)
-        self._query: OpenQuery | None = None
-        self.losses = [UNKNOWN_LOSS] * len(fleet.devices)
-        self._downlink_coder = DownlinkCoder(error) if error != 0 else None
+        self._selector = Selector.of(options, len(fleet.devices), seed, services.secret_key)
+        self.guard = RoundGuard(method, fleet, seed, options, services)
+        self._losses = LossReports(self._selector, len(fleet.devices))
+        self._packer = OrderPacker(self.fleet, DownlinkCoder(error) if error != 0 else None)
         self._limit = limit
         self._services = services
         self.histories: DeviceHistories | None = None
@@ -97,37 +99,66 @@ class ServerSession:
         query = self._selector.query
         if query is None or self._open is not None:
             return {}
-        if self._query is None:
+        if self._losses.query is None:
             _, orders = self._method_orders()
-            candidates = self._selector.candidates_of(list(orders), self.fleet, self.round)
+            excluded = self.guard.excluded(self.round, orders)
+            candidates = self._selector.candidates_of(
+                list(orders), self.fleet, self.round, excluded
+            )
             asked = dict.fromkeys(candidates, query)
             packets = add_models(asked, self.theta, self.fleet, self.round)
-            self._query = OpenQuery(self._pack_orders(packets, pack_models(packets)))
-        return self._query.orders
+            self._losses.query = OpenQuery(pack_orders(packets, pack_models(packets), self.acks))
+        return self._losses.query.orders
 
     def receive_loss(self, device: DeviceId, frame: bytes) -> None:
         """Accept the answer to a query; raise WireError and change nothing if it is invalid."""
-        if self._query is None or device not in self._query.orders:
-            raise WireError(f"device {device} was not asked for its loss in round {self.round}")
+        self._losses.order_of(device, self.round)
         answer = self._services.unpack(frame, dimension=self.fleet.dimension_of(device))
-        if not self._answers_order(answer, self._query.orders[device]):
-            raise WireError(f"the answer is to another query than that of round {self.round}")
-        if not answer.refused:
-            self._query.losses[device] = answer.scalar(LOSS)
+        self._losses.add_answer(device, answer, self.round)
 
-    def open_round(self) -> dict[DeviceId, Order]:
-        """Return the orders of the round. Repeated calls return the same orders."""
+    def open_round(self, reachable: Collection[DeviceId] | None = None) -> dict[DeviceId, Order]:
+        """Return the orders of the round. Repeated calls return the same orders.
+
+        `reachable` are the connected devices, by default all. If all of them are in quarantine,
+        they take part nevertheless.
+        """
         if self._open is None:
             state, scalars = self._method_orders()
-            chosen = self._select(scalars)
+            chosen = self._select(scalars, reachable)
             if self._linked_fleet.links is not None and len(chosen) < len(scalars):
                 state, scalars = self._method_orders(chosen)  # rates depend on who transmits
                 chosen = {device: scalars[device] for device in chosen}
             packets = self._add_models(chosen)
-            self._require_finite(packets)
-            models, references = self._pack_models(packets)
-            self._open = OpenRound(state, references, self._pack_orders(packets, models))
+            require_finite(packets, self.round)
+            orders, references = self._packer.pack(
+                packets, self.acks, self.references, self._is_in_step
+            )
+            self._open = OpenRound(state, references, orders, scalars)
         return self._open.orders
+
+    def report_failure(self, device: DeviceId, reason: str) -> None:
+        """Note that a device cannot take part, so that it is replaced and put into quarantine."""
+        self.guard.failed[device] = reason
+
+    def open_replacements(
+        self, reachable: Collection[DeviceId] | None = None
+    ) -> dict[DeviceId, Order]:
+        """Return orders to devices drawn in place of those that failed since the last draw."""
+        opened = self._open
+        if opened is None or self._linked_fleet.links is not None:  # orders depend on all links
+            return {}
+        drawn = self.guard.replacements(opened, self._selector, self.round, reachable)
+        if not drawn:
+            return {}
+        packets = self._add_models({device: opened.offered[device] for device in drawn})
+        orders, references = self._packer.pack_late(packets, self.acks, opened.references)
+        self._open = opened.with_replacements(orders, references)
+        return orders
+
+    def fatal_reason(self, reachable: Collection[DeviceId] | None = None) -> str | None:
+        """Return why the run cannot go on: every device of the round failed and none is left."""
+        opened = self._open
+        return None if opened is None else self.guard.fatal_reason(opened, self.round, reachable)
 
     def receive(self, device: DeviceId, frame: bytes) -> None:
         """Accept a reply to the open round; raise WireError and change nothing if it is invalid."""
@@ -140,6 +171,7 @@ class ServerSession:
             raise WireError(f"a reply to round {reply.round} arrived in round {self.round}")
         if not self._answers_order(reply, self._open.orders[device]):
             raise WireError(f"the reply answers another order than that of round {self.round}")
+        check_scalars(device, reply.scalars)
         if not reply.refused:
             check_reply(self.half, reply)
             if self._is_fresh_start(device, reply):
@@ -148,19 +180,20 @@ class ServerSession:
         if self._limit is not None:
             reply = self._limit.apply(device, reply)
         kept_frame = b"" if self.histories is None else frame
-        self._open.received[device] = ReceivedReply(reply, ack, kept_frame)
+        norm = self.guard.norm_of(reply)
+        self._open.received[device] = ReceivedReply(reply, ack, kept_frame, norm)
 
     def close_round(self) -> dict[DeviceId, Packet]:
         """Apply the received replies, advance to the next round, and return the replies."""
         if self._open is None:
             raise RuntimeError(f"round {self.round} has not been opened")
-        received = dict(sorted(self._open.received.items()))
+        received = self.guard.screen(dict(sorted(self._open.received.items())))
         applied = {d: r for d, r in received.items() if not r.reply.refused}
         state = self._open.state
         restarted = {d for d, r in applied.items() if self._is_fresh_start(d, r.reply)}
         for device in sorted(restarted):
             state = self._require_histories(device).subtract(state, device)
-        replies = {device: entry.reply for device, entry in applied.items()}
+        replies = self.guard.release(applied, self._open.orders, self.round, self.theta)
         fleet = self._linked_fleet.in_round(self.round, self._open.orders)
         state, step = self.half.update(state, fleet, replies)
         moments, theta = self._descent.apply(self.moments, self.theta, step, self.round)
@@ -173,9 +206,10 @@ class ServerSession:
         for device, entry in applied.items():
             self.acks[device] = entry.ack
         self.theta, self.state, self.moments = theta, state, moments
+        self.guard.close(self.round, applied)
         self.round, self.references = self.round + 1, self._open.references
-        self._remember_losses(replies)
-        self._open = self._query = None
+        self._losses.add_replies(replies)
+        self._open = self._losses.query = None
         return {device: entry.reply for device, entry in received.items()}
 
     def reference_for(self, device: DeviceId) -> ReferenceModel | None:
@@ -186,7 +220,7 @@ class ServerSession:
         """Return everything that `restore` needs, as of the last closed round."""
         return ServerSnapshot(
             self.theta, self.state, self.moments, self.round, tuple(self.acks), self.references,
-            tuple(self.losses), *self._archive_state(),
+            tuple(self._losses.latest), self.guard.health, *self._archive_state(),
         )  # fmt: skip
 
     def restore(self, saved: ServerSnapshot) -> None:
@@ -194,8 +228,9 @@ class ServerSession:
         self.theta, self.state, self.moments = saved.theta, saved.state, saved.moments
         self.round, self.acks = saved.round, list(saved.acks)
         self.references = saved.references
-        self.losses = list(saved.losses)
-        self._open = self._query = None
+        self._losses.latest = list(saved.losses)
+        self.guard.health, self.guard.failed = saved.health, {}
+        self._open = self._losses.query = None
         if self.histories is not None:
             self.histories.restore(saved.positions, saved.restarts)
 
@@ -207,55 +242,21 @@ class ServerSession:
         fleet = self._linked_fleet.in_round(self.round, devices)
         return self.half.orders(self.state, fleet, self.round, key)
 
-    def _select(self, orders: dict[DeviceId, Scalars]) -> dict[DeviceId, Scalars]:
+    def _select(
+        self, orders: dict[DeviceId, Scalars], reachable: Collection[DeviceId] | None
+    ) -> dict[DeviceId, Scalars]:
         """Return the orders of the devices that take part."""
-        known = dict(enumerate(self.losses)) if self._query is None else self._query.losses
-        chosen = self._selector.choose(list(orders), self.fleet, known, self.round)
+        excluded = self.guard.excluded(self.round, orders, reachable)
+        chosen = self._selector.choose(
+            list(orders), self.fleet, self._losses.known, self.round, excluded
+        )
         return {device: orders[device] for device in chosen}
-
-    def _remember_losses(self, replies: dict[DeviceId, Packet]) -> None:
-        if self._selector.order_scalars:
-            for device, reply in replies.items():
-                self.losses[device] = reply.scalars.get(LOSS, self.losses[device])
 
     def _add_models(self, orders: dict[DeviceId, Scalars]) -> dict[DeviceId, Packet]:
         """Add the model to the scalars of the method, and the factor of the local rate."""
         factor = rate_scalars(self._descent.lr_factor(self.round))
         extra = {**self._selector.order_scalars, **factor}
         return add_models(orders, self.theta, self.fleet, self.round, extra)
-
-    def _require_finite(self, packets: dict[DeviceId, Packet]) -> None:
-        numbers = (value for packet in packets.values() for value in packet.scalars.values())
-        if not all(map(math.isfinite, numbers)):
-            raise NonFiniteError(
-                f"the norm of the last step before round {self.round} is not finite; "
-                "try a smaller alpha"
-            )
-
-    def _pack_models(
-        self, packets: dict[DeviceId, Packet]
-    ) -> tuple[dict[DeviceId, bytes], References]:
-        """Return the model frame per device, and the reference models after this round."""
-        if self._downlink_coder is None:
-            return pack_models(packets), {}
-        return self._downlink_coder.encode(packets, self.fleet, self.references, self._is_in_step)
-
-    def _pack_orders(
-        self, packets: dict[DeviceId, Packet], models: dict[DeviceId, bytes]
-    ) -> dict[DeviceId, Order]:
-        """Return the order per device. Devices with the same content share one order."""
-        shared: dict[tuple[int, Ack], Order] = {}
-        orders: dict[DeviceId, Order] = {}
-        for device, packet in packets.items():
-            ack = self.acks[device]
-            content = id(packet), ack
-            if content not in shared:
-                control = Packet(
-                    packet.round, None, packet.scalars, ack.round, refers_to=ack.checksum
-                )
-                shared[content] = Order(models[device], pack(control))
-            orders[device] = shared[content]
-        return orders
 
     def _is_in_step(self, device: DeviceId) -> bool:
         """Whether the server applied the device's reply to the last round.

@@ -7,11 +7,15 @@ from typing import Any, Protocol
 from aquila.core.fleet import DeviceId
 from aquila.core.link import LinkState
 from aquila.core.packet import Packet
+from aquila.core.random import Key
 from aquila.core.wire import unpack
 from aquila.runtime.reference import ResolveModel, resolve_model
 
 Links = Callable[[int, Sequence[DeviceId]], Mapping[DeviceId, LinkState]]
 """(round, devices) -> the links of devices that take part in a round together."""
+
+SecretKey = Callable[[Key], Key]
+"""key of a simulated draw -> key of a draw that protects privacy"""
 
 
 class StoreState(Protocol):
@@ -30,6 +34,11 @@ def keep_in_memory(device: DeviceId, state: Any, *in_use: Any) -> Any:
     return state
 
 
+def same_key(key: Key) -> Key:
+    """Return the key itself, so that a simulation can be repeated."""
+    return key
+
+
 @dataclass(frozen=True)
 class Services:
     """Functions that sessions call. The defaults suit sessions on separate machines.
@@ -39,9 +48,12 @@ class Services:
         resolve_model: Returns the model that a model frame represents.
         store_state: Stores a device's state after a turn.
         links: Returns the links of a round. None without a link model.
+        secret_key: Replaces the keys of privacy noise and of private samples of devices. Everyone
+            who knows the seed knows the default, so deployments return a random key.
     """
 
     unpack: Callable[..., Packet] = unpack
     resolve_model: ResolveModel = resolve_model
     store_state: StoreState = keep_in_memory
     links: Links | None = None
+    secret_key: SecretKey = same_key

@@ -28,6 +28,7 @@ from aquila.runtime.array_file import (
 from aquila.runtime.device_session import DeviceSession, DeviceSnapshot
 from aquila.runtime.files import atomic_file
 from aquila.runtime.fingerprint import fingerprint_differences
+from aquila.runtime.fleet_health import HEALTH_PREFIX, health_from_arrays
 from aquila.runtime.messages import Ack
 from aquila.runtime.model_downlink import (
     REFERENCE_PREFIX,
@@ -59,6 +60,7 @@ def save_checkpoint(path: Path, simulation: "Simulation") -> None:
         **to_arrays(saved.state, "server."),
         **to_arrays(saved.moments, "moments."),
         "losses": np.asarray(saved.losses),
+        **to_arrays(saved.health, HEALTH_PREFIX),
         **references_to_arrays(saved.references),
     }
     with atomic_file(path, private=True) as file, ZipFile(file, "w") as archive:
@@ -107,14 +109,17 @@ def _restore(archive: ZipFile, simulation: "Simulation") -> None:
     arrays = {
         name: read_array(archive, name)
         for name in names
-        if name.startswith(("theta.", "server.", "moments.", REFERENCE_PREFIX))
+        if name.startswith(("theta.", "server.", "moments.", REFERENCE_PREFIX, HEALTH_PREFIX))
     }
     references = references_from_arrays(arrays, server.fleet, server.theta)
     theta = from_arrays(server.theta, arrays, "theta.")
     state = from_arrays(server.state, arrays, "server.")
     moments = from_arrays(server.moments, arrays, "moments.")
     losses = tuple(read_array(archive, "losses").tolist())
-    server.restore(ServerSnapshot(theta, state, moments, round_number, acks, references, losses))
+    health = health_from_arrays(arrays, len(acks))
+    server.restore(
+        ServerSnapshot(theta, state, moments, round_number, acks, references, losses, health)
+    )
     missing = {device for device, last in enumerate(last_rounds) if last != NEVER}
     for device, fields in _saved_states(archive, names):
         saved = DeviceSnapshot(

@@ -41,11 +41,11 @@ class RoundWork(Protocol):
         """Announce devices that will answer one after another, so that they can be batched."""
         ...
 
-    def answer(self, device: DeviceId) -> Packet:
-        """Compute the device's reply."""
+    def answer(self, device: DeviceId) -> Packet | None:
+        """Compute the device's reply, None if the device failed."""
         ...
 
-    def deliver(self, device: DeviceId, reply: Packet) -> bool:
+    def deliver(self, device: DeviceId, reply: Packet | None) -> bool:
         """Pack a reply and send it; return whether it arrived. Thread-safe."""
         ...
 

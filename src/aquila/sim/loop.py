@@ -1,19 +1,18 @@
 """The simulation loop: rounds between a server and devices that share this process."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 from aquila.core.fleet import DeviceId, Fleet
 from aquila.core.method import Method, check_method
-from aquila.core.packet import Packet
 from aquila.core.parameter import check_whole_number
 from aquila.core.random import Key, Purpose
 from aquila.core.vector import Vector, check_theta0, digest
 from aquila.core.wire import unpack
 from aquila.runtime.device_session import DeviceSession
-from aquila.runtime.messages import Order
+from aquila.runtime.nan_guard import NonFiniteError
 from aquila.runtime.options import RunOptions, check_options
 from aquila.runtime.server_session import ServerSession
 from aquila.runtime.services import Services, keep_in_memory
@@ -23,7 +22,9 @@ from aquila.sim.link import Link
 from aquila.sim.network import Network, RoundClock
 from aquila.sim.oracle import Device, as_shard, owned_rows_of, samples_of
 from aquila.sim.order_reader import OrderReader
+from aquila.sim.protection import Protection
 from aquila.sim.records import Evaluate, Record, RoundOutcome, make_record
+from aquila.sim.round_work import RoundWork
 from aquila.sim.state_store import make_state_store
 from aquila.training.data_digest import describe_shards
 
@@ -73,6 +74,9 @@ class Simulation:
         if options.out is not None:
             self.fingerprint += f"\n{describe_shards(devices)}"
         self._order_reader = OrderReader(theta0.device)
+        self.order_cost = self._order_reader.cost
+        self.on_nan = options.on_nan
+        self.protection = Protection(options, len(devices))
         self._last_reached: Sequence[DeviceId] = ()
         self.devices = self._make_sessions(method, devices, options)
         self._check_dimensions(devices)
@@ -89,19 +93,19 @@ class Simulation:
         number, traffic = self.server.round, Traffic()
         clock = None if self.network is None else RoundClock(self.network, number)
         self._ask_losses(traffic, clock)
-        orders = self.server.open_round()
-        for device, order in orders.items():
-            traffic.add_downlink(device, self._order_reader.cost(order))
-        link_keys = {device: Key((self.seed, number, device, Purpose.LINK)) for device in orders}
-        reached = [device for device in orders if self.link.order_arrives(link_keys[device])]
-        if clock is not None:
-            reached = clock.start(reached)
-
-        # the devices answer, and their replies are delivered
-        work = _RoundWork(self, reached, orders, link_keys, traffic, clock)
-        arrived = self._executor.run(work)
+        orders, reached, sent, arrived = self.server.open_round(), list[DeviceId](), 0, 0
+        # the devices answer, and their replies are delivered; others replace those that fail
+        while orders:
+            work = RoundWork(self, orders, traffic, clock)
+            arrived += self._executor.run(work)
+            reached += work.devices
+            sent += len(orders)
+            orders = self.server.open_replacements() if clock is None else {}
 
         # close the round and acknowledge its replies
+        failed = set(self.server.guard.failed)
+        if reason := self.server.fatal_reason():
+            raise NonFiniteError(reason)
         replies = self.server.close_round()
         self._order_reader.clear()
         self._release_references(reached)
@@ -110,10 +114,12 @@ class Simulation:
 
         # record the round
         metrics = evaluate(self.theta.clone()) if evaluate else {}
-        notes = {device: self.devices[device].notes for device in reached}
-        lost = len(orders) - arrived
+        notes = {device: self.devices[device].notes for device in reached if device not in failed}
+        lost = sent - arrived
         cost = None if clock is None else clock.cost(all_arrived=not lost)
-        outcome = RoundOutcome.of(traffic, replies, lost, cost)
+        outcome = RoundOutcome.of(
+            traffic, replies, lost, cost, self.protection.outcome(self.server)
+        )
         return make_record(number, outcome, notes, self.fleet, metrics)
 
     def _ask_losses(self, traffic: Traffic, clock: RoundClock | None) -> None:
@@ -125,7 +131,13 @@ class Simulation:
             traffic.add_downlink(device, self._order_reader.cost(query))
             if device not in present or not self.link.order_arrives(key):
                 continue
-            answer = self.devices[device].handle(query)
+            try:
+                answer = self.devices[device].handle(query)
+            except NonFiniteError as error:
+                if self.on_nan != "quarantine":
+                    raise
+                self.server.report_failure(device, str(error))
+                continue
             traffic.add_uplink(device, cost_of(answer))
             if clock is not None:
                 clock.add_answer(device, traffic)
@@ -183,53 +195,6 @@ class Simulation:
             + ("" if self.network is None else self.network.fingerprint)
             + options.identity
         )
-
-
-class _RoundWork:
-    """The part of a round that executors run, possibly on several threads."""
-
-    def __init__(
-        self,
-        simulation: Simulation,
-        reached: Sequence[DeviceId],
-        orders: Mapping[DeviceId, Order],
-        link_keys: Mapping[DeviceId, Key],
-        traffic: Traffic,
-        clock: RoundClock | None,
-    ) -> None:
-        self.devices, self._clock = reached, clock
-        self._sessions, self._server = simulation.devices, simulation.server
-        self._link, self._link_keys = simulation.link, link_keys
-        self._orders, self._traffic = orders, traffic
-
-    def prefetch(self, devices: Sequence[DeviceId]) -> None:
-        """Announce the devices of each batched shard together with their model."""
-        by_model: dict[tuple[int, int], tuple[Vector, list[Any]]] = {}
-        for device in devices:
-            shard: Any = self._sessions[device].shard
-            batched = getattr(shard, "batched", None)
-            if batched is None:
-                continue
-            model = self._sessions[device].model_of(self._orders[device])
-            if model is not None:
-                key = id(batched), id(model.theta)
-                by_model.setdefault(key, (model.theta, []))[1].append(shard)
-        for theta, shards in by_model.values():
-            shards[0].batched.prefetch(theta, shards)
-
-    def answer(self, device: DeviceId) -> Packet:
-        """Compute the device's reply."""
-        return self._sessions[device].answer(self._orders[device])
-
-    def deliver(self, device: DeviceId, reply: Packet) -> bool:
-        """Pack and count a reply, and pass it to the server unless the link loses it."""
-        frame = self._sessions[device].pack(reply)
-        self._traffic.add_uplink(device, cost_of(frame))
-        in_time = self._clock is None or self._clock.add_reply(device, self._traffic)
-        arrives = self._link.reply_arrives(self._link_keys[device]) and in_time
-        if arrives:
-            self._server.receive(device, frame)
-        return arrives
 
 
 def _fleet_of(theta0: Vector, devices: Sequence[Device], options: RunOptions) -> Fleet:

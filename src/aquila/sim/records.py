@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,11 @@ class Record:
         seconds: Simulated duration of the round, None without a link model.
         joules: Simulated energy of all devices, None without a link model.
         late: Replies that the deadline lost, None without a link model. `lost` includes them.
+        rejected: Devices whose uploads were above the norm limit of the fleet, None if there were
+            none. Their uploads are not among `uploads`.
+        quarantined: Devices that may not take part in the next round, None if there are none.
+        epsilon: Privacy spent so far, None without differential privacy.
+        delta: The delta that `epsilon` belongs to.
     """
 
     round: int
@@ -67,6 +72,10 @@ class Record:
     seconds: float | None = None
     joules: float | None = None
     late: int | None = None
+    rejected: Sequence[DeviceId] | None = None
+    quarantined: Sequence[DeviceId] | None = None
+    epsilon: float | None = None
+    delta: float | None = None
 
     @property
     def mean_level(self) -> float | None:
@@ -83,7 +92,18 @@ class SimulatedCost:
     late: int
 
 
-SIMULATED_FIELDS = tuple(f.name for f in fields(SimulatedCost))
+@dataclass(frozen=True)
+class ProtectionOutcome:
+    """Rejected uploads, quarantine and spent privacy after a round; None where there is nothing."""
+
+    rejected: Sequence[DeviceId] | None = None
+    quarantined: Sequence[DeviceId] | None = None
+    epsilon: float | None = None
+    delta: float | None = None
+
+
+OPTIONAL_FIELDS = tuple(f.name for c in (SimulatedCost, ProtectionOutcome) for f in fields(c))
+"""Fields that a record has only if they apply."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +116,7 @@ class RoundOutcome:
     lost: int
     refused: int
     cost: SimulatedCost | None = None
+    protection: ProtectionOutcome = ProtectionOutcome()
 
     @classmethod
     def of(
@@ -104,11 +125,13 @@ class RoundOutcome:
         replies: Mapping[DeviceId, Packet],
         lost: int,
         cost: SimulatedCost | None = None,
+        protection: ProtectionOutcome | None = None,
     ) -> "RoundOutcome":
         """Return the outcome of a round from the replies that arrived."""
         levels = {d: r.vector.bits for d, r in replies.items() if r.vector is not None}
         refused = sum(reply.refused for reply in replies.values())
-        return cls(traffic, levels, len(replies) - len(levels) - refused, lost, refused, cost)
+        skips = len(replies) - len(levels) - refused
+        return cls(traffic, levels, skips, lost, refused, cost, protection or ProtectionOutcome())
 
 
 def make_record(
@@ -139,6 +162,7 @@ def make_record(
         notes=means,
         metrics=_finite_metrics(metrics),
         **({} if outcome.cost is None else asdict(outcome.cost)),
+        **asdict(outcome.protection),
     )
 
 
@@ -160,8 +184,8 @@ def _finite_metrics(metrics: object) -> dict[str, float]:
 def to_line(record: Record) -> str:
     """Return a record as one line of JSON."""
     values = asdict(record)
-    for name in SIMULATED_FIELDS:
-        if values[name] is None:  # records without a link model do not have these fields
+    for name in OPTIONAL_FIELDS:
+        if values[name] is None:
             del values[name]
     return json.dumps(values, allow_nan=False) + "\n"
 

@@ -41,6 +41,11 @@ class MeanServer:
     check: Callable[[Packet], None] = field(default=accept_reply, repr=False)
     direction: Callable[[Vector], Vector] = field(default=unchanged, repr=False)
 
+    @property
+    def steps_along_mean(self) -> bool:
+        """Whether uploads are vectors of the model, so that the step follows from their mean."""
+        return self.decode is decode_upload
+
     def init(self, theta: Vector, fleet: Fleet) -> NoState:
         """Start without state."""
         return NoState()

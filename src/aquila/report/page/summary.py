@@ -7,6 +7,7 @@ from aquila.report.page.comparison import Comparison
 from aquila.report.page.costs import available_costs
 from aquila.report.page.format import format_bytes, format_ratio
 from aquila.report.page.html import Html, tag
+from aquila.report.page.protection import protection_notes
 from aquila.report.page.reader import PageRuns
 from aquila.report.page.runs import PageRun
 from aquila.report.page.settings import common_facts, format_setting, problem_differences
@@ -32,6 +33,7 @@ def page_header(found: PageRuns, comparison: Comparison | None, *parts: Html) ->
         names = ", ".join(str(path) for path in found.empty)
         notes.append(f"Left out, no round completed: {names}.")
     notes += [f"Left out, not readable: {reason}." for reason in found.broken]
+    notes += protection_notes(runs)
     return tag(
         "header",
         tag("p", _eyebrow(runs), class_="eyebrow"),

@@ -115,6 +115,9 @@ def round_metrics(record: Record, sent: int) -> dict[str, float]:
         "seconds": record.seconds,
         "joules": record.joules,
         "late": record.late,
+        "rejected": None if record.rejected is None else len(record.rejected),
+        "quarantined": None if record.quarantined is None else len(record.quarantined),
+        "epsilon": record.epsilon,
     }
     return {
         **{name: value for name, value in optional.items() if value is not None},
