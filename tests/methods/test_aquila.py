@@ -11,7 +11,7 @@ import aquila
 from aquila.core.packet import Packet
 from aquila.core.wire import pack
 
-SKIP_FRAME = len(pack(Packet(0)))
+SKIP_FRAME = len(pack(Packet(0, refers_to=1)))
 
 
 class Algorithm1:
