@@ -7,6 +7,8 @@ from collections import Counter
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
+from helpers.frame_reader.dithered import FALL, INITIAL, LOG_OF_MANTISSA, RISE
+
 EMPTY, DENSE, FIXED, CODED, DITHERED = range(5)
 PACKED, DIRECT, ZIGZAG, EXCEPTIONS, SIGNED_EXCEPTIONS = range(5)
 DOUBLE, REFUSED, FRESH = 1, 2, 4
@@ -16,38 +18,6 @@ NUMBERED_NAMES = [
 ]  # fmt: skip
 LOWEST_STATE = 2**15
 SCALE = 4096
-INITIAL = [
-    3848,
-    3750,
-    3615,
-    3432,
-    3190,
-    2876,
-    2484,
-    2020,
-    1507,
-    996,
-    554,
-    242,
-    75,
-    14,
-    1,
-    1,
-    1,
-    1,
-    1,
-    1,
-    1,
-]  # of 4096
-RISE = [
-    5909, 8357, 11819, 16714, 23637, 33428, 47274, 66856, 94548, 133712, 189097, 267423,
-    *[283645] * 9,
-]  # fmt: skip
-FALL = [
-    91625, 90432, 88762, 86438, 83222, 78817, 72873, 65028, 55025, 42949, 29597, 16799, 7056, 1875,
-    254, 13, *[0] * 5,
-]  # fmt: skip
-LOG_OF_MANTISSA = [1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12, 13, 13, 14, 15, 16]
 
 
 @dataclass(frozen=True)

@@ -245,7 +245,3 @@ class Fleet:
         for device, weight in enumerate(self.weights):
             if not 0 < weight < math.inf:
                 raise ValueError(f"the weight of device {device} must be above 0, not {weight}")
-
-
-def _mean_square(part: Vector) -> float:
-    return squared_norm(part) / part.numel()

@@ -13,7 +13,7 @@ from statistics import median_low
 from typing import Any, Literal, get_args
 
 from aquila.core.fleet import DeviceId
-from aquila.core.method import ServerHalf, has_memory
+from aquila.core.method import ServerHalf, decode_summand, has_memory
 from aquila.core.packet import Dense, Packet, WireError
 from aquila.core.vector import squared_norm
 
@@ -80,7 +80,7 @@ def check_clipping(half: ServerHalf[Any]) -> None:
 
 def upload_norm(reply: Packet) -> float:
     """Return the norm of the upload, 0 for a reply without one."""
-    return 0.0 if reply.vector is None else math.sqrt(squared_norm(reply.vector.decode()))
+    return 0.0 if reply.vector is None else math.sqrt(squared_norm(decode_summand(reply)))
 
 
 def clipped(reply: Packet, limit: float) -> Packet:

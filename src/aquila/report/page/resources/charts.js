@@ -137,7 +137,7 @@ class Chart {
       width: this.container.clientWidth,
       height: this.container.clientHeight,
       legend: { show: false },
-      padding: [10, 16, 0, 0],
+      padding: [10, 30, 0, 0],
       scales: {
         x: { time: false, distr: this.cost ? 3 : 1, range: () => this.view.x },
         y: { distr: this.log ? 3 : 1, range: () => this.view.y },
