@@ -27,14 +27,15 @@ from aquila.core.random import Key
 from aquila.core.vector import Vector, max_norm, squared_norm
 from aquila.methods.aquila_dither import (
     AquilaDitherDevice,
-    AquilaDitherServer,
     DitherDeviceState,
     best_memory_rate,
 )
 from aquila.methods.aquila_topk import MEMORY_RATE, ErrorState, random_error
 from aquila.methods.parts.damped import DampedMemoryDevice, DampedMemoryServer
+from aquila.methods.parts.density import DITHER_DENSITY
 from aquila.methods.parts.factory import MAX_DENSITY
 from aquila.methods.parts.memory import Memory
+from aquila.methods.parts.sparse_memory import SparseMemoryServer
 from aquila.sim.experiment import read_experiment
 
 MEAN_DENSITY = 0.04
@@ -71,7 +72,7 @@ class NoMemoryDevice(AquilaDitherDevice):
         return replace(turn, state=replace(turn.state, q=state.q))
 
 
-class NoMemoryServer(AquilaDitherServer):
+class NoMemoryServer(SparseMemoryServer):
     """A server whose memory stays empty."""
 
     def update(self, state, fleet, replies):
@@ -182,9 +183,12 @@ def four_rms(v):
     return nearest(v, 4 * math.sqrt(squared_norm(v) / v.numel()))
 
 
-def dither(device=AquilaDitherDevice, server=AquilaDitherServer, density=0.0):
+def dither(device=AquilaDitherDevice, server=SparseMemoryServer, density=0.0):
     """Return a variant of AQUILA-Dither with these halves; density 0 is the default density."""
-    return lambda alpha, work: (device(alpha, work), server(alpha, density))
+    return lambda alpha, work: (
+        device(alpha, work),
+        server(alpha, density, DITHER_DENSITY, best_memory_rate),
+    )
 
 
 def other_quantizer(quantizer):

@@ -29,7 +29,7 @@ class AquilaTopk:
     def advance(self, uniform=None):
         v = self.gradients(self.theta) - self.q
         if uniform is not None:  # the first round draws the errors
-            step = np.sqrt((v**2).mean(axis=1, keepdims=True) / 2) / self.density
+            step = np.abs(v).mean(axis=1, keepdims=True) / self.density
             size = 0.6 - np.abs(2 * uniform - 1) / 2
             self.e = step * size * np.sign(2 * uniform - 1)
         accumulated = self.e + v
@@ -121,7 +121,7 @@ def test_signal_is_sent_and_much_of_the_noise_is_not():
 def test_upload_costs_a_fraction_of_a_bit_per_coordinate():
     generator = torch.Generator().manual_seed(1)
     gradient = torch.randn(200_000, generator=generator)
-    method = aquila.create("aquila_topk", alpha=0.1)
+    method = aquila.create("aquila_topk", alpha=0.1, density=0.01)
     run = aquila.simulate(method, torch.zeros(200_000), [lambda t: (0.0, gradient)], rounds=3)
     # density 1 %: 0.081 bits per coordinate for the positions, 0.01 for signs, a few for magnitudes
     assert all(r.uplink_bytes * 8 < 0.11 * 200_000 for r in run.records)
@@ -131,7 +131,7 @@ def test_first_upload_is_unbiased():
     """A coordinate of a quarter of the mean size is sent as often as its size demands."""
     v = torch.tensor([0.25, 0.5, -1.0, 2.25]).repeat(25_000)
     keys = [Key((seed,)) for seed in range(20)]
-    step = float(v.square().mean().sqrt()) / 2**0.5 / 0.05
+    step = float(v.abs().mean()) / 0.05
     for value in (0.25, 0.5, -1.0, 2.25):
         sent = [
             float(((random_error(v, 0.05, key) + v)[v == value].abs() >= 0.6 * step).float().mean())
@@ -156,7 +156,7 @@ def test_random_errors_are_requested_once_if_all_devices_take_part(participation
     fleet = aquila.Fleet.uniform(4, 2).with_participation(participation)
     state = server.init(torch.zeros(4), fleet)
     requests = [server.orders(state, fleet, k, Key((0,)))[1][1] for k in range(3)]
-    assert requests == [{"start": 1.0} if random else {}, {}, {}]
+    assert [order.get("start") for order in requests] == [1.0 if random else None, None, None]
 
 
 def test_zero_error_is_a_skip(problem):
@@ -166,10 +166,27 @@ def test_zero_error_is_a_skip(problem):
     assert [r.skips for r in run.records] == [2, 2]
 
 
-@pytest.mark.parametrize(("coordinates", "sent"), [(20, 20), (200, 32), (20_000, 200)])
-def test_default_density_suits_small_models(coordinates, sent):
-    gradient = torch.arange(1.0, coordinates + 1)
-    method = aquila.create("aquila_topk")
-    theta = torch.zeros(coordinates)
-    run = aquila.simulate(method, theta, [lambda theta: (0.0, gradient)], rounds=1)
-    assert int((run.theta != 0).sum()) == min(sent, round(0.7 * coordinates))
+@pytest.mark.parametrize(
+    ("fleet", "density"),
+    [
+        (aquila.Fleet.uniform(11_172_170, 10), 0.0029),
+        (aquila.Fleet.uniform(1_000_000, 10), 0.0044),
+        (aquila.Fleet.uniform(125_602, 10), 0.012),
+        (aquila.Fleet.uniform(125_602, 5), 0.024),
+        (aquila.Fleet.uniform(480, 10), 0.1),
+        (aquila.Fleet.uniform(40, 10), 0.7),
+    ],
+)
+def test_default_density_depends_on_the_model_and_the_devices_per_round(fleet, density):
+    server = aquila.create("aquila_topk").server
+    state = server.init(torch.zeros(fleet.dimension), fleet)
+    order = server.orders(state, fleet, 5, Key((0,)))[1][0]
+    assert order == {"share": pytest.approx(density), "rate": pytest.approx(density / 2)}
+
+
+def test_device_sends_the_density_of_the_order():
+    gradient = torch.arange(1.0, 20_001)
+    devices = [lambda theta: (0.0, gradient)] * 10
+    run = aquila.simulate(aquila.create("aquila_topk"), torch.zeros(20_000), devices, rounds=1)
+    # random errors let each device send other coordinates
+    assert 240 < int((run.theta != 0).sum()) <= 2400

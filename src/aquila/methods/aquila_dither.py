@@ -33,30 +33,22 @@ al. 2017, arXiv 1610.02132). The damped memory is DIANA's (Mishchenko et al. 201
 """
 
 import math
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 import torch
 
-from aquila.core.fleet import DeviceId, Fleet
-from aquila.core.method import (
-    Method,
-    Oracle,
-    Scalars,
-    Turn,
-    Work,
-    order_scalars,
-)
+from aquila.core.method import Method, Oracle, Turn, Work
 from aquila.core.packet import Codes, Packet
 from aquila.core.parameter import Bounds
 from aquila.core.quantize import shared_dither
 from aquila.core.random import Key
 from aquila.core.vector import Vector
-from aquila.methods.parts.damped import DampedMemoryDevice, DampedMemoryServer, DampedState
-from aquila.methods.parts.dither_density import DENSITY_SCALAR, default_density, positive_scalar
+from aquila.methods.parts.damped import DampedMemoryDevice
+from aquila.methods.parts.density import DENSITY_SCALAR, DITHER_DENSITY, positive_scalar
 from aquila.methods.parts.factory import MAX_DENSITY, Alpha, WorkOption, method_factory
-from aquila.methods.parts.memory import Memory, decode_or_none
+from aquila.methods.parts.memory import Memory
+from aquila.methods.parts.sparse_memory import RATE_SCALAR, SparseMemoryServer
 from aquila.methods.parts.stateless_dither import StatelessDitherDevice, StatelessDitherServer
 
 LOSS_RISE = 0.2
@@ -145,7 +137,7 @@ class AquilaDitherDevice:
         If the reply is lost, the device rolls q_m back but keeps what it learnt from the loss.
         """
         requested = positive_scalar(order, DENSITY_SCALAR, MAX_DENSITY)
-        rate = positive_scalar(order, "rate", 1.0)
+        rate = positive_scalar(order, RATE_SCALAR, 1.0)
         density = min(MAX_DENSITY, state.density_boost * requested)
         damped = DampedMemoryDevice(self.alpha, rate, SharedDither(density), self.work)
         turn = damped.step(Memory(state.q), order, oracle, key)
@@ -160,57 +152,6 @@ class AquilaDitherDevice:
     def memory(self, state: DitherDeviceState) -> Vector:
         """Return q_m."""
         return state.q
-
-
-@dataclass(frozen=True)
-class AquilaDitherServer:
-    """A server with a damped memory that sends devices their density."""
-
-    alpha: float
-    density: float
-
-    @property
-    def remembers(self) -> bool:
-        """True: q̄ averages the devices' memories."""
-        return True
-
-    def init(self, theta: Vector, fleet: Fleet) -> DampedState:
-        """Start with empty memories."""
-        return self._damped(fleet).init(theta, fleet)
-
-    def orders(
-        self, state: DampedState, fleet: Fleet, round_number: int, key: Key
-    ) -> tuple[DampedState, dict[DeviceId, Scalars]]:
-        """Send the model, the density and the rate to every device."""
-        density = self._density(fleet)
-        scalars = {DENSITY_SCALAR: density, "rate": best_memory_rate(density)}
-        return state, order_scalars(fleet, scalars=scalars)
-
-    def update(
-        self, state: DampedState, fleet: Fleet, replies: Mapping[DeviceId, Packet]
-    ) -> tuple[DampedState, Vector]:
-        """Step along q̄ + mean upload, and update q̄."""
-        return self._damped(fleet).update(state, fleet, replies)
-
-    def memory(self, state: DampedState) -> Vector:
-        """Return q̄."""
-        return state.q_bar
-
-    def contribution(self, reply: Packet) -> Vector | None:
-        """Return the upload, of which the device's memory takes a constant fraction."""
-        return decode_or_none(reply)
-
-    def forget(
-        self, state: DampedState, fleet: Fleet, device: DeviceId, contributions: Iterable[Vector]
-    ) -> DampedState:
-        """Subtract the device's uploads from the average memory."""
-        return self._damped(fleet).forget(state, fleet, device, contributions)
-
-    def _density(self, fleet: Fleet) -> float:
-        return self.density or default_density(fleet)
-
-    def _damped(self, fleet: Fleet) -> DampedMemoryServer:
-        return DampedMemoryServer(self.alpha, best_memory_rate(self._density(fleet)))
 
 
 @method_factory(
@@ -229,6 +170,5 @@ def aquila_dither(
     if memory == "none":
         stateless = StatelessDitherDevice(alpha, work), StatelessDitherServer(alpha, density)
         return Method("aquila_dither", *stateless)
-    return Method(
-        "aquila_dither", AquilaDitherDevice(alpha, work), AquilaDitherServer(alpha, density)
-    )
+    server = SparseMemoryServer(alpha, density, DITHER_DENSITY, best_memory_rate)
+    return Method("aquila_dither", AquilaDitherDevice(alpha, work), server)

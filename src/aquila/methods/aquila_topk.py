@@ -21,7 +21,6 @@ Error feedback is from Seide et al. (Interspeech 2014) and Stich et al. (2018, a
 The damped memory is DIANA's (Mishchenko et al. 2019, arXiv 1901.09269).
 """
 
-import math
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -42,12 +41,12 @@ from aquila.core.parameter import Bounds
 from aquila.core.quantize import DEAD_ZONE, sparse
 from aquila.core.random import Key
 from aquila.core.vector import Vector, relative_norm, squared_norm
-from aquila.methods.parts.damped import DampedMemoryServer
+from aquila.methods.parts.density import DENSITY_SCALAR, DensityRule, positive_scalar
 from aquila.methods.parts.factory import MAX_DENSITY, Alpha, WorkOption, method_factory
+from aquila.methods.parts.sparse_memory import RATE_SCALAR, SparseMemoryServer
 
-MIN_DENSITY = 0.01
-MIN_COORDINATES = 32
-"""Lower limit for small models. Fewer would be slower and hardly smaller on the wire."""
+DENSITY = DensityRule(large_models=0.0029, small_models=0.012, per_root=4.4)
+"""An upload costs about 1/1000 of a dense one for large models, and 1/320 for small ones."""
 RANDOM_ERRORS = "start"
 """Scalar of an order that asks a device to draw its error at random."""
 MEMORY_RATE = 0.5
@@ -57,25 +56,28 @@ MEMORY_RATE = 0.5
 AutoDensity = Annotated[
     float,
     Bounds(
-        "fraction of the coordinates sent per round; 0: 0.01, but at least 32 coordinates",
+        "fraction of the coordinates sent per round; 0: 0.0029 for large models, up to 0.012 for "
+        "small ones, more for fewer than ten devices",
         0,
         MAX_DENSITY,
     ),
 ]
 
 
-def default_density(coordinates: int) -> float:
-    """Return the density for a model with this many coordinates."""
-    return min(MAX_DENSITY, max(MIN_DENSITY, MIN_COORDINATES / max(1, coordinates)))
+def memory_rate(density: float) -> float:
+    """Return the rate η of the memories."""
+    return MEMORY_RATE * density
 
 
 def random_error(v: Vector, density: float, key: Key) -> Vector:
     """Return the initial error of a device whose first innovation is v.
 
-    Let s be the expected step of the quantizer. Then |e_i| is uniform within s / 2 below the
-    threshold, with a random sign. So v_i pushes e_i over a threshold with probability |v_i| / s.
+    Let s be the mean of |v_i| divided by the density. Then |e_i| is uniform within s / 2 below the
+    threshold of a quantizer with step s, with a random sign. So v_i pushes e_i over a threshold
+    with probability |v_i| / s, and a fraction `density` of the coordinates is sent.
     """
-    step = math.sqrt(squared_norm(v) / max(1, v.numel()) / 2) / density
+    mean_size = squared_norm(v.abs().sqrt_()) / max(1, v.numel())  # same bits on every device
+    step = mean_size / density
     centered = 2 * key.uniform(v) - 1
     return step * (DEAD_ZONE * centered.sign() - centered / 2)
 
@@ -93,8 +95,6 @@ class AquilaTopkDevice:
     """Error feedback, quantizer and memory of a device."""
 
     alpha: float
-    density: float
-    eta: float
     work: Work
 
     def init(self, like: Vector) -> ErrorState:
@@ -104,8 +104,9 @@ class AquilaTopkDevice:
     def step(self, state: ErrorState, order: Packet, oracle: Oracle, key: Key) -> Turn[ErrorState]:
         """Send u = Q(e + g - q_m) and keep the rest as the error."""
         loss, gradient = local_work(oracle, theta_of(order), self.work, self.alpha)
+        density = positive_scalar(order, DENSITY_SCALAR, MAX_DENSITY)
+        rate = positive_scalar(order, RATE_SCALAR, 1.0)
         innovation = gradient - state.q
-        density = self.density or default_density(innovation.numel())
         start = RANDOM_ERRORS in order.scalars
         error = random_error(innovation, density, key) if start else state.e
         accumulated = error + innovation
@@ -116,7 +117,7 @@ class AquilaTopkDevice:
         residual = accumulated - u
         ratio = relative_norm(squared_norm(residual), squared_norm(accumulated))
         notes = {"loss": loss, "error_ratio": ratio}
-        return Turn(ErrorState(residual, state.q + self.eta * u), Packet(order.round, codes), notes)
+        return Turn(ErrorState(residual, state.q + rate * u), Packet(order.round, codes), notes)
 
     def memory(self, state: ErrorState) -> Vector:
         """Return q_m."""
@@ -140,6 +141,5 @@ def aquila_topk(
     work: WorkOption = "gradient",
 ) -> Method:
     """The largest accumulated errors on a coarse grid, with error feedback and a memory."""
-    eta = MEMORY_RATE * (density or MIN_DENSITY)
-    device = AquilaTopkDevice(alpha, density, eta, work)
-    return Method("aquila_topk", device, DampedMemoryServer(alpha, eta, request_random_errors))
+    server = SparseMemoryServer(alpha, density, DENSITY, memory_rate, request_random_errors)
+    return Method("aquila_topk", AquilaTopkDevice(alpha, work), server)

@@ -5,8 +5,8 @@ q_m <- q_m + η u. The server steps along q̄ + mean(u) and updates q̄ in the s
 q̄ = mean(q_m) after every round, even if messages are lost.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -71,11 +71,6 @@ class DampedState:
     q_bar: Vector
 
 
-def no_scalars(fleet: Fleet, round_number: int) -> Scalars:
-    """Return no scalars for any round."""
-    return {}
-
-
 @dataclass(frozen=True)
 class DampedMemoryServer:
     """Step: alpha (q̄ + mean of the u that arrived); q̄ <- q̄ + eta (1/M) Σ u_m.
@@ -83,13 +78,10 @@ class DampedMemoryServer:
     Args:
         alpha: Step size.
         eta: Rate of the memories.
-        scalars: Returns the scalars of the orders of a round.
     """
 
     alpha: float
     eta: float
-    # repr=False: Flower compares methods of different processes by their repr
-    scalars: Callable[[Fleet, int], Scalars] = field(default=no_scalars, repr=False)
 
     @property
     def remembers(self) -> bool:
@@ -103,8 +95,8 @@ class DampedMemoryServer:
     def orders(
         self, state: DampedState, fleet: Fleet, round_number: int, key: Key
     ) -> tuple[DampedState, dict[DeviceId, Scalars]]:
-        """Send the model and the scalars to every device."""
-        return state, order_scalars(fleet, scalars=self.scalars(fleet, round_number))
+        """Send the model to every device."""
+        return state, order_scalars(fleet)
 
     def update(
         self, state: DampedState, fleet: Fleet, replies: Mapping[DeviceId, Packet]

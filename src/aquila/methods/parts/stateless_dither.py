@@ -9,7 +9,7 @@ from aquila.core.packet import Packet
 from aquila.core.quantize import shared_dither
 from aquila.core.random import Key
 from aquila.core.vector import Vector, error_ratio
-from aquila.methods.parts.dither_density import DENSITY_SCALAR, default_density, positive_scalar
+from aquila.methods.parts.density import DENSITY_SCALAR, DITHER_DENSITY, positive_scalar
 from aquila.methods.parts.factory import MAX_DENSITY
 from aquila.methods.parts.mean import MeanServer, NoState
 
@@ -51,7 +51,7 @@ class StatelessDitherServer:
         self, state: NoState, fleet: Fleet, round_number: int, key: Key
     ) -> tuple[NoState, dict[DeviceId, Scalars]]:
         """Send the model and the density to every device."""
-        density = self.density or default_density(fleet)
+        density = self.density or DITHER_DENSITY.density(fleet)
         return state, order_scalars(fleet, scalars={DENSITY_SCALAR: density})
 
     def update(

@@ -1,0 +1,85 @@
+"""Part: a server with a damped memory that sends devices their density and the memories' rate."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from aquila.core.fleet import DeviceId, Fleet
+from aquila.core.method import Scalars, order_scalars
+from aquila.core.packet import Packet
+from aquila.core.random import Key
+from aquila.core.vector import Vector
+from aquila.methods.parts.damped import DampedMemoryServer, DampedState
+from aquila.methods.parts.density import DENSITY_SCALAR, DensityRule
+from aquila.methods.parts.memory import decode_or_none
+
+RATE_SCALAR = "rate"
+"""Name of the rate η of the memories among the scalars of an order frame."""
+
+
+def no_scalars(fleet: Fleet, round_number: int) -> Scalars:
+    """Return no scalars for any round."""
+    return {}
+
+
+@dataclass(frozen=True)
+class SparseMemoryServer:
+    """Steps along q̄ plus the mean upload, like `DampedMemoryServer`.
+
+    Args:
+        alpha: Step size.
+        density: Density of the uploads; 0: that of the rule.
+        rule: The default density.
+        memory_rate: Returns the rate η for a density.
+        more_scalars: Returns further scalars of the orders of a round.
+    """
+
+    alpha: float
+    density: float
+    rule: DensityRule
+    # repr=False: Flower compares methods of different processes by their repr
+    memory_rate: Callable[[float], float] = field(repr=False)
+    more_scalars: Callable[[Fleet, int], Scalars] = field(default=no_scalars, repr=False)
+
+    @property
+    def remembers(self) -> bool:
+        """True: q̄ averages the devices' memories."""
+        return True
+
+    def init(self, theta: Vector, fleet: Fleet) -> DampedState:
+        """Start with empty memories."""
+        return self._damped(fleet).init(theta, fleet)
+
+    def orders(
+        self, state: DampedState, fleet: Fleet, round_number: int, key: Key
+    ) -> tuple[DampedState, dict[DeviceId, Scalars]]:
+        """Send the model, the density and the rate to every device."""
+        density = self._density(fleet)
+        scalars = {DENSITY_SCALAR: density, RATE_SCALAR: self.memory_rate(density)}
+        more = self.more_scalars(fleet, round_number)
+        return state, order_scalars(fleet, scalars={**scalars, **more})
+
+    def update(
+        self, state: DampedState, fleet: Fleet, replies: Mapping[DeviceId, Packet]
+    ) -> tuple[DampedState, Vector]:
+        """Step along q̄ + mean upload, and update q̄."""
+        return self._damped(fleet).update(state, fleet, replies)
+
+    def memory(self, state: DampedState) -> Vector:
+        """Return q̄."""
+        return state.q_bar
+
+    def contribution(self, reply: Packet) -> Vector | None:
+        """Return the upload, of which the device's memory takes a constant fraction."""
+        return decode_or_none(reply)
+
+    def forget(
+        self, state: DampedState, fleet: Fleet, device: DeviceId, contributions: Iterable[Vector]
+    ) -> DampedState:
+        """Subtract the device's uploads from the average memory."""
+        return self._damped(fleet).forget(state, fleet, device, contributions)
+
+    def _density(self, fleet: Fleet) -> float:
+        return self.density or self.rule.density(fleet)
+
+    def _damped(self, fleet: Fleet) -> DampedMemoryServer:
+        return DampedMemoryServer(self.alpha, self.memory_rate(self._density(fleet)))
