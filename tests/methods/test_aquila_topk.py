@@ -169,10 +169,10 @@ def test_zero_error_is_a_skip(problem):
 @pytest.mark.parametrize(
     ("fleet", "density"),
     [
-        (aquila.Fleet.uniform(11_172_170, 10), 0.0029),
-        (aquila.Fleet.uniform(1_000_000, 10), 0.0044),
-        (aquila.Fleet.uniform(125_602, 10), 0.012),
-        (aquila.Fleet.uniform(125_602, 5), 0.024),
+        (aquila.Fleet.uniform(11_172_170, 10), 0.01),
+        (aquila.Fleet.uniform(2_250_000, 10), 0.012),
+        (aquila.Fleet.uniform(125_602, 10), 0.018),
+        (aquila.Fleet.uniform(125_602, 5), 0.036),
         (aquila.Fleet.uniform(480, 10), 0.1),
         (aquila.Fleet.uniform(40, 10), 0.7),
     ],
@@ -189,4 +189,4 @@ def test_device_sends_the_density_of_the_order():
     devices = [lambda theta: (0.0, gradient)] * 10
     run = aquila.simulate(aquila.create("aquila_topk"), torch.zeros(20_000), devices, rounds=1)
     # random errors let each device send other coordinates
-    assert 240 < int((run.theta != 0).sum()) <= 2400
+    assert 360 < int((run.theta != 0).sum()) <= 3600

@@ -45,8 +45,8 @@ from aquila.methods.parts.density import DENSITY_SCALAR, DensityRule, positive_s
 from aquila.methods.parts.factory import MAX_DENSITY, Alpha, WorkOption, method_factory
 from aquila.methods.parts.sparse_memory import RATE_SCALAR, SparseMemoryServer
 
-DENSITY = DensityRule(large_models=0.0029, small_models=0.012, per_root=4.4)
-"""An upload costs about 1/1000 of a dense one for large models, and 1/320 for small ones."""
+DENSITY = DensityRule(large_models=0.01, small_models=0.018, per_root=18.0)
+"""An upload costs about 1/370 of a dense one for large models, and 1/210 for small ones."""
 RANDOM_ERRORS = "start"
 """Scalar of an order that asks a device to draw its error at random."""
 MEMORY_RATE = 0.5
@@ -56,7 +56,7 @@ MEMORY_RATE = 0.5
 AutoDensity = Annotated[
     float,
     Bounds(
-        "fraction of the coordinates sent per round; 0: 0.0029 for large models, up to 0.012 for "
+        "fraction of the coordinates sent per round; 0: 0.01 for large models, up to 0.018 for "
         "small ones, more for fewer than ten devices",
         0,
         MAX_DENSITY,
