@@ -1,13 +1,5 @@
-/* The two passes from gradient and memory to codes and new memory, and the dither: see core/passes.
- *
- * Sums of squares follow the order that core/vector.py defines. Lane j adds the coordinates
- * j, j + LANES, j + 2 LANES, ... Then the lanes are summed pairwise, the upper half onto the lower
- * half. CHUNK divides LANES, so consecutive coordinates of a chunk use consecutive lanes.
- */
-#include "dither.h"
-#include "vectors.h"
-
-enum { LANES = 65536 };
+/* The two passes from gradient and memory to codes and new memory: see core/passes. */
+#include "lanes.h"
 
 typedef struct {
     double largest, step, last;
@@ -61,34 +53,9 @@ DEFINE_MEASURE(double, uint64_t)
 DEFINE_QUANTIZE(float)
 DEFINE_QUANTIZE(double)
 
-/* Lanes that a vector uses, rounded up to a power of two. Further lanes would only add zeros. */
-static size_t lane_count(size_t count) {
-    size_t lanes = 1;
-    while (lanes < LANES && lanes < count) lanes *= 2;
-    return lanes;
-}
-
-/* Static per thread: malloc would return a block of this size to the system after every call.
- * Only unused lanes are cleared. The first coordinate of a lane overwrites it, the others add. */
-static double *thread_lanes(size_t count, int second) {
-    static _Thread_local double lanes[2][LANES];
-    size_t used = min_size(count, LANES);
-    memset(lanes[second] + used, 0, (lane_count(count) - used) * sizeof **lanes);
-    return lanes[second];
-}
-
-CPU_CLONES static double sum_lanes(double *lanes, size_t count) {
-    for (size_t half = count / 2; half > 0; half /= 2)
-        for (size_t i = 0; i < half; i++) lanes[i] += lanes[i + half];
-    return lanes[0];
-}
-
-static double larger_or_nan(double a, double b) { return b > a || b != b ? b : a; }
-
 /* Without a memory, the gradient itself is measured. */
 static double measure(const char *gradient, const char *memory, size_t count, size_t item,
                       double *squares) {
-    static const double zeros[CHUNK];
     double largest = 0;
     for (size_t i = 0; i < count; i += CHUNK) {
         const void *g = gradient + i * item;
@@ -116,13 +83,6 @@ static void quantize(const char *gradient, const char *memory, char *new_memory,
             quantize_double(g, q, m, wide, size, grid, sent + lane, error + lane, i < LANES);
         store_codes(c, wide, size, code_item);
     }
-}
-
-static int same_type_and_length(const Py_buffer *vectors, int count) {
-    const char *format = has_format(vectors, "f") ? "f" : "d";
-    for (int i = 0; i < count; i++)
-        if (!has_format(&vectors[i], format) || vectors[i].len != vectors[0].len) return 0;
-    return 1;
 }
 
 /* Largest code that a cast from the vector's type can give. As a float, 2**31 - 1 becomes 2**31. */
@@ -161,6 +121,8 @@ static PyObject *quantize_buffers(const Py_buffer *gradient, const Py_buffer *me
     size_t count = vector_length(gradient), lanes = lane_count(count);
     double *sent = thread_lanes(count, 0), *error = thread_lanes(count, 1), sums[2];
     Py_BEGIN_ALLOW_THREADS
+        advise_output(new_memory);
+        advise_output(codes);
         quantize(gradient->buf, memory->buf, new_memory->buf, codes->buf, count, gradient->itemsize,
                  codes->itemsize, grid, sent, error);
         sums[0] = sum_lanes(sent, lanes);
@@ -192,44 +154,9 @@ static PyObject *py_quantize(PyObject *self, PyObject *args) {
     return result;
 }
 
-/* Drop the bits that the type cannot hold, so that no number is rounded up to 1. */
-#define DEFINE_DITHER(REAL, DROPPED)                                                               \
-    CPU_CLONES static void dither_##REAL(REAL *restrict dither, size_t count, uint32_t seed) {     \
-        const uint32_t mixed_seed = mix_bits(seed);                                                \
-        const REAL unit = (REAL)1 / ((UINT64_C(1) << 32) >> DROPPED);                              \
-        for (size_t i = 0; i < count; i++)                                                         \
-            dither[i] = (REAL)(dither_word(seed, mixed_seed, (uint32_t)i) >> DROPPED) * unit;      \
-    }
-
-DEFINE_DITHER(float, 8)
-DEFINE_DITHER(double, 0)
-
-static PyObject *py_dither(PyObject *self, PyObject *args) {
-    (void)self;
-    PyObject *object;
-    Py_buffer dither;
-    unsigned int seed;
-    if (!PyArg_ParseTuple(args, "OI", &object, &seed)) return NULL;
-    if (acquire_buffers(&object, &dither, 1, 0) < 0) return NULL;
-    if (!same_type_and_length(&dither, 1)) {
-        PyErr_SetString(PyExc_ValueError, "the dither must be a float32 or float64 vector");
-    } else {
-        size_t count = vector_length(&dither);
-        Py_BEGIN_ALLOW_THREADS
-            if (dither.itemsize == sizeof(float))
-                dither_float(dither.buf, count, seed);
-            else
-                dither_double(dither.buf, count, seed);
-        Py_END_ALLOW_THREADS
-    }
-    release_buffers(&dither, 1);
-    return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
-}
-
 static PyMethodDef methods[] = {
     {"measure", py_measure, METH_VARARGS, NULL},
     {"quantize", py_quantize, METH_VARARGS, NULL},
-    {"dither", py_dither, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 
