@@ -61,7 +61,7 @@ static inline void advise_huge_pages(void *block, size_t size) {
 /* Zero bits before the highest one bit; `word` is not 0. */
 static inline unsigned leading_zeros(uint32_t word) { return (unsigned)__builtin_clz(word); }
 
-/* Zero bits below the lowest one bit; `word` is not 0. */
+/* Zero bits after the lowest one bit; `word` is not 0. */
 static inline unsigned trailing_zeros(uint64_t word) { return (unsigned)__builtin_ctzll(word); }
 
 #endif
