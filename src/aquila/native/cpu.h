@@ -29,15 +29,6 @@
 #define CPU_CLONES
 #endif
 
-/* Carry-less multiplication: functions marked CLMUL may run only if cpu_has_clmul(). */
-#if defined(__x86_64__)
-#include <immintrin.h>
-#define CLMUL __attribute__((target("pclmul,sse4.1")))
-static inline bool cpu_has_clmul(void) {
-    return __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");
-}
-#endif
-
 /* Ask the kernel to map a new block of memory in huge pages. Mapping it in small pages takes
  * several times as long as writing to it. Without the advice the pass is slower, and nothing else.
  */
@@ -55,6 +46,15 @@ static inline void advise_huge_pages(void *block, size_t size) {
 static inline void advise_huge_pages(void *block, size_t size) {
     (void)block;
     (void)size;
+}
+#endif
+
+/* Carry-less multiplication: functions marked CLMUL may run only if cpu_has_clmul(). */
+#if defined(__x86_64__)
+#include <immintrin.h>
+#define CLMUL __attribute__((target("pclmul,sse4.1")))
+static inline bool cpu_has_clmul(void) {
+    return __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");
 }
 #endif
 
