@@ -11,7 +11,7 @@ from aquila.core.passes import cpu, passes_for, plain
 from aquila.core.quantize import shared_dither, stochastic_sparse
 from aquila.core.random import Key
 from aquila.core.wire import pack
-from aquila.native import passes as native
+from aquila.native import dither as native
 
 FLOATS = [torch.float32, torch.float64]
 SEEDS = [0, 1, 12345, 2**31, 2**32 - 1]
@@ -86,4 +86,4 @@ def test_zero_vector_has_no_codes():
 def test_dither_refuses_other_types():
     for wrong in (np.zeros(3, dtype=np.int32), np.zeros(3, dtype=np.float16)):
         with pytest.raises(ValueError, match="float32 or float64"):
-            native.dither(wrong, 1)
+            native.fill(wrong, 1)

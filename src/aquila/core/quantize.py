@@ -4,13 +4,13 @@ import math
 from ctypes import c_float
 from dataclasses import replace
 from functools import cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 
 from aquila.core.packet import MAX_BITS, Codes, Dense, code_dtype
-from aquila.core.passes import passes_for, plain
-from aquila.core.passes.grid import Grid, SparseGrid
+from aquila.core.passes import cpu, passes_for, plain
+from aquila.core.passes.grid import DitherGrid, Grid, SparseGrid
 from aquila.core.random import Key
 from aquila.core.vector import Vector, max_norm, squared_norm
 
@@ -21,6 +21,9 @@ DEAD_ZONE = 0.6
 
 SPARSE_LEVELS = 2**15 - 1
 """Number of nonzero magnitudes of the sparse quantizer."""
+
+MAX_FUSED_STEPS = 2**22
+"""Number of steps below which float32 represents all dithered codes exactly."""
 
 
 def midrise(v: Vector, bits: int) -> Codes | None:
@@ -107,16 +110,23 @@ def stochastic_sparse(v: Vector, density: float, dither: Vector) -> Codes | None
     average, and the mean of ||dq - v||² is at most step ||v||_1 <= ||v||² / density.
     Returns None if no coordinate is nonzero, if the step overflows, and for NaN.
     """
-    width = math.sqrt(squared_norm(v) / max(1, v.numel())) / density
-    if not torch.finfo(v.dtype).tiny <= width <= torch.finfo(v.dtype).max:
+    step = _dither_step(squared_norm(v), density, like=v)
+    if step is None:
         return None
-    step = v.new_full((1,), width)
     magnitude = (v.abs() / step).add_(dither).floor_()
     top = int(magnitude.max())
     if not top:
         return None
     levels = levels_for_bits(bits_for_levels(top))
     return _centered_codes(magnitude.mul_(v.sign()), levels, step, v.numel())
+
+
+def _dither_step(squared: float, density: float, like: Vector) -> Vector | None:
+    """Return the step of `stochastic_sparse`, None if there is none."""
+    width = math.sqrt(squared / max(1, like.numel())) / density
+    if not torch.finfo(like.dtype).tiny <= width <= torch.finfo(like.dtype).max:
+        return None
+    return like.new_full((1,), width)
 
 
 def shared_dither(v: Vector, density: float, key: Key) -> Codes | None:
@@ -126,8 +136,54 @@ def shared_dither(v: Vector, density: float, key: Key) -> Codes | None:
     positions take a quarter to a half of the bytes.
     """
     seed = key.uint32()
+    if can_fuse_dither(density, v):
+        fused = fused_dither(v, None, 0.0, density, seed)
+        return None if fused is None else fused.codes
     codes = stochastic_sparse(v, density, passes_for(v).dither(seed, v))
     return None if codes is None else replace(codes, dither_seed=seed)
+
+
+class FusedDither(NamedTuple):
+    """Codes of v = gradient - memory, memory + rate dq if any, ||v||² and ||v - dq||²."""
+
+    codes: Codes
+    new_memory: Vector | None
+    squared: float
+    error_squared: float
+
+
+def can_fuse_dither(density: float, *vectors: Vector) -> bool:
+    """Return whether `fused_dither` can quantize these vectors: on the CPU, with codes that fit.
+
+    No coordinate exceeds density * sqrt(d) steps, because the step is rms / density.
+    """
+    largest = density * math.sqrt(vectors[0].numel())
+    return passes_for(*vectors) is cpu and largest < MAX_FUSED_STEPS
+
+
+def fused_dither(
+    gradient: Vector, memory: Vector | None, rate: float, density: float, seed: int
+) -> FusedDither | None:
+    """Return the codes of `shared_dither` and what follows from them, in two passes.
+
+    The grid depends on the largest number of steps, which the second pass finds. So the pass starts
+    with a lower bound, and is repeated if a coordinate is rounded up to more.
+    """
+    largest, squared = cpu.measure(gradient, memory)
+    step = _dither_step(squared, density, like=gradient)
+    if step is None:
+        return None
+    width, top = float(step), max(1, int(largest / float(step)))
+    while True:
+        bits = bits_for_levels(top)
+        grid = DitherGrid(width, seed, levels_for_bits(bits), code_dtype(bits))
+        dithered = cpu.dithered_codes(gradient, memory, rate, grid)
+        top = dithered.top
+        if not top:
+            return None
+        if bits_for_levels(top) == bits:
+            codes = Codes(dithered.codes, bits, -(step * grid.centre), step, gradient.numel(), seed)
+            return FusedDither(codes, dithered.new_memory, squared, dithered.error_squared)
 
 
 def sparse(v: Vector, density: float) -> Codes | None:
@@ -140,17 +196,36 @@ def sparse(v: Vector, density: float) -> Codes | None:
     Returns None for the zero vector, which has no grid, and for NaN.
     """
     passes, largest = passes_for(v), max_norm(v)
-    count = max(1, round(density * v.numel()))
-    kth = passes.kth_largest(v, count) if v.numel() else 0.0
-    threshold = max(DEAD_ZONE * largest / SPARSE_LEVELS, kth)  # this order keeps NaN
-    step = v.new_full((1,), threshold / DEAD_ZONE)
-    if not bool(step > 0):
+    kth = passes.kth_largest(v, sent_count(v, density)) if v.numel() else 0.0
+    grid = sparse_grid(largest, kth, like=v)
+    if grid is None:
         return None
-    grid = SparseGrid(float(step), 1 - DEAD_ZONE, threshold)
-    top = int(plain.magnitudes_on(grid, torch.tensor(largest, dtype=v.dtype)))
-    bits = bits_for_levels(top)
-    codes = passes.sparse_codes(v, grid, top, code_dtype(bits))
-    return Codes(codes, bits, -(step * top), step, v.numel())
+    top = sparse_top(grid, largest, like=v)
+    codes = passes.sparse_codes(v, grid, top, code_dtype(bits_for_levels(top)))
+    return make_sparse_codes(codes, grid, top, like=v)
+
+
+def sent_count(v: Vector, density: float) -> int:
+    """Return the number of coordinates that `sparse` sends if all magnitudes differ."""
+    return max(1, round(density * v.numel()))
+
+
+def sparse_grid(largest: float, kth: float, like: Vector) -> SparseGrid | None:
+    """Return the grid of `sparse` for max |v| and the k-th largest |v_i|, None if there is none."""
+    threshold = max(DEAD_ZONE * largest / SPARSE_LEVELS, kth)  # this order keeps NaN
+    step = like.new_full((1,), threshold / DEAD_ZONE)
+    return SparseGrid(float(step), 1 - DEAD_ZONE, threshold) if bool(step > 0) else None
+
+
+def sparse_top(grid: SparseGrid, largest: float, like: Vector) -> int:
+    """Return the number of steps of the largest coordinate."""
+    return int(plain.magnitudes_on(grid, torch.tensor(largest, dtype=like.dtype)))
+
+
+def make_sparse_codes(codes: torch.Tensor, grid: SparseGrid, top: int, like: Vector) -> Codes:
+    """Return the codes with their grid in the vector's float type."""
+    step = like.new_full((1,), grid.step)
+    return Codes(codes, bits_for_levels(top), -(step * top), step, like.numel())
 
 
 def levels_for_bits(bits: int) -> int:

@@ -38,16 +38,14 @@ from typing import Annotated, Literal
 
 import torch
 
-from aquila.core.method import Method, Oracle, Turn, Work
-from aquila.core.packet import Codes, Packet
+from aquila.core.method import Method, Oracle, Turn, Work, local_work, theta_of
+from aquila.core.packet import Packet
 from aquila.core.parameter import Bounds
-from aquila.core.quantize import shared_dither
 from aquila.core.random import Key
+from aquila.core.updates import dithered_update
 from aquila.core.vector import Vector
-from aquila.methods.parts.damped import DampedMemoryDevice
 from aquila.methods.parts.density import DENSITY_SCALAR, DITHER_DENSITY, positive_scalar
 from aquila.methods.parts.factory import MAX_DENSITY, Alpha, WorkOption, method_factory
-from aquila.methods.parts.memory import Memory
 from aquila.methods.parts.sparse_memory import RATE_SCALAR, SparseMemoryServer
 from aquila.methods.parts.stateless_dither import StatelessDitherDevice, StatelessDitherServer
 
@@ -79,17 +77,6 @@ def best_memory_rate(density: float) -> float:
     It is 1 / (1 + ω), where ω = 1 / density bounds the noise of an upload: E||u - v||² <= ω ||v||².
     """
     return 1 / (1 + 1 / density)
-
-
-@dataclass(frozen=True)
-class SharedDither:
-    """Quantizer with a new dither per upload, which the server derives from the same seed."""
-
-    density: float
-
-    def __call__(self, v: Vector, key: Key) -> Codes | None:
-        """Return the codes, or None if no coordinate is sent."""
-        return shared_dither(v, self.density, key)
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,13 +126,17 @@ class AquilaDitherDevice:
         requested = positive_scalar(order, DENSITY_SCALAR, MAX_DENSITY)
         rate = positive_scalar(order, RATE_SCALAR, 1.0)
         density = min(MAX_DENSITY, state.density_boost * requested)
-        damped = DampedMemoryDevice(self.alpha, rate, SharedDither(density), self.work)
-        turn = damped.step(Memory(state.q), order, oracle, key)
-        fallback_state = state.after_loss(turn.notes["loss"])
+        loss, gradient = local_work(oracle, theta_of(order), self.work, self.alpha)
+        update = dithered_update(gradient, state.q, rate, density, key)
+        fallback_state = state.after_loss(loss)
+        if update is None:
+            notes = {"loss": loss, "density": density}
+            return Turn(fallback_state, Packet(order.round), notes, fallback=fallback_state)
+        notes = {"loss": loss, "error_ratio": update.error_ratio, "density": density}
         return Turn(
-            replace(fallback_state, q=turn.state.q),
-            turn.reply,
-            {**turn.notes, "density": density},
+            replace(fallback_state, q=update.memory),
+            Packet(order.round, update.codes),
+            notes,
             fallback=fallback_state,
         )
 

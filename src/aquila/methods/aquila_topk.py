@@ -38,9 +38,10 @@ from aquila.core.method import (
 )
 from aquila.core.packet import Packet
 from aquila.core.parameter import Bounds
-from aquila.core.quantize import DEAD_ZONE, sparse
+from aquila.core.quantize import DEAD_ZONE
 from aquila.core.random import Key
-from aquila.core.vector import Vector, relative_norm, squared_norm
+from aquila.core.updates import feedback_update
+from aquila.core.vector import Vector, squared_norm
 from aquila.methods.parts.density import DENSITY_SCALAR, DensityRule, positive_scalar
 from aquila.methods.parts.factory import MAX_DENSITY, Alpha, WorkOption, method_factory
 from aquila.methods.parts.sparse_memory import RATE_SCALAR, SparseMemoryServer
@@ -106,18 +107,16 @@ class AquilaTopkDevice:
         loss, gradient = local_work(oracle, theta_of(order), self.work, self.alpha)
         density = positive_scalar(order, DENSITY_SCALAR, MAX_DENSITY)
         rate = positive_scalar(order, RATE_SCALAR, 1.0)
-        innovation = gradient - state.q
-        start = RANDOM_ERRORS in order.scalars
-        error = random_error(innovation, density, key) if start else state.e
-        accumulated = error + innovation
-        codes = sparse(accumulated, density)
-        if codes is None:  # the accumulated error is zero
-            return Turn(ErrorState(accumulated, state.q), Packet(order.round), {"loss": loss})
-        u = codes.decode()
-        residual = accumulated - u
-        ratio = relative_norm(squared_norm(residual), squared_norm(accumulated))
-        notes = {"loss": loss, "error_ratio": ratio}
-        return Turn(ErrorState(residual, state.q + rate * u), Packet(order.round, codes), notes)
+        error = state.e
+        if RANDOM_ERRORS in order.scalars:
+            error = random_error(gradient - state.q, density, key)
+        update = feedback_update(error, gradient, state.q, rate, density)
+        notes = {"loss": loss}
+        if update.codes is not None:  # otherwise the accumulated error is zero
+            notes["error_ratio"] = update.error_ratio
+        return Turn(
+            ErrorState(update.error, update.memory), Packet(order.round, update.codes), notes
+        )
 
     def memory(self, state: ErrorState) -> Vector:
         """Return q_m."""

@@ -26,6 +26,3 @@ def quantize(
         step: distance between two codes.
         last: largest code.
     """
-
-def dither(dither: NDArray[Any], seed: int, /) -> None:
-    """Fill the vector with numbers in [0, 1) that follow from the seed."""

@@ -39,9 +39,28 @@ static inline int has_format(const Py_buffer *vector, const char *format) {
     return vector->format != NULL && strcmp(vector->format, format) == 0;
 }
 
+static inline int same_type_and_length(const Py_buffer *vectors, int count) {
+    const char *format = has_format(vectors, "f") ? "f" : "d";
+    for (int i = 0; i < count; i++)
+        if (!has_format(&vectors[i], format) || vectors[i].len != vectors[0].len) return 0;
+    return 1;
+}
+
 static inline int codes_match_vector(const Py_buffer *codes, const Py_buffer *vector) {
     Py_ssize_t item = codes->itemsize;
     return (item == 1 || item == 2 || item == 4) && vector_length(codes) == vector_length(vector);
+}
+
+/* Largest magnitude of codes around a centre, so that float32 and the type of the codes represent
+ * every code exactly. */
+static inline int largest_magnitude(const Py_buffer *codes) {
+    int largest = codes->itemsize == 1 ? UINT8_MAX : codes->itemsize == 2 ? INT16_MAX : 1 << 24;
+    return largest / 2;
+}
+
+/* Prepare a vector that a pass fills. */
+static inline void advise_output(const Py_buffer *vector) {
+    advise_huge_pages(vector->buf, (size_t)vector->len);
 }
 
 static inline void release_buffers(Py_buffer *buffers, int count) {

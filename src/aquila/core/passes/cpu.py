@@ -1,17 +1,30 @@
-"""The passes in C, for contiguous vectors on the CPU."""
+"""The passes in C, for contiguous vectors on the CPU.
+
+The last three are fused passes that only exist here. Elsewhere `core/updates.py` takes the same
+steps in separate passes.
+"""
 
 from typing import Any
 
 import torch
 from numpy.typing import NDArray
 
-from aquila.core.passes.grid import Grid, Quantized, SparseGrid
-from aquila.native import passes, sparse
+from aquila.core.passes.grid import (
+    Accumulated,
+    Dithered,
+    DitherGrid,
+    FedBack,
+    Grid,
+    Quantized,
+    SparseGrid,
+)
+from aquila.native import dither as dithering
+from aquila.native import error_feedback, passes, sparse
 
 
 def measure(gradient: torch.Tensor, memory: torch.Tensor | None) -> tuple[float, float]:
     """Return max |v| and ||v||² of v = gradient - memory."""
-    return passes.measure(_array(gradient), None if memory is None else _array(memory))
+    return passes.measure(_array(gradient), _optional_array(memory))
 
 
 def quantize(gradient: torch.Tensor, memory: torch.Tensor, grid: Grid) -> Quantized:
@@ -41,9 +54,54 @@ def sparse_codes(
 def dither(seed: int, like: torch.Tensor) -> torch.Tensor:
     """Return the dither of a seed, in [0, 1)."""
     numbers = torch.empty_like(like)
-    passes.dither(_array(numbers), seed)
+    dithering.fill(_array(numbers), seed)
     return numbers
+
+
+def dithered_codes(
+    gradient: torch.Tensor, memory: torch.Tensor | None, rate: float, grid: DitherGrid
+) -> Dithered:
+    """Return the codes of gradient - memory on the grid, and the new memory if there is one."""
+    codes = torch.empty_like(gradient, dtype=grid.code_dtype)
+    new_memory = None if memory is None else torch.empty_like(memory)
+    top, error = dithering.codes(
+        _array(gradient), _optional_array(memory), _optional_array(new_memory), _array(codes),
+        grid.step, grid.seed, grid.centre, rate,
+    )  # fmt: skip
+    return Dithered(codes, new_memory, top, error)
+
+
+def accumulate(
+    error: torch.Tensor, gradient: torch.Tensor, memory: torch.Tensor, k: int
+) -> Accumulated:
+    """Return v = error + (gradient - memory) and its measures; v must not be empty."""
+    v = torch.empty_like(error)
+    measures = error_feedback.accumulate(
+        _array(error), _array(gradient), _array(memory), _array(v), k
+    )
+    return Accumulated(v, *measures)
+
+
+def feed_back(
+    v: torch.Tensor,
+    memory: torch.Tensor,
+    rate: float,
+    grid: SparseGrid,
+    top: int,
+    code_dtype: torch.dtype,
+) -> FedBack:
+    """Return the codes of v, the residual in the place of v, and the new memory."""
+    codes, new_memory = torch.empty_like(v, dtype=code_dtype), torch.empty_like(memory)
+    error = error_feedback.feed_back(
+        _array(memory), _array(v), _array(new_memory), _array(codes),
+        grid.step, grid.rounding_offset, grid.threshold, top, rate,
+    )  # fmt: skip
+    return FedBack(codes, v, new_memory, error)
 
 
 def _array(tensor: torch.Tensor) -> NDArray[Any]:
     return (tensor.detach() if tensor.requires_grad else tensor).numpy()
+
+
+def _optional_array(tensor: torch.Tensor | None) -> NDArray[Any] | None:
+    return None if tensor is None else _array(tensor)

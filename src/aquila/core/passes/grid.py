@@ -35,3 +35,46 @@ class Quantized(NamedTuple):
     new_memory: torch.Tensor
     sent_squared: float
     error_squared: float
+
+
+@dataclass(frozen=True)
+class DitherGrid:
+    """Points `step * n`, with n = sign(v) floor(|v| / step + dither) and the dither of a seed.
+
+    The code of n is `centre` + n. Codes hold at most `centre` steps.
+    """
+
+    step: float
+    seed: int
+    centre: int
+    code_dtype: torch.dtype
+
+
+class Dithered(NamedTuple):
+    """Codes on a dither grid, memory + rate dq if there is a memory, and ||v - dq||².
+
+    `top` is the largest number of steps. If it exceeds the grid's, the rest is not complete.
+    """
+
+    codes: torch.Tensor
+    new_memory: torch.Tensor | None
+    top: int
+    error_squared: float
+
+
+class Accumulated(NamedTuple):
+    """The vector v = error + (gradient - memory), max |v|, ||v||² and the k-th largest |v_i|."""
+
+    v: torch.Tensor
+    max_abs: float
+    squared: float
+    kth_largest: float
+
+
+class FedBack(NamedTuple):
+    """Codes on a sparse grid, v - dq, memory + rate dq, and ||v - dq||²."""
+
+    codes: torch.Tensor
+    residual: torch.Tensor
+    new_memory: torch.Tensor
+    error_squared: float

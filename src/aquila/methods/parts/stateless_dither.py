@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from aquila.core.fleet import DeviceId, Fleet
 from aquila.core.method import Oracle, Scalars, Turn, Work, local_work, order_scalars, theta_of
 from aquila.core.packet import Packet
-from aquila.core.quantize import shared_dither
 from aquila.core.random import Key
-from aquila.core.vector import Vector, error_ratio
+from aquila.core.updates import dithered_upload
+from aquila.core.vector import Vector
 from aquila.methods.parts.density import DENSITY_SCALAR, DITHER_DENSITY, positive_scalar
 from aquila.methods.parts.factory import MAX_DENSITY
 from aquila.methods.parts.mean import MeanServer, NoState
@@ -29,10 +29,11 @@ class StatelessDitherDevice:
         """Send u = Q(g)."""
         density = positive_scalar(order, DENSITY_SCALAR, MAX_DENSITY)
         loss, gradient = local_work(oracle, theta_of(order), self.work, self.alpha)
-        codes = shared_dither(gradient, density, key)
+        upload = dithered_upload(gradient, density, key)
         notes = {"loss": loss, "density": density}
-        if codes is not None:
-            notes["error_ratio"] = error_ratio(gradient, codes.decode())
+        if upload is None:
+            return Turn(state, Packet(order.round), notes)
+        codes, notes["error_ratio"] = upload
         return Turn(state, Packet(order.round, codes), notes)
 
 

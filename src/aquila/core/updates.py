@@ -1,0 +1,113 @@
+"""Upload and next state of a device, from its gradient and its state.
+
+On the CPU an update takes two passes over the vectors, and stores nothing but its result. On other
+devices the same steps are torch operations. Both give the same bits.
+"""
+
+from dataclasses import dataclass
+
+from aquila.core.packet import Codes, code_dtype
+from aquila.core.passes import cpu, passes_for
+from aquila.core.quantize import (
+    bits_for_levels,
+    can_fuse_dither,
+    fused_dither,
+    make_sparse_codes,
+    sent_count,
+    shared_dither,
+    sparse,
+    sparse_grid,
+    sparse_top,
+)
+from aquila.core.random import Key
+from aquila.core.vector import Vector, error_ratio, relative_norm, squared_norm
+
+
+@dataclass(frozen=True, eq=False)
+class DitheredUpdate:
+    """An upload, the memory after it, and the relative error of the upload."""
+
+    codes: Codes
+    memory: Vector
+    error_ratio: float
+
+
+@dataclass(frozen=True, eq=False)
+class FeedbackUpdate:
+    """An upload, what it leaves out, the memory after it, and its relative error.
+
+    Without an upload, `error` is the accumulated vector and the memory is the old one.
+    """
+
+    codes: Codes | None
+    error: Vector
+    memory: Vector
+    error_ratio: float = 0.0
+
+
+def dithered_upload(v: Vector, density: float, key: Key) -> tuple[Codes, float] | None:
+    """Return the codes of `shared_dither` and their relative error; None if nothing is sent."""
+    if can_fuse_dither(density, v):
+        fused = fused_dither(v, None, 0.0, density, key.uint32())
+        if fused is None:
+            return None
+        return fused.codes, relative_norm(fused.error_squared, fused.squared)
+    codes = shared_dither(v, density, key)
+    return None if codes is None else (codes, error_ratio(v, codes.decode()))
+
+
+def dithered_update(
+    gradient: Vector, memory: Vector, rate: float, density: float, key: Key
+) -> DitheredUpdate | None:
+    """Upload u = Q(gradient - memory) with Q of `shared_dither`, and add rate u to the memory.
+
+    Returns None if there is nothing to send.
+    """
+    if can_fuse_dither(density, gradient, memory):
+        fused = fused_dither(gradient, memory, rate, density, key.uint32())
+        if fused is None or fused.new_memory is None:
+            return None
+        ratio = relative_norm(fused.error_squared, fused.squared)
+        return DitheredUpdate(fused.codes, fused.new_memory, ratio)
+    v = gradient - memory
+    codes = shared_dither(v, density, key)
+    if codes is None:
+        return None
+    u = codes.decode()
+    return DitheredUpdate(codes, memory + rate * u, error_ratio(v, u))
+
+
+def feedback_update(
+    error: Vector, gradient: Vector, memory: Vector, rate: float, density: float
+) -> FeedbackUpdate:
+    """Upload u = Q(v) with v = error + (gradient - memory) and Q of `sparse`.
+
+    The next error is v - u, and the memory becomes memory + rate u.
+    """
+    if gradient.numel() and passes_for(error, gradient, memory) is cpu:
+        return _fused_feedback_update(error, gradient, memory, rate, density)
+    v = error + (gradient - memory)
+    codes = sparse(v, density)
+    if codes is None:
+        return FeedbackUpdate(None, v, memory)
+    u = codes.decode()
+    residual = v - u
+    ratio = relative_norm(squared_norm(residual), squared_norm(v))
+    return FeedbackUpdate(codes, residual, memory + rate * u, ratio)
+
+
+def _fused_feedback_update(
+    error: Vector, gradient: Vector, memory: Vector, rate: float, density: float
+) -> FeedbackUpdate:
+    v, largest, squared, kth = cpu.accumulate(
+        error, gradient, memory, sent_count(gradient, density)
+    )
+    grid = sparse_grid(largest, kth, like=v)
+    if grid is None:
+        return FeedbackUpdate(None, v, memory)
+    top = sparse_top(grid, largest, like=v)
+    dtype = code_dtype(bits_for_levels(top))
+    fed_back = cpu.feed_back(v, memory, rate, grid, top, dtype)
+    codes = make_sparse_codes(fed_back.codes, grid, top, like=v)
+    ratio = relative_norm(fed_back.error_squared, squared)
+    return FeedbackUpdate(codes, fed_back.residual, fed_back.new_memory, ratio)
