@@ -9,6 +9,7 @@ the narrow figure on phones, and gives both the colours of its light or dark sch
 
 import argparse
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from aquila.report.bytes_to_accuracy import WINDOW, accuracy_curve
@@ -17,7 +18,7 @@ from aquila.report.page.html import tag
 from aquila.report.page.svg import Axis, coordinate
 from aquila.report.runs import find_runs
 from aquila.report.style import PALETTE
-from aquila.report.units import BYTE_UNITS, format_bytes, unit_for
+from aquila.report.units import format_byte_tick, format_bytes
 from aquila.runtime.files import atomic_file
 
 ROOT = Path(__file__).parents[1]
@@ -128,8 +129,7 @@ def grid(x, y, layout):
         text = f"{100 * tick:.3g} %"
         elements.append(tag("text", text, x=layout.left - 8, y=at, dy=5, text_anchor="end"))
     for tick in x.ticks():
-        unit = unit_for(tick, BYTE_UNITS)
-        at, text = coordinate(x.position(tick)), f"{tick / unit.size:g} {unit.name}"
+        at, text = coordinate(x.position(tick)), format_byte_tick(tick)
         elements.append(tag("path", class_="grid", d=f"M{at} {layout.top}V{bottom}"))
         elements.append(tag("text", text, x=at, y=bottom + 18, text_anchor="middle"))
     return elements
@@ -168,7 +168,7 @@ def spread(anchors, widths, crossed, layout):
     widths = [*widths, *(0 for _ in crossed)]
     order = sorted(range(len(places)), key=lambda n: places[n])
     for _ in range(200):
-        for pair in zip(order, order[1:], strict=False):
+        for pair in pairwise(order):
             gap = places[pair[1]] - places[pair[0]]
             overlap = sum(widths[n] for n in pair) / 2 + LABEL_GAP - gap
             movable = [n for n in pair if n < len(anchors)]
