@@ -73,7 +73,7 @@ function chartSvg(chart) {
   const frame = { left: box.left, top: box.top, right: box.left + box.width, bottom: box.top + box.height,
     headroom: Math.max(0, chart.headroom - 18) }; // the title takes the rest
   for (const { run, box: place, leader } of placeLabels(lines, frame, (name) => 6.9 * name.length)) {
-    if (leader) parts.push(`<polyline points="${leader.map((p) => p.map(at).join(',')).join(' ')}" stroke="${runColour(run)}" stroke-opacity=".55"/>`);
+    if (leader) parts.push(`<path d="M${leader.map((p) => p.map(at).join(' ')).join('L')}" stroke="${runColour(run)}" stroke-opacity=".55"/>`);
     parts.push(text(run.label, place.left, place.bottom - 4, `fill="${runColour(run)}" font-weight="600"`));
   }
   const title = chart.figure.querySelector('h3').textContent;
