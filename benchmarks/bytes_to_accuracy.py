@@ -14,7 +14,7 @@ experiment. It skips runs that the file already has, so it can be interrupted an
 level is the best accuracy that AQUILA reaches within three quarters of its rounds, per seed, so
 that slower methods can still reach it. Accuracy is the mean of three consecutive evaluations
 (`aquila.report.bytes_to_accuracy`). The table shows means over the seeds, with minimum and maximum
-of the two ratios. A method that misses the level shows in how many seeds it reaches it.
+of the three ratios. A method that misses the level shows in how many seeds it reaches it.
 
 `both-directions` also counts the downlink, and compares each run with AQUILA: whole models on the
 downlink, and bits × coordinates on the uplink.
@@ -29,13 +29,13 @@ from pathlib import Path
 from aquila.cli.method_spec import parse_method_spec
 from aquila.report.bytes_to_accuracy import WINDOW, AccuracyCurve, accuracy_curve
 from aquila.report.runs import find_runs
+from aquila.report.units import format_bytes
 from aquila.runtime.nan_guard import NonFiniteError
 from aquila.sim.experiment import read_experiment
 from aquila.sim.simulate import simulate
 
 BASELINE = "aquila"
 LEVEL_FRACTION = 0.75
-KIB, MIB = 2**10, 2**20
 
 
 def read_runs(path):
@@ -117,10 +117,10 @@ def print_tables(paths, level):
         measure, format_level = quality_measure(path)
         print(f"\n{path.stem}: test {measure} {format_level(mean)}, {len(levels)} seeds\n")
         print(
-            "| method | rounds | uplink KiB | paper KiB | aquila b·d / uplink | rounds / aquila's "
-            "| best evaluation |"
+            "| method | rounds | uplink | paper | aquila's uplink / uplink | aquila's b·d / uplink "
+            "| rounds / aquila's | best evaluation |"
         )
-        print("|---|---:|---:|---:|---:|---:|---:|")
+        print("|---|---:|---:|---:|---:|---:|---:|---:|")
         for method in dict.fromkeys(method for method, _ in runs):
             best = [max(curve.accuracy) for (name, _), curve in runs.items() if name == method]
             print(f"{table_row(method, runs, levels)} {format_level(statistics.mean(best))} |")
@@ -146,16 +146,18 @@ def table_row(method, runs, levels):
     spent = {seed: runs[method, seed].cost_to_reach(levels[seed]) for seed in seeds}
     reached = [seed for seed in seeds if spent[seed] is not None]
     if len(reached) < len(seeds):
-        return f"| {method} | reached in {len(reached)} of {len(seeds)} | | | | |"
+        return f"| {method} | reached in {len(reached)} of {len(seeds)} | | | | | |"
     compared = [seed for seed in seeds if (BASELINE, seed) in runs]
     pairs = [(spent[seed], runs[BASELINE, seed].cost_to_reach(levels[seed])) for seed in compared]
+    fewer = [y.uplink_bytes / s.uplink_bytes for s, y in pairs if y is not None]
     saving = [y.paper_bits / 8 / s.uplink_bytes for s, y in pairs if y is not None]
     longer = [s.rounds / y.rounds for s, y in pairs if y is not None]
     return (
         f"| {method} | {statistics.mean(s.rounds for s in spent.values()):.0f} "
-        f"| {statistics.mean(s.uplink_bytes for s in spent.values()) / KIB:.0f} "
-        f"| {statistics.mean(s.paper_bits for s in spent.values()) / 8 / KIB:.0f} "
-        f"| {mean_and_range(saving, 1)} | {mean_and_range(longer, 2)} |"
+        f"| {format_bytes(statistics.mean(s.uplink_bytes for s in spent.values()))} "
+        f"| {format_bytes(statistics.mean(s.paper_bits for s in spent.values()) / 8)} "
+        f"| {mean_and_range(fewer, 1)} | {mean_and_range(saving, 1)} "
+        f"| {mean_and_range(longer, 2)} |"
     )
 
 
@@ -166,16 +168,17 @@ def print_both_directions(folders, level):
     if len(own) != 1:
         raise SystemExit(f"the folders must hold exactly one run of {BASELINE}, not {len(own)}")
     (baseline,) = own
-    print("| method | downlink error | rounds | down MiB | up MiB | total of aquila / total |")
-    print("|---|---:|---:|---:|---:|---:|")
+    print("| method | downlink error | rounds | downlink | uplink | sum | aquila's sum / sum |")
+    print("|---|---:|---:|---:|---:|---:|---:|")
     for run, found in spent:
         name = f"| {run.result.label} | {run.facts.get('downlink_error', 0):g} "
         if found is None:
-            print(f"{name}| not reached | | | |")
+            print(f"{name}| not reached | | | | |")
             continue
         rounds, down, up, _ = found
         saving = f"{(baseline[1] + baseline[3]) / (down + up):.1f}" if baseline else "-"
-        print(f"{name}| {rounds} | {down / MIB:.0f} | {up / MIB:.1f} | {saving} |")
+        costs = " | ".join(map(format_bytes, (down, up, down + up)))
+        print(f"{name}| {rounds} | {costs} | {saving} |")
 
 
 def cost_both_ways(run, level):

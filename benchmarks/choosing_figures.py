@@ -18,8 +18,8 @@ from choosing_summary import LEVEL_FRACTION
 from aquila.report.colours import assign_colours
 from aquila.report.new_figure import new_figure
 from aquila.report.style import PALETTE, save_figure
+from aquila.report.units import format_byte_tick
 
-MB = 1e6
 LABELLED = 12
 """Methods with a label and a colour in the figure of the quality at the end."""
 HIDDEN_PART = 12
@@ -111,8 +111,10 @@ def plot_to_quality(rows, task: str, split: str, path: Path) -> Path:
     )
     figure = new_figure(11, 1.2 + 0.2 * len(labels))
     panels = figure.subplots(1, 3, sharey=True)
-    scaled = [needed[n] and tuple(v / MB for v in needed[n][:3]) + needed[n][3:] for n in labels]
-    draw_dots(panels[0], scaled, color=method_colours(labels), marker="o", markersize=5)
+    draw_dots(
+        panels[0], [needed[name] for name in labels], color=method_colours(labels), marker="o",
+        markersize=5,
+    )  # fmt: skip
     for axes, quantity in ((panels[1], "seconds"), (panels[2], "joules")):
         for preset in PRESETS:
             of_preset = by_label(rows, preset)
@@ -142,15 +144,16 @@ def plot_to_quality(rows, task: str, split: str, path: Path) -> Path:
 
 def finish_panels(panels, labels) -> None:
     """Set scales, titles and the names of the methods."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+    from matplotlib.ticker import LogLocator, NullFormatter
 
-    titles = ("uplink, MB of real frames", "simulated time, minutes", "energy of all devices, kJ")
+    titles = ("uplink, real frames", "simulated time, minutes", "energy of all devices, kJ")
     for axes, title in zip(panels, titles, strict=True):
         axes.set_xscale("log")
         low, high = axes.get_xlim()
         steps = (1,) if high > 100 * low else (1, 2, 5)
         axes.xaxis.set_major_locator(LogLocator(subs=steps))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        text = format_byte_tick if axes is panels[0] else "{:g}".format
+        axes.xaxis.set_major_formatter(lambda value, _, text=text: text(value))
         axes.xaxis.set_minor_formatter(NullFormatter())
         axes.set_xlabel(title, fontsize=9)
         axes.grid(which="major", alpha=0.3)
@@ -205,10 +208,10 @@ def plot_end(rows, task: str, path: Path) -> Path:
 
 
 def end_points(rows) -> dict[str, tuple[float, float]]:
-    """Return MB of uplink and quality in percent at the end of each method."""
+    """Return uplink bytes and quality in percent at the end of each method."""
     return {
         name: (
-            sum(row["uplink_bytes"] for row in found) / len(found) / MB,
+            sum(row["uplink_bytes"] for row in found) / len(found),
             100 * sum(row["quality_end"] or 0 for row in found) / len(found),
         )
         for name, found in by_label(rows).items()
@@ -224,7 +227,8 @@ def draw_points(axes, points, dense: str) -> None:
         axes.plot(*point, "o", color=colours.get(name, "#BBBBBB"), markersize=size, zorder=2)
     axes.axhline(points[dense][1], color=PALETTE["ink"], linewidth=0.8, linestyle=":", zorder=1)
     axes.set_xscale("log")
-    axes.set_xlabel("uplink of the whole run, MB of real frames", fontsize=9)
+    axes.xaxis.set_major_formatter(lambda value, _: format_byte_tick(value))
+    axes.set_xlabel("uplink of the whole run, real frames", fontsize=9)
     axes.grid(which="major", alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
 

@@ -16,14 +16,15 @@ from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 
-from bytes_to_accuracy import MIB, read_runs
+from bytes_to_accuracy import read_runs
 
 from aquila.report.labelled_run import FINAL_EVALUATIONS
 from aquila.report.runs import find_runs
+from aquila.report.units import format_bytes
 
 DENSE = ("fedavg", "fedsgd")
 HEADINGS = (
-    "method", "rounds", "quality", "dense", "difference", "uplink, MiB", "dense uplink ÷ this",
+    "method", "rounds", "quality", "dense", "difference", "uplink", "dense uplink ÷ this",
     "both directions: dense ÷ this",
 )  # fmt: skip
 
@@ -119,7 +120,7 @@ def cells(found):
         f"{statistics.mean(each.round for each in found):.0f}",
         *map(format_quality, (mine, dense)),
         f"{100 * (mine - dense):+.2f} points" if dense <= 1 else f"{mine / dense - 1:+.1%}",
-        f"{up / MIB:,.{1 if up > MIB else 3}f}",
+        format_bytes(up),
         f"{statistics.mean(each.ends[1].up for each in found) / up:,.0f}",
         format_both([each.ends for each in found]),
     )

@@ -1,4 +1,4 @@
-"""MkDocs hooks: pages from the repository's root, a page per method, and links between pages.
+"""MkDocs hooks: pages from the root, a page per method, links between pages, figures in the page.
 
 Links in the documents are paths in the repository, so they work on GitHub. The hooks turn them into
 links between pages. A link to a file that is not part of the site becomes the name of the file.
@@ -18,12 +18,13 @@ from aquila.methods import METHODS
 ROOT = Path(__file__).parent.parent
 DOCS = "docs/"
 PAGES = {
-    "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
 }
 DOCUMENTS = {page: document for document, page in PAGES.items()}
+FRONT_FIGURE = re.compile(r'<img[^>]*src="(images/front[^"]*\.svg)"[^>]*>')
+STYLE = re.compile(r"<style>.*?</style>", re.DOTALL)
 LINK = re.compile(r"\[([^\]]*)\]\(([^)#:\s]+)(#[^)\s]*)?\)")
 
 
@@ -57,6 +58,15 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return f"`{name}`" if name in target else f"{text} (`{target}`)"
 
     return LINK.sub(rewrite, markdown)
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Put the figure of the front page into the page, so that it has the colours of the scheme."""
+
+    def inline(image: re.Match[str]) -> str:
+        return STYLE.sub("", (ROOT / DOCS / image[1]).read_text())
+
+    return FRONT_FIGURE.sub(inline, html) if page.is_homepage else html
 
 
 def _page_of(method: str) -> str:

@@ -68,15 +68,18 @@ def write_runs(folder: Path, **accuracies: float) -> Path:
 def test_no_ratio_to_a_level_that_aquila_misses(bytes_to_accuracy, tmp_path, capsys):
     bytes_to_accuracy.print_both_directions([write_runs(tmp_path, aquila=0.5, laq=0.7)], 0.6)
     assert capsys.readouterr().out.splitlines()[2:] == [
-        "| aquila | 0 | not reached | | | |",
-        "| laq | 0 | 3 | 6 | 3.0 | - |",
+        "| aquila | 0 | not reached | | | | |",
+        "| laq | 0 | 3 | 6.29 MB | 3.15 MB | 9.44 MB | - |",
     ]
 
 
 def test_no_ratios_without_a_run_of_aquila(bytes_to_accuracy, tmp_path, capsys):
     folder = write_runs(tmp_path, laq=0.7)
     bytes_to_accuracy.print_tables([folder], 0.6)
-    assert capsys.readouterr().out.splitlines()[-1] == "| laq | 3 | 3072 | 1 | - | - | 70.0% |"
+    assert (
+        capsys.readouterr().out.splitlines()[-1]
+        == "| laq | 3 | 3.15 MB | 1.50 KB | - | - | - | 70.0% |"
+    )
     with pytest.raises(SystemExit, match="must hold exactly one run of aquila, not 0"):
         bytes_to_accuracy.print_both_directions([folder], 0.6)
     with pytest.raises(SystemExit, match="has no run of aquila to take the level from"):
@@ -90,8 +93,8 @@ def test_end_of_training_compares_up_to_the_last_common_round(benchmarks_on_path
     for title, runs in module.read_groups(tmp_path).items():
         module.print_table(title, runs)
     laq, dense = capsys.readouterr().out.splitlines()[-1:-3:-1]
-    assert laq.startswith("| `laq` | 6 | 4.00% | 14.00% | -10.00 points | 6.0 | 1 | 1.0 |")
-    assert dense.startswith("| `fedavg` | 9 | 17.00% | 17.00% | +0.00 points | 9.0 | 1 | 1.0 |")
+    assert laq.startswith("| `laq` | 6 | 4.00% | 14.00% | -10.00 points | 6.29 MB | 1 | 1.0 |")
+    assert dense.startswith("| `fedavg` | 9 | 17.00% | 17.00% | +0.00 points | 9.44 MB | 1 | 1.0 |")
 
 
 def accuracies_by_round(percents):
@@ -115,7 +118,7 @@ def test_end_of_training_averages_the_seeds_of_a_file(
     ((title, runs),) = module.read_groups(tmp_path).items()
     module.print_table(title, runs)
     row = capsys.readouterr().out.splitlines()[-1]
-    assert row == "| `variant` | 5 | 50.00% | 55.00% | -5.00 points | 5.0 | 1 | - |"
+    assert row == "| `variant` | 5 | 50.00% | 55.00% | -5.00 points | 5.24 MB | 1 | - |"
 
 
 def test_robustness_replaces_the_lines_of_the_given_methods_only(

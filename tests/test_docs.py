@@ -2,7 +2,6 @@
 
 import re
 import shutil
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,6 @@ from helpers.documents import DOCUMENTS, ROOT, code_blocks, document_name, docum
 from helpers.problems import ridge
 
 DEMO_ROW = re.compile(r"\|.* x(\*\*)? \|$")
-README_ROW = re.compile(r"\|.* MiB \|")
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
@@ -95,27 +93,6 @@ def test_the_demo_table_names_methods():
     unknown = sorted(shown - set(aquila.METHODS))
     assert len(shown) > 10
     assert not unknown, f"the demo table of docs/digits.md has rows for {unknown}"
-
-
-def test_the_readme_table_repeats_the_runs_to_the_end_of_training(monkeypatch, capsys):
-    """Quality, dense quality, uplink and ratio are those that the command prints."""
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    module = import_module("end_of_training")
-    for folder in ("recipes", "end_of_training"):
-        for title, runs in module.read_groups(ROOT / "results" / folder).items():
-            module.print_table(title, runs)
-    printed = [cells(line) for line in capsys.readouterr().out.splitlines() if "| `aquila_" in line]
-    expected = {
-        (row[0], *(text.replace("%", " %") for text in row[2:4]), *row[5:7]) for row in printed
-    }
-    readme = (ROOT / "README.md").read_text().splitlines()
-    rows = [cells(line)[-5:] for line in readme if README_ROW.match(line)]
-    assert {(*row[:3], row[3].removesuffix(" MiB"), row[4]) for row in rows} == expected
-
-
-def cells(line: str) -> list[str]:
-    """Return the cells of a row of a Markdown table."""
-    return [cell.strip() for cell in line.strip("| ").split(" |")]
 
 
 def test_rules_of_thumb_name_methods_and_state_no_numbers():

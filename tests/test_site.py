@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
+import aquila
 from aquila.methods import METHODS
+from aquila.report.style import PALETTE
 from helpers.documents import DOCUMENTS, ROOT
 
-if find_spec("mkdocs") is None or find_spec("material") is None:
-    pytest.skip("mkdocs-material is not installed (the extra `docs`)", allow_module_level=True)
+if any(find_spec(name) is None for name in ("mkdocs", "material", "mkdocstrings")):
+    pytest.skip("the extra `docs` is not installed", allow_module_level=True)
 
 NAV = re.findall(r"^ +- .*: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
@@ -52,11 +54,37 @@ def test_every_method_has_a_page(site):
         assert f"<code>{name}</code>" in (site / f"method-{name}.html").read_text()
 
 
-def test_the_readme_is_the_front_page(site):
+def test_the_front_page_has_its_figure_and_leads_to_the_paths(site):
     html = (site / "index.html").read_text()
-    assert {"our-methods.html", "security.html"} <= set(re.findall(r'href="([^"]*)"', html))
-    assert re.search(r'<img[^>]*src="images/recipe_quality.png"', html)
-    assert not re.search(r'(href|src)="docs/', html)
+    paths = {f"paths.html#{name}" for name in ("researcher", "practitioner", "operator")}
+    assert paths <= set(re.findall(r'href="([^"]*)"', html))
+    assert html.count('<svg xmlns="http://www.w3.org/2000/svg" class="front-figure"') == 2
+    assert "<style>" not in html.partition("front-figure")[2].partition("</svg>")[0]
+
+
+def test_the_front_figure_has_the_colours_of_the_report():
+    style = (ROOT / "docs" / "site.css").read_text()
+    figure = (ROOT / "docs" / "images" / "front.svg").read_text()
+    used = set(re.findall(r'class="line (\w+)"', figure))
+    assert len(used) == 5
+    for name in used:
+        assert f".front-figure .{name} {{ --colour: {PALETTE[name].lower()}; }}" in style
+
+
+def test_the_api_pages_have_every_public_name(site):
+    """Headings name the public place, which the identifiers of mkdocstrings do not show."""
+    pages = [(ROOT / "docs" / name).read_text() for name in ("api.md", "api-methods.md")]
+    shown = set(re.findall(r"heading: aquila\.(\w+)$", "\n".join(pages), re.MULTILINE))
+    assert shown == set(aquila.__all__) - {"__version__", "tasks"}
+    html = (site / "api.html").read_text()
+    assert "Fraction of the devices sampled per round." in html
+    assert "Annotated[" not in html
+
+
+def test_the_flower_page_has_every_public_name(site):
+    flower = pytest.importorskip("aquila.flower", reason="the extra `flower` is not installed")
+    page = (ROOT / "docs" / "api-flower.md").read_text()
+    assert set(re.findall(r"heading: aquila\.flower\.(\w+)", page)) == set(flower.__all__)
 
 
 def test_pages_load_nothing_from_the_network(site):

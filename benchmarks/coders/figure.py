@@ -1,6 +1,7 @@
 """The figure of benchmarks/codec.py: size against entropy, and speed."""
 
 from aquila.report.new_figure import new_figure
+from aquila.report.style import PALETTE
 from coders.adapters import AquilaFrame, Blosc, Constriction, Zstd
 from coders.goals import AQUILA_GOAL, SPARSE_GOAL
 
@@ -19,12 +20,12 @@ FIGURE_STREAMS = (
 
 
 STYLES = {
-    coder.name: {"color": color, "marker": marker}
+    coder.name: {"color": PALETTE[color], "marker": marker}
     for coder, color, marker in (
-        (AquilaFrame, "#0072B2", "o"),
-        (Constriction, "#D55E00", "s"),
-        (Zstd, "#009E73", "^"),
-        (Blosc, "#CC79A7", "D"),
+        (AquilaFrame, "aquila", "o"),
+        (Constriction, "blue", "s"),
+        (Zstd, "green", "^"),
+        (Blosc, "pink", "D"),
     )
 }
 """Colours that colour-blind readers can distinguish, and markers for black-and-white print."""

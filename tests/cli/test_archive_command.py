@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from aquila.report.units import format_bytes
 from helpers.command_line import error_line, output
 from helpers.run_folders import write_comparison, write_run
 
@@ -30,7 +31,7 @@ def test_archive_leaves_out_checkpoints_and_reports(run, tmp_path):
     text = output("archive", str(run), str(target))
     assert list(files(target)) == ARCHIVED
     size = sum(len(content) for content in files(target).values())
-    assert text == f"{target}: 40 rounds, {size / 1024:.1f} KiB\n"
+    assert text == f"{target}: 40 rounds, {format_bytes(size)}\n"
     assert size < (run / "records.jsonl").stat().st_size / 5
     assert (target / "run.json").read_bytes() == (run / "run.json").read_bytes()
 

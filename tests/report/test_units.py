@@ -2,7 +2,7 @@
 
 import pytest
 
-from aquila.report.units import SECOND_UNITS, format_bytes, format_quantity
+from aquila.report.units import SECOND_UNITS, format_byte_tick, format_bytes, format_quantity
 
 
 @pytest.mark.parametrize(
@@ -30,3 +30,7 @@ def test_bytes_have_three_digits_and_a_unit(count, text):
 )
 def test_time_has_a_unit(seconds, text):
     assert format_quantity(seconds, SECOND_UNITS) == text
+
+
+def test_ticks_have_no_trailing_zeros():
+    assert [format_byte_tick(x) for x in (5, 2e4, 1e6, 1.5e9)] == ["5 B", "20 KB", "1 MB", "1.5 GB"]

@@ -5,8 +5,7 @@ from pathlib import Path
 import click
 
 from aquila.cli.named_path import NamedPath
-
-KIB = 1024
+from aquila.report.units import format_bytes
 
 
 @click.command()
@@ -36,6 +35,6 @@ def archive(runs: Path, target: Path) -> None:
     for run, path, contents in zip(found, targets, files, strict=True):
         size = write_archive(contents)
         total += size
-        click.echo(f"{path}: {run.rounds} rounds, {size / KIB:.1f} KiB")
+        click.echo(f"{path}: {run.rounds} rounds, {format_bytes(size)}")
     if len(found) > 1:
-        click.echo(f"{len(found)} runs, {total / KIB:.1f} KiB")
+        click.echo(f"{len(found)} runs, {format_bytes(total)}")

@@ -15,7 +15,7 @@ from aquila.report.labelled_run import LabelledRun
 from aquila.report.levels import levels_over_time
 from aquila.report.runs import StoredRun
 from aquila.report.style import line_styles, save_figure
-from aquila.report.units import format_bytes
+from aquila.report.units import format_byte_tick
 from aquila.sim.setting import RUN_FILE
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def loss_against_bits(results: Sequence[LabelledRun]) -> Figure | None:
         title="Training loss against bits sent (the paper's Figures 2 and 3, a to c)",
         xscale="log",
         yscale="log",
-        xformat=format_bytes,
+        xformat=format_byte_tick,
     )
 
 
@@ -108,7 +108,7 @@ def quality_against(results: Sequence[LabelledRun], cost: Cost) -> Figure | None
         label if times == 1 else f"{label}, %",
         title=f"{label.capitalize()} against {'real bytes' if cost is BYTES else cost.title}",
         xscale="log",
-        xformat=format_bytes if cost is BYTES else "{:g}".format,
+        xformat=format_byte_tick if cost is BYTES else "{:g}".format,
     )
 
 

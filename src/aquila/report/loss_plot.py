@@ -7,7 +7,7 @@ from pathlib import Path
 from aquila.report.curves import Series, draw_curves
 from aquila.report.labelled_run import LabelledRun
 from aquila.report.style import save_figure
-from aquila.report.units import format_bytes
+from aquila.report.units import format_byte_tick
 
 
 def plot_loss_against_uplink(results: Sequence[LabelledRun], path: Path) -> Path:
@@ -24,6 +24,6 @@ def plot_loss_against_uplink(results: Sequence[LabelledRun], path: Path) -> Path
         "training loss",
         xscale="log",
         yscale="log",
-        xformat=format_bytes,
+        xformat=format_byte_tick,
     )
     return save_figure(figure, path)

@@ -37,6 +37,12 @@ def format_bytes(count: float, space: str = " ") -> str:
     return format_quantity(count, BYTE_UNITS, space)
 
 
+def format_byte_tick(count: float, space: str = " ") -> str:
+    """Return a round number of bytes without trailing zeros, for the tick of an axis: 10 MB."""
+    unit = unit_for(count, BYTE_UNITS)
+    return f"{count / unit.size:.4g}{space}{unit.name}"
+
+
 def _round(value: float) -> float:
     return float(f"{value:.3g}")
 

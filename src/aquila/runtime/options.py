@@ -61,13 +61,14 @@ OPTIMIZERS_WITH = {
 class RunOptions:
     """Options of a run. The defaults suit a first experiment.
 
-    The annotation of each plain field says what it is and which values are allowed. The executors
-    are `sequential`, `threads`, `batched` (gradients of many devices in one pass, if that gives the
-    same bits) and `auto`, which picks the fastest.
+    Settings files and the command line have options of the same names, except for the fields from
+    `fleet` on, which are for Python only. The executors are `sequential`, `threads`, `batched`
+    (gradients of many devices in one pass, if that gives the same bits) and `auto`, which picks the
+    fastest.
 
-    A schedule multiplies a learning rate by a factor per round, see `runtime/lr_schedule.py`. In
-    Python it may also be a function round -> factor. `schedule` applies to alpha, and
-    `server_schedule` to `server_lr`. docs/training.md explains the training options.
+    A schedule multiplies a learning rate by a factor per round. In Python it may also be a function
+    round -> factor. `schedule` applies to alpha, and `server_schedule` to `server_lr`.
+    docs/training.md explains the training options.
 
     A link model gives each round a simulated duration and energy. In Python, `link` may also be an
     `aquila.LinkModel`. docs/links.md explains it.
@@ -76,7 +77,7 @@ class RunOptions:
     options `dp_clip`, `dp_noise`, `dp_delta` and `dp_noise_by` are those of differential privacy,
     see docs/privacy.md.
 
-    Python-only fields:
+    Args:
         fleet: Which coordinates each device holds. Default: every device holds the whole model.
         out: Folder for records and checkpoints. Default: nothing is written.
         resume: Continue the run that `out` holds.

@@ -30,8 +30,7 @@ else:
 class LocalTraining:
     """The local training of devices. The defaults are plain SGD.
 
-    The annotation of each field says what it is and which values are allowed. The step size is the
-    method's alpha. The optimizer starts without state in every round.
+    The step size is the method's alpha. The optimizer starts without state in every round.
 
     In Python, `local_optimizer` can also be a function that is called as `factory(params, lr=...)`
     and returns a `torch.optim.Optimizer`. A class such as `torch.optim.RMSprop` is such a function.

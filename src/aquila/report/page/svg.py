@@ -15,7 +15,7 @@ from aquila.report.page.charts import (
 from aquila.report.page.costs import UPLINK
 from aquila.report.page.html import Html, tag
 from aquila.report.page.runs import PageRun
-from aquila.report.units import BYTE_UNITS, SPACE, unit_for
+from aquila.report.units import SPACE, format_byte_tick
 
 WIDTH, HEIGHT = 480, 300
 LEFT, RIGHT, TOP, BOTTOM = 52, 10, 8, 40
@@ -186,8 +186,7 @@ def _grid(chart: Chart, x: Axis, y: Axis) -> list[Html]:
 
 def _tick_text(tick: float, unit: str) -> str:
     if unit == BYTES:
-        name = unit_for(tick, BYTE_UNITS)
-        return f"{tick / name.size:.4g}{SPACE}{name.name}"
+        return format_byte_tick(tick, SPACE)
     return f"{100 * tick:.4g}%" if unit == FRACTION else f"{tick:.4g}"
 
 

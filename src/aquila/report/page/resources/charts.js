@@ -1,6 +1,8 @@
 const DASHES = [[], [7, 4], [2, 3], [9, 3, 2, 3]];
 const view = { axis: 'bytes', smoothing: 1, error: false };
 const HERO_WINDOW = 5;
+const NARROW = 500;
+const HEADROOM = 52; // pixels above the first figure, for the names of lines that end at the top
 let figures = [];
 
 /** Returns the colour of a run's line, as page.css computes it for the legend. */
@@ -48,6 +50,11 @@ class Chart {
 
   get higherIsBetter() {
     return !this.showsError && Boolean(page.measures[this.spec.column]?.higher);
+  }
+
+  get headroom() {
+    if (!this.isHero || !this.higherIsBetter) return 0;
+    return this.container.clientWidth < NARROW ? HEADROOM + 16 : HEADROOM;
   }
 
   format(value) {
@@ -137,7 +144,7 @@ class Chart {
       width: this.container.clientWidth,
       height: this.container.clientHeight,
       legend: { show: false },
-      padding: [10, 30, 0, 0],
+      padding: [10 + this.headroom, 30, 0, 0],
       scales: {
         x: { time: false, distr: this.cost ? 3 : 1, range: () => this.view.x },
         y: { distr: this.log ? 3 : 1, range: () => this.view.y },

@@ -70,8 +70,10 @@ function chartSvg(chart) {
     lines.push({ run, points });
     parts.push(`<polyline points="${path(points)}" fill="none" stroke="${colour}" stroke-width="${run.is_aquila ? 2.6 : 1.6}" stroke-dasharray="${DASHES[run.dash].join(' ')}" clip-path="url(#c)"/>`);
   });
-  const frame = { left: box.left, top: box.top, right: box.left + box.width, bottom: box.top + box.height };
-  for (const { run, box: place } of placeLabels(lines, frame, (name) => 6.9 * name.length)) {
+  const frame = { left: box.left, top: box.top, right: box.left + box.width, bottom: box.top + box.height,
+    headroom: Math.max(0, chart.headroom - 18) }; // the title takes the rest
+  for (const { run, box: place, leader } of placeLabels(lines, frame, (name) => 6.9 * name.length)) {
+    if (leader) parts.push(`<path d="M${leader.map((p) => p.map(at).join(' ')).join('L')}" stroke="${runColour(run)}" stroke-opacity=".55"/>`);
     parts.push(text(run.label, place.left, place.bottom - 4, `fill="${runColour(run)}" font-weight="600"`));
   }
   const title = chart.figure.querySelector('h3').textContent;

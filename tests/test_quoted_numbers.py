@@ -1,0 +1,56 @@
+"""Numbers of the pages are those that commands print from committed results."""
+
+from importlib import import_module
+
+import pytest
+
+from helpers.documents import DOCUMENTS, ROOT, document_name
+from helpers.quoted_numbers import QUOTES, TABLE, outdated, printed_lines
+
+CHECKED = [
+    path for path in DOCUMENTS if TABLE.search(path.read_text()) or QUOTES.search(path.read_text())
+]
+COMMAND = "python benchmarks/end_of_training.py results/recipes"
+PAGE = """
+| method | rounds | quality | uplink |
+|---|---:|---:|---:|
+| `aquila_topk` | 200 | 93.98 % | 228 MB |
+"""
+SENTENCE = "- It has 93.98 % with 391 times fewer bytes.\n  <!-- quotes {} of aquila_topk: {} -->\n"
+
+
+@pytest.mark.parametrize("path", CHECKED, ids=document_name)
+def test_numbers_are_up_to_date(path):
+    assert list(outdated(path.read_text())) == []
+
+
+def test_the_key_pages_are_checked():
+    names = {document_name(path) for path in CHECKED}
+    pages = ("index.md", "our-methods-results.md", "method-comparison.md", "training.md")
+    assert {"README.md", *(f"docs/{page}" for page in pages)} <= names
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("93.98", "93.99"), ("228 MB", "228 GB"), ("228", "227"), ("_topk", "_dither")],
+)
+def test_changed_rows_are_found(old, new):
+    page = f"<!-- printed by: {COMMAND} -->\n{PAGE}"
+    assert list(outdated(page)) == []
+    assert len(list(outdated(page.replace(old, new)))) == 1
+
+
+@pytest.mark.parametrize(
+    ("numbers", "count"),
+    [("93.98 %, 391", 0), ("~391", 0), ("391 %", 2), ("94.25 %", 1), ("39", 2)],
+)
+def test_changed_sentences_are_found(numbers, count):
+    assert len(list(outdated(SENTENCE.format(numbers, COMMAND)))) == count
+
+
+def test_the_front_figure_is_up_to_date(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    names = [layout.name for layout in import_module("front_figure").LAYOUTS]
+    printed_lines(f"python benchmarks/front_figure.py --out {tmp_path}")
+    for name in names:
+        assert (tmp_path / name).read_bytes() == (ROOT / "docs" / "images" / name).read_bytes()
