@@ -136,7 +136,7 @@ def test_initial_error_is_zero_on_average_and_bounded():
     energy = float((v**2).sum()) / DENSITY**2
     assert float(e.mean()) == pytest.approx(0, abs=1e-9)
     assert float((e**2).sum()) == pytest.approx(theory.RANDOM_ERROR_ENERGY * energy, rel=1e-6)
-    assert float((e**2).max()) * len(e) <= 0.18 * energy * (1 + 1e-12)
+    assert float((e**2).max()) * len(e) <= 0.36 * energy * (1 + 1e-12)
 
 
 def test_random_errors_raise_the_first_potential_within_the_bound(problem, run):
@@ -165,8 +165,8 @@ def test_largest_alpha_solves_its_condition():
 def test_bounds_by_hand():
     assert theory.error_feedback_descent_bound(0.5, 1.0, 4.0, 2.0) == pytest.approx(-0.5 + 0.125)
     assert theory.error_feedback_potential(1.0, 2.0, 0.5, 2.0, 0.5) == pytest.approx(3.0)
-    # E = 43/600 · 600/0.9² = 43/0.81, δ = 0.5: 1 + 0.5³ · 2² / 0.5 · E + 0.5² · 2 / 2 · E / 10
-    initial = theory.error_feedback_initial_potential(1.0, 600.0, 0.5, 2.0, 0.9, 10)
+    # E = 43/300 · 300/0.9² = 43/0.81, δ = 0.5: 1 + 0.5³ · 2² / 0.5 · E + 0.5² · 2 / 2 · E / 10
+    initial = theory.error_feedback_initial_potential(1.0, 300.0, 0.5, 2.0, 0.9, 10)
     assert initial == pytest.approx(1 + 1.025 * 43 / 0.81)
 
 

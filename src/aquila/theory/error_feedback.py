@@ -7,7 +7,7 @@ from aquila.theory.checks import require, require_alpha, require_nonnegative, re
 SPARSE_CONTRACTION = 5 / 9
 """Lower bound on the fraction of its energy that a sent coordinate loses in AQUILA-TopK."""
 
-RANDOM_ERROR_ENERGY = 43 / 600
+RANDOM_ERROR_ENERGY = 43 / 300
 """Expected ||e_m||² of AQUILA-TopK's random initial error × density² ÷ ||v||²."""
 
 
@@ -45,7 +45,7 @@ def error_feedback_initial_potential(
     """Bound the expected potential of AQUILA-TopK before its first round.
 
     `gap` is f(θ⁰) - f*, and `innovation` is H, the average of ||∇f_m(θ⁰) - q_m||². The initial
-    errors are random, independent and zero on average, with an average E of 43/600 H/density².
+    errors are random, independent and zero on average, with E at most 43/300 H/density².
     """
     require(0 < density <= 1, f"density must be above 0 and at most 1, not {density}")
     require(devices >= 1, f"devices must be at least 1, not {devices}")
