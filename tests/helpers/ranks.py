@@ -1,0 +1,60 @@
+"""Runs a function on several ranks, which are processes connected by gloo."""
+
+import multiprocessing
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+JOIN_SECONDS = 60
+
+
+def run_ranks(folder: Path, function: Callable[..., Any], *arguments: Any, ranks: int = 2) -> list:
+    """Return function(*arguments) of each rank, or the exception that it raised.
+
+    A rank that ends without a result gives None.
+    """
+    context = multiprocessing.get_context("fork")
+    pipes = [context.Pipe(duplex=False) for _ in range(ranks)]
+    store = folder / f"store-{len(list(folder.glob('store-*')))}"
+    processes = [
+        context.Process(
+            target=_run, args=(pipe[1], str(store), rank, ranks, function, arguments), daemon=True
+        )
+        for rank, pipe in enumerate(pipes)
+    ]
+    for process in processes:
+        process.start()
+    results = []
+    for process, (reader, writer) in zip(processes, pipes, strict=True):
+        writer.close()
+        result = None
+        with suppress(EOFError):
+            result = reader.recv() if reader.poll(JOIN_SECONDS) else TimeoutError("the rank hangs")
+        results.append(result)
+        process.join(5)
+        if process.is_alive():
+            process.kill()
+    return results
+
+
+def _run(pipe: Any, store: str, rank: int, ranks: int, function: Any, arguments: Any) -> None:
+    torch.set_num_threads(1)
+    timeout = timedelta(seconds=20)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{store}", rank=rank, world_size=ranks, timeout=timeout
+    )
+    try:
+        result = function(*arguments)
+    except Exception as error:
+        traceback.print_exc()
+        result = type(error)(*map(str, error.args))
+    pipe.send(result)
+    pipe.close()
+    with suppress(Exception):
+        dist.destroy_process_group()
