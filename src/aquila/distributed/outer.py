@@ -90,8 +90,8 @@ class Outer:
         )
         seed = check_whole_number("seed", seed, 0)
         self._sessions = RankSessions(chosen, theta, rank, ranks, seed, run_options, self._oracle)
-        shared = {"method": chosen, "every": self.every, "seed": seed, **run_options.recipe}
-        shared["on_nan"] = run_options.on_nan
+        used = {name: run_options.to_dict()[name] for name in OPTIONS}
+        shared = {"method": chosen, "every": self.every, "seed": seed, **used}
         self._settings = settings_text(shared, self._parameters.shapes, theta.dtype)
         self._checks_weights = check_weights
         self._origin, self._started = Origin.NEW, False
