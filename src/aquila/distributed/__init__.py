@@ -8,13 +8,16 @@ model.register_comm_hook(aquila.distributed.HookState(model, "qsgd"), aquila.dis
 
 from aquila.distributed.bandwidth import TokenBucket
 from aquila.distributed.exchange import Exchange, ExchangeError
+from aquila.distributed.hook import HookState, hook
 from aquila.distributed.outer import Outer
 from aquila.distributed.records import RoundRecord
 
 __all__ = [
     "Exchange",
     "ExchangeError",
+    "HookState",
     "Outer",
     "RoundRecord",
     "TokenBucket",
+    "hook",
 ]

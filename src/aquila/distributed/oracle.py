@@ -9,6 +9,11 @@ from aquila.core.random import Key
 from aquila.core.tensors import Shapes
 from aquila.core.vector import Vector
 
+OTHER_MODELS = (
+    "the method needs gradients or losses at other models than the present one, which only the "
+    "simulator and Flower have"
+)
+
 
 @dataclass
 class RankOracle:
@@ -35,10 +40,7 @@ class RankOracle:
     def gradient(self, theta: Vector) -> tuple[float, Vector]:
         """Return the loss and the vector; ValueError for another model than the present one."""
         if not torch.equal(theta, self.model()):
-            raise ValueError(
-                "the method needs gradients or losses at other models than the present one, "
-                "which only the simulator and Flower have"
-            )
+            raise ValueError(OTHER_MODELS)
         return self.loss_value or 0.0, self.update(theta)
 
     def train(self, theta: Vector, alpha: float) -> tuple[float, Vector]:
