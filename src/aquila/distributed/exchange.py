@@ -77,6 +77,10 @@ class Exchange:
             that the others compute. A group that is passed keeps its own timeout.
         bandwidth: Bits per second that this rank may send, 0 for no limit. It is for trials of
             slow links on one machine.
+
+    Attributes:
+        link_bytes: Bytes that this rank has sent over its link. It includes headers, padding and
+            the frames of other ranks that it forwards.
     """
 
     def __init__(
@@ -99,6 +103,7 @@ class Exchange:
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
         self._torch_device = "cuda" if "nccl" in dist.get_backend(group) else "cpu"
         self._bucket = TokenBucket(bandwidth) if bandwidth else None
+        self.link_bytes = 0
 
     def gather(self, message: Message) -> dict[int, Message]:
         """Send a message to all ranks; return the message of each rank, this one included."""
@@ -142,7 +147,7 @@ class Exchange:
             tensor = torch.zeros(length, dtype=torch.uint8)
             if self.rank == source:
                 tensor = torch.frombuffer(bytearray(content), dtype=torch.uint8)
-                self._delay(length * (self.size - 1))
+                self._use_link(length * (self.size - 1))
             tensor = tensor.to(self._torch_device)
             dist.broadcast(tensor, group=self._group, group_src=source)
         return tensor.cpu().numpy().tobytes()
@@ -153,13 +158,14 @@ class Exchange:
 
     def _gather(self, own: torch.Tensor) -> list[torch.Tensor]:
         """Gather tensors of one shape. On its link, a rank sends size - 1 of them."""
-        self._delay(own.nbytes * (self.size - 1))
+        self._use_link(own.nbytes * (self.size - 1))
         sent = own.to(self._torch_device)
         gathered = [torch.empty_like(sent) for _ in range(self.size)]
         dist.all_gather(gathered, sent, group=self._group)
         return [tensor.cpu() for tensor in gathered]
 
-    def _delay(self, size: int) -> None:
+    def _use_link(self, size: int) -> None:
+        self.link_bytes += size
         if self._bucket is not None:
             self._bucket.send(size)
 
