@@ -11,20 +11,29 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from helpers.namespaces import TwoHosts
+
 JOIN_SECONDS = 60
 
 
-def run_ranks(folder: Path, function: Callable[..., Any], *arguments: Any, ranks: int = 2) -> list:
+def run_ranks(
+    folder: Path,
+    function: Callable[..., Any],
+    *arguments: Any,
+    ranks: int = 2,
+    hosts: TwoHosts | None = None,
+) -> list:
     """Return function(*arguments) of each rank, or the exception that it raised.
 
-    A rank that ends without a result gives None.
+    A rank that ends without a result gives None. With `hosts`, each rank runs on its own host.
     """
     context = multiprocessing.get_context("fork")
     pipes = [context.Pipe(duplex=False) for _ in range(ranks)]
-    store = folder / f"store-{len(list(folder.glob('store-*')))}"
+    store = f"file://{folder}/store-{len(list(folder.glob('store-*')))}"
+    meeting = (store if hosts is None else hosts.address, hosts)
     processes = [
         context.Process(
-            target=_run, args=(pipe[1], str(store), rank, ranks, function, arguments), daemon=True
+            target=_run, args=(pipe[1], meeting, rank, ranks, function, arguments), daemon=True
         )
         for rank, pipe in enumerate(pipes)
     ]
@@ -43,11 +52,13 @@ def run_ranks(folder: Path, function: Callable[..., Any], *arguments: Any, ranks
     return results
 
 
-def _run(pipe: Any, store: str, rank: int, ranks: int, function: Any, arguments: Any) -> None:
+def _run(pipe: Any, meeting: Any, rank: int, ranks: int, function: Any, arguments: Any) -> None:
     torch.set_num_threads(1)
-    timeout = timedelta(seconds=20)
+    (address, hosts), timeout = meeting, timedelta(seconds=20)
+    if hosts is not None:
+        hosts.enter(rank)
     dist.init_process_group(
-        "gloo", init_method=f"file://{store}", rank=rank, world_size=ranks, timeout=timeout
+        "gloo", init_method=address, rank=rank, world_size=ranks, timeout=timeout
     )
     try:
         result = function(*arguments)
