@@ -186,7 +186,8 @@ def dying(how):
 
 @pytest.mark.parametrize("how", ["kill", "hang"])
 def test_rank_that_dies_or_hangs(tmp_path, how):
-    (message, seconds), other = run_ranks(tmp_path, dying, how)
+    (message, seconds), other, third = run_ranks(tmp_path, dying, how, ranks=3)
+    assert third[0].startswith("round 1: another rank has ended, or has not answered")
     assert "round 1: another rank has ended, or has not answered within 1 s; restart" in message
     assert seconds < 5
     if how == "hang":

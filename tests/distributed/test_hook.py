@@ -174,6 +174,30 @@ def test_other_method_on_one_rank(tmp_path):
         assert "bits=5" in str(error)
 
 
+def diverging():
+    model, state = wrap("qsgd:bits=8", bucket_cap_mb=1.0)
+    descend(model, 0, 2)
+    if dist.get_rank() == 1:
+        next(iter(state._buckets.values())).last_checksum ^= 1
+    descend(model, 2, 1)
+
+
+def test_checksum_finds_ranks_that_have_diverged(tmp_path):
+    for error in run_ranks(tmp_path, diverging):
+        assert "rank 1 got another mean gradient than rank 0 before round 2; load" in str(error)
+
+
+def other_module():
+    model = DistributedDataParallel(make_model())
+    model.register_comm_hook(HookState(make_model(), "qsgd"), hook)
+    backward(model, 0)
+
+
+def test_state_of_another_module(tmp_path):
+    (error,) = run_ranks(tmp_path, other_module, ranks=1)
+    assert "the bucket has parameters of another module than that of HookState" in str(error)
+
+
 def invalid_methods():
     sentences = []
     for method in ("fedavg", "qsgd:alpha=0.1", "qsgd:work=epochs"):

@@ -64,6 +64,16 @@ def check_weights(messages: Messages) -> None:
         )
 
 
+def check_means(messages: Messages) -> None:
+    """Raise ExchangeError if two ranks computed different means in the last round."""
+    first, other = _find_other(messages, lambda message: message.weights)
+    if other is not None:
+        raise ExchangeError(
+            f"rank {other} got another mean gradient than rank {first} before round "
+            f"{messages[first].round}; load states of the same step on all ranks"
+        )
+
+
 def _find_other(messages: Messages, value: Callable[[Message], object]) -> tuple[int, int | None]:
     """Return the first rank, and the next one with another value, None if all values are equal."""
     first = min(messages)

@@ -22,10 +22,10 @@ from aquila.core.vector import Vector
 from aquila.core.wire import checksum_of_vector, pack, unpack
 from aquila.distributed.agreement import (
     Messages,
+    check_means,
     check_rounds,
     check_settings,
     check_stopped,
-    check_weights,
 )
 from aquila.distributed.exchange import Exchange, ExchangeError, Kind, Message
 from aquila.distributed.oracle import OTHER_MODELS, RankOracle
@@ -106,7 +106,7 @@ class BucketRounds:
         check_stopped(messages)
         check_settings(exchange, messages, self._text)
         check_rounds(messages)
-        check_weights(messages)
+        check_means(messages)
         lengths = {r: len(m.body) for r, m in messages.items() if m.kind is Kind.FRAME}
         sent = lengths.pop(exchange.rank, 0)
         if any(message.kind is Kind.FAILED for message in messages.values()):

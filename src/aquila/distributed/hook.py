@@ -22,7 +22,8 @@ from torch._C._distributed_c10d import GradBucket
 from aquila.core.method import Method
 from aquila.core.parameter import check_whole_number
 from aquila.core.state import Arrays
-from aquila.core.tensors import split_tensors
+from aquila.core.tensors import Shapes, split_tensors
+from aquila.core.vector import Vector
 from aquila.distributed.bucket_rounds import BucketRounds, HookSettings
 from aquila.distributed.exchange import Exchange
 from aquila.distributed.method_choice import make_method
@@ -75,32 +76,34 @@ class HookState:
         self.bytes_sent = self.bytes_received = 0
 
     @torch.no_grad()
-    def average(self, bucket: GradBucket) -> None:
-        """Replace the gradients of a bucket by their mean over all ranks."""
-        found = {
-            self._numbers.get(id(p), -1): number for number, p in enumerate(bucket.parameters())
-        }
-        if -1 in found:
-            raise ValueError("the bucket has parameters of another module than that of HookState")
-        key = tuple(sorted(found))
-        tensors = [bucket.gradients()[found[number]] for number in key]
+    def average(self, gradients: Mapping[int, torch.Tensor], is_last: bool) -> None:
+        """Replace gradients by their mean over all ranks.
+
+        Args:
+            gradients: The gradients of a bucket, by the number of their parameter.
+            is_last: Whether this is the last bucket of a backward pass.
+        """
+        key = tuple(sorted(gradients))
+        tensors = [gradients[number] for number in key]
         wide = any(tensor.dtype == torch.float64 for tensor in tensors)
         gradient = flatten(tensors, torch.float64 if wide else torch.float32)
-        rounds = self._rounds_of(key, tensors, gradient)
-        mean, sent, received = rounds.average(gradient)
         shapes = tuple(tensor.shape for tensor in tensors)
+        mean, sent, received = self._rounds_of(key, shapes, gradient).average(gradient)
         for tensor, part in zip(tensors, split_tensors(mean, shapes), strict=True):
             tensor.copy_(part.view(tensor.shape))
-        self.bytes_sent, self.bytes_received = (
-            self.bytes_sent + sent,
-            self.bytes_received + received,
-        )
-        if bucket.is_last():
+        self.bytes_sent += sent
+        self.bytes_received += received
+        if is_last:
             self._buckets = {k: v for k, v in self._buckets.items() if k in self._used}
             self._used = set()
 
     def submit(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         """Average a bucket on the thread of this state; return the future of its buffer."""
+        numbers = [self._numbers.get(id(parameter), -1) for parameter in bucket.parameters()]
+        if -1 in numbers:
+            raise ValueError("the bucket has parameters of another module than that of HookState")
+        # not the bucket itself, because DDP may reuse it
+        gradients, is_last = dict(zip(numbers, bucket.gradients(), strict=True)), bucket.is_last()
         buffer, errors = bucket.buffer(), list[Exception]()
         ready: torch.cuda.Event | None = None
         done = torch.futures.Future[torch.Tensor](devices=[buffer.device] * buffer.is_cuda)
@@ -111,7 +114,7 @@ class HookState:
         def run() -> None:
             with self._stream_after(ready, buffer.device):
                 try:
-                    self.average(bucket)
+                    self.average(gradients, is_last)
                 except Exception as error:
                     errors.append(error)
                 done.set_result(buffer)
@@ -156,12 +159,9 @@ class HookState:
             else:
                 self.bytes_sent, self.bytes_received = (int(number) for number in array)
 
-    def _rounds_of(
-        self, key: Parameters, tensors: list[torch.Tensor], like: torch.Tensor
-    ) -> BucketRounds:
+    def _rounds_of(self, key: Parameters, shapes: Shapes, like: Vector) -> BucketRounds:
         self._used.add(key)
         if key not in self._buckets:
-            shapes = tuple(tensor.shape for tensor in tensors)
             self._buckets[key] = BucketRounds(self._settings, key, shapes, like)
             if key in self._saved:
                 self._buckets[key].restore(self._saved.pop(key))
