@@ -29,7 +29,10 @@ LINKS = (10, 100, 1000)
 MEGABIT = 1e6
 DENSE = {"ddp": "ddp", "hook": "ddp", "outer": "diloco"}
 """The dense rival with the same number of exchanges, per kind."""
-IDENTITY = ("task", "rival", "ranks", "every", "steps", "batch", "lr", "seed", "link", "device")
+SETTING = (
+    "task", "ranks", "every", "steps", "batch", "lr", "seed", "device", "bf16", "width", "layers",
+)  # fmt: skip
+"""What the runs of one table share."""
 
 
 def learning_rate(step, args):
@@ -77,7 +80,7 @@ def train(rank, name, args, store, out):
 
 def identity(name, args):
     """Return what distinguishes a run from others."""
-    return {**{key: getattr(args, key, None) for key in IDENTITY}, "rival": name}
+    return {"rival": name, "link": args.link, **{key: getattr(args, key) for key in SETTING}}
 
 
 def run(args):
@@ -89,7 +92,7 @@ def run(args):
         if name not in RIVALS:
             raise SystemExit(f"there is no rival {name!r}; known: {', '.join(RIVALS)}")
         wanted = identity(name, args)
-        if any(all(one[key] == wanted[key] for key in IDENTITY) for one in done):
+        if any(wanted.items() <= one.items() for one in done):
             continue
         with tempfile.TemporaryDirectory() as folder:
             out = f"{folder}/curve.json"
@@ -112,9 +115,8 @@ def run(args):
 
 def time_at(entry, link, entries):
     """Return the seconds of a run on a link in Mbit/s, measured if it was run, else computed."""
-    same = [key for key in IDENTITY if key != "link"]
     for other in entries:
-        if other["link"] == link and all(other[key] == entry[key] for key in same):
+        if other["link"] == link and all(other[key] == entry[key] for key in (*SETTING, "rival")):
             return f"{other['curve'][-1][4]:,.0f}"
     _, _, _, link_bytes, seconds = entry["curve"][-1]
     return f"*{seconds + 8 * link_bytes / (link * MEGABIT):,.0f}*"
@@ -123,13 +125,12 @@ def time_at(entry, link, entries):
 def table(args):
     """Print one table per setting of a file; computed times are in italics."""
     entries = [json.loads(line) for line in Path(args.file).read_text().splitlines()]
-    settings = ("task", "ranks", "every", "steps", "batch", "lr", "seed", "device")
     groups = {}
     for entry in entries:
         if not entry["link"]:
-            groups.setdefault(tuple(entry[key] for key in settings), []).append(entry)
+            groups.setdefault(tuple(entry[key] for key in SETTING), []).append(entry)
     for setting, runs in groups.items():
-        print(f"\n{dict(zip(settings, setting, strict=True))}\n")
+        print(f"\n{dict(zip(SETTING, setting, strict=True))}\n")
         print("| rival | loss | ÷ dense | MB per rank | dense MB ÷ this | seconds |", end="")
         print("".join(f" at {link} Mbit/s |" for link in LINKS))
         print("|---|" + "---:|" * (5 + len(LINKS)))
