@@ -149,7 +149,7 @@ class Exchange:
                 tensor = torch.frombuffer(bytearray(content), dtype=torch.uint8)
                 self._use_link(length * (self.size - 1))
             tensor = tensor.to(self._torch_device)
-            dist.broadcast(tensor, group=self._group, group_src=source)
+            dist.broadcast(tensor, dist.get_global_rank(self._group, source), self._group)
         return tensor.cpu().numpy().tobytes()
 
     def _gather_numbers(self, numbers: list[int]) -> list[list[int]]:
