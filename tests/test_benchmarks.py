@@ -3,6 +3,7 @@
 import json
 import runpy
 import sys
+from argparse import Namespace
 from importlib import import_module
 from pathlib import Path
 
@@ -138,4 +139,24 @@ def test_robustness_replaces_the_lines_of_the_given_methods_only(
     assert rows == [
         "| aquila_topk | 0 of 1 | 1 | 2.0 | 0 | 1 / 20 |",
         "| laq | 1 of 1 | 0 | 0.5 | 0 | 1 / 10 |",
+    ]
+
+
+def distributed_run(rival: str, link: float, loss: float, sent: int, seconds: float) -> str:
+    setting = dict.fromkeys(import_module("distributed").SETTING, 1)
+    curve = [[1, 2.0, 1, 1, 1.0], [2, loss, sent, 2 * sent, seconds]]
+    return json.dumps({**setting, "rival": rival, "link": link, "curve": curve}) + "\n"
+
+
+def test_distributed_table_has_measured_and_computed_times(tmp_path, capsys):
+    file = tmp_path / "cnn.jsonl"
+    file.write_text(
+        distributed_run("diloco", 0, 0.5, 10_000_000, 20.0)
+        + distributed_run("sparseloco", 0, 0.6, 100_000, 21.0)
+        + distributed_run("diloco", 10, 0.5, 10_000_000, 37.0)
+    )
+    import_module("distributed").table(Namespace(file=file))
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        "| diloco | 0.5000 | 1 | 10.000 | 1 | 20 | 37 | *22* | *20* |",
+        "| sparseloco | 0.6000 | 1.2 | 0.100 | 100 | 21 | *21* | *21* | *21* |",
     ]

@@ -24,6 +24,7 @@ ALLOWED = {
     "advice": {"core", "methods", "report", "runtime", "sim", "tasks", "training"},
     "deploy": set(),
     "flower": {"core", "runtime", "sim"},
+    "distributed": {"core", "methods", "native", "runtime"},
     "cli": {
         "advice",
         "core",
@@ -72,9 +73,14 @@ def test_imports_follow_the_layers(path):
     assert ours <= ALLOWED[own] | {own}
 
 
-def test_only_three_layers_use_modules():
+def test_only_four_layers_use_modules():
     using = {layer(path) for path in FILES if "nn.Module" in path.read_text()}
-    assert using <= {"tasks", "training", "sim"}
+    assert using <= {"tasks", "training", "sim", "distributed"}
+
+
+def test_only_one_layer_uses_torch_distributed():
+    using = {layer(p) for p in FILES if any("torch.distributed" in n for n in imported(p))}
+    assert using == {"distributed"}
 
 
 @pytest.mark.parametrize(
@@ -84,6 +90,13 @@ def test_only_three_layers_use_modules():
 )
 def test_file_names_no_method(path):
     assert find_method_names(path.read_text()) == set()
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in FILES if layer(path) == "distributed"], ids=relative_name
+)
+def test_distributed_uses_the_catalogue_only(path):
+    assert find_method_names(path.read_text()) <= {"METHODS", "create"}
 
 
 @pytest.mark.parametrize(
@@ -143,7 +156,11 @@ def random_calls(source: str) -> set[str]:
 
 @pytest.mark.parametrize(
     "path",
-    [path for path in FILES if layer(path) in ("core", "methods", "runtime", "flower")],
+    [
+        path
+        for path in FILES
+        if layer(path) in ("core", "methods", "runtime", "flower", "distributed")
+    ],
     ids=relative_name,
 )
 def test_randomness_comes_from_keys(path):

@@ -68,13 +68,6 @@ class MethodSpec:
 
 def parse_method_spec(text: str) -> MethodSpec:
     """Read a method as given on the command line."""
-    name, _, rest = text.partition(":")
-    parameters: dict[str, object] = {}
-    for assignment in filter(None, rest.split(",")):
-        key, equals, value = assignment.partition("=")
-        if not equals:
-            raise ValueError(f"{text!r}: {assignment!r} is not of the form parameter=value")
-        if key.strip() in parameters:
-            raise ValueError(f"{text!r} sets {key.strip()} twice")
-        parameters[key.strip()] = value.strip()
-    return MethodSpec(name.strip(), parameters)
+    from aquila.core.parameter import split_spec
+
+    return MethodSpec(*split_spec(text))

@@ -118,6 +118,20 @@ def check_values(
     return checked
 
 
+def split_spec(text: str) -> tuple[str, dict[str, object]]:
+    """Return the name and the parameters of a text such as `name:parameter=value,other=value`."""
+    name, _, rest = text.partition(":")
+    given: dict[str, object] = {}
+    for assignment in filter(None, rest.split(",")):
+        key, equals, value = (part.strip() for part in assignment.partition("="))
+        if not equals:
+            raise ValueError(f"{text!r}: {assignment!r} is not of the form parameter=value")
+        if key in given:
+            raise ValueError(f"{text!r} sets {key} twice")
+        given[key] = value
+    return name.strip(), given
+
+
 def check_whole_number(name: str, value: object, low: int) -> int:
     """Return the value as an int; ValueError unless it is a whole number of at least `low`."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < low:

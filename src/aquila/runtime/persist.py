@@ -46,7 +46,7 @@ class SavedStateError(ValueError):
 def device_to_bytes(session: DeviceSession) -> bytes:
     """Return everything that a device must save."""
     saved = session.snapshot()
-    return _to_file(
+    return arrays_to_bytes(
         {
             "owner": np.asarray(_owner_of_device(session)),
             "last_ack": np.asarray(saved.last_ack),
@@ -65,7 +65,7 @@ def restore_device(session: DeviceSession, content: bytes) -> None:
 
     Raises SavedStateError and changes nothing if the content is invalid.
     """
-    arrays = _from_file(content)
+    arrays = arrays_from_bytes(content)
     try:
         _check_owner(arrays, _owner_of_device(session))
         template, dimension = session.state, session.dimension
@@ -86,7 +86,7 @@ def restore_device(session: DeviceSession, content: bytes) -> None:
 def server_to_bytes(session: ServerSession) -> bytes:
     """Return everything that a server must save, as of the last closed round."""
     saved = session.snapshot()
-    return _to_file(
+    return arrays_to_bytes(
         {
             "owner": np.asarray(_owner_of_server(session)),
             "round": np.asarray(saved.round),
@@ -108,7 +108,7 @@ def restore_server(session: ServerSession, content: bytes) -> None:
 
     Raises SavedStateError and changes nothing if the content is invalid.
     """
-    arrays = _from_file(content)
+    arrays = arrays_from_bytes(content)
     try:
         _check_owner(arrays, _owner_of_server(session))
         saved = ServerSnapshot(
@@ -161,7 +161,7 @@ def load_server(path: Path, session: ServerSession) -> bool:
 
 def read_server_model(path: Path) -> tuple[int, Vector]:
     """Return the number of rounds and the model in a server's file, whichever run it is of."""
-    arrays = _from_file(path.read_bytes())
+    arrays = arrays_from_bytes(path.read_bytes())
     try:
         return int(arrays["round"]), torch.from_numpy(arrays["theta."].copy())
     except READ_ERRORS as error:
@@ -170,7 +170,7 @@ def read_server_model(path: Path) -> tuple[int, Vector]:
 
 def read_server_positions(path: Path) -> tuple[Position, ...]:
     """Return the positions in the archive of a server's file, whichever run it is of."""
-    arrays = _from_file(path.read_bytes())
+    arrays = arrays_from_bytes(path.read_bytes())
     try:
         return _positions_from_arrays(arrays)
     except READ_ERRORS as error:
@@ -239,13 +239,15 @@ def _check_owner(arrays: Arrays, owner: str) -> None:
         raise ValueError(f"it belongs to {arrays['owner']}, not to {owner}")
 
 
-def _to_file(arrays: Arrays) -> bytes:
+def arrays_to_bytes(arrays: Arrays) -> bytes:
+    """Return arrays with a header and a checksum, without pickle."""
     content = io.BytesIO()
     np.savez(content, allow_pickle=False, **arrays)
     return _HEADER.pack(MAGIC, VERSION, zlib.crc32(content.getvalue())) + content.getvalue()
 
 
-def _from_file(content: bytes) -> Arrays:
+def arrays_from_bytes(content: bytes) -> Arrays:
+    """Return the arrays of `arrays_to_bytes`; SavedStateError if they are damaged."""
     if len(content) < _HEADER.size or content[:4] != MAGIC:
         raise SavedStateError("the file is not a saved session: it does not start with AQST")
     _, version, checksum = _HEADER.unpack_from(content)

@@ -183,6 +183,11 @@ class ServerSession:
         norm = self.guard.norm_of(reply)
         self._open.received[device] = ReceivedReply(reply, ack, kept_frame, norm)
 
+    def discard(self, device: DeviceId) -> None:
+        """Drop a reply that was received in the open round, as if it had been lost."""
+        if self._open is not None:
+            self._open.received.pop(device, None)
+
     def close_round(self) -> dict[DeviceId, Packet]:
         """Apply the received replies, advance to the next round, and return the replies."""
         if self._open is None:

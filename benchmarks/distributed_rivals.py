@@ -1,0 +1,108 @@
+"""Rivals of distributed.py: ways to train on all ranks, each with the bytes that it sends."""
+
+import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.nn.parallel import DistributedDataParallel
+
+from aquila.distributed import Exchange, HookState, Outer, TokenBucket, hook
+
+DILOCO = {"server_optimizer": "nesterov", "server_lr": 0.7, "server_momentum": 0.9}
+
+RIVALS = {
+    "ddp": ("ddp", "dense"),
+    "ddp_fp16": ("ddp", "fp16"),
+    "ddp_powersgd_1": ("ddp", 1),
+    "ddp_powersgd_2": ("ddp", 2),
+    "ddp_powersgd_4": ("ddp", 4),
+    "hook_aquila_topk": ("hook", "aquila_topk"),
+    "hook_qsgd": ("hook", "qsgd:bits=4,norm=l2"),
+    "diloco": ("outer", "fedavg", DILOCO),
+    "average": ("outer", "fedavg", {}),
+    "sparseloco": ("outer", "sparseloco", {}),
+    "sparseloco_0.005": ("outer", "sparseloco:density=0.005", {}),
+    "outer_aquila_topk": ("outer", "aquila_topk", DILOCO),
+    "outer_aquila_topk_sgd": ("outer", "aquila_topk", {}),
+    "outer_aquila_topk_0.003": ("outer", "aquila_topk:density=0.003", DILOCO),
+    "outer_aquila_dither": ("outer", "aquila_dither", DILOCO),
+    "outer_qsgd": ("outer", "qsgd:bits=4,norm=l2", DILOCO),
+}
+"""Kind of exchange, what it sends, and the options of the outer optimizer."""
+
+SHORT = (
+    "ddp", "ddp_fp16", "ddp_powersgd_1", "ddp_powersgd_2", "ddp_powersgd_4", "diloco",
+    "sparseloco", "outer_aquila_topk_sgd", "outer_aquila_dither", "hook_aquila_topk",
+)  # fmt: skip
+
+
+class CountedReduce:
+    """Replaces `dist.all_reduce`: counts its bytes, and waits for a slow link.
+
+    In a ring, a rank sends 2 (n - 1) / n times the tensor. Gathered frames are sent n - 1 times.
+    """
+
+    def __init__(self, bandwidth):
+        self.bytes_sent = self.link_bytes = 0
+        self._bucket = TokenBucket(bandwidth) if bandwidth else None
+        self._reduce, ranks = dist.all_reduce, dist.get_world_size()
+        self._factor = 2 * (ranks - 1) / ranks
+
+    def __call__(self, tensor, *args, **kwargs):
+        self.bytes_sent += tensor.nbytes
+        size = round(self._factor * tensor.nbytes)
+        self.link_bytes += size
+        if self._bucket is not None:
+            self._bucket.send(size)
+        return self._reduce(tensor, *args, **kwargs)
+
+
+class Rival:
+    """Trains a task with one of the rivals.
+
+    Attributes:
+        model: What the forward pass calls.
+        bytes_sent: Bytes of payload of this rank: tensors or frames.
+        link_bytes: Bytes that the rank sends over its link, with padding and headers.
+    """
+
+    def __init__(self, name, task, every, bandwidth):
+        kind, choice, *options = RIVALS[name]
+        self.outer, self.model = None, task.model
+        if kind == "outer":
+            exchange = Exchange(bandwidth=bandwidth)
+            self.outer = Outer(task.model, choice, every, exchange=exchange, **options[0])
+            self._payload, self._link = self.outer, exchange
+            return
+        self.model = DistributedDataParallel(task.model)
+        if kind == "hook":
+            exchange = Exchange(bandwidth=bandwidth)
+            self._payload, self._link = HookState(self.model, choice, exchange=exchange), exchange
+            self.model.register_comm_hook(self._payload, hook)
+            return
+        self._payload = self._link = CountedReduce(bandwidth)
+        dist.all_reduce = self._payload
+        self._register_reduce(choice)
+
+    def _register_reduce(self, choice):
+        if isinstance(choice, int):
+            state = powerSGD_hook.PowerSGDState(
+                None, matrix_approximation_rank=choice, start_powerSGD_iter=10
+            )
+            self.model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+        else:
+            hooks = {
+                "dense": default_hooks.allreduce_hook,
+                "fp16": default_hooks.fp16_compress_hook,
+            }
+            self.model.register_comm_hook(None, hooks[choice])
+
+    def after_batch(self, loss):
+        if self.outer is not None:
+            self.outer.step(loss)
+
+    @property
+    def bytes_sent(self):
+        return self._payload.bytes_sent
+
+    @property
+    def link_bytes(self):
+        return self._link.link_bytes

@@ -1,0 +1,184 @@
+"""A communication hook for DistributedDataParallel that averages gradients through coded frames.
+
+Every bucket of DDP has its own state, memory and rounds. A bucket is therefore coded and exchanged
+as soon as it is complete, while the backward pass computes the next one. One thread runs the
+exchanges in the order of the buckets, which is the same on all ranks. Coordinates are ordered by
+the number of their parameter, because DDP changes the order within buckets after its first
+backward pass. It also distributes the parameters anew then, so most buckets start with an empty
+memory a second time. With a single bucket (`bucket_cap_mb` above the size of the model), the
+memory stays, and a resumed run continues with the same bits.
+"""
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch._C._distributed_c10d import GradBucket
+
+from aquila.core.method import Method
+from aquila.core.parameter import check_whole_number
+from aquila.core.state import Arrays
+from aquila.core.tensors import Shapes, split_tensors
+from aquila.core.vector import Vector
+from aquila.distributed.bucket_rounds import BucketRounds, HookSettings
+from aquila.distributed.exchange import Exchange
+from aquila.distributed.method_choice import make_method
+from aquila.distributed.parameters import flatten
+from aquila.distributed.saved_state import check_saved, settings_text
+from aquila.runtime.persist import arrays_from_bytes, arrays_to_bytes
+
+Parameters = tuple[int, ...]
+"""The numbers of the parameters in a bucket, in increasing order."""
+
+
+class HookState:
+    """What the hook keeps between backward passes.
+
+    Args:
+        model: The module that DDP wraps, or the DDP module.
+        method: A method that compresses gradients, as text such as `"qsgd:bits=4"`, or the result
+            of `aquila.create` with `alpha=1`.
+        seed: Seed of the method's random numbers, the same on all ranks.
+        check: Whether the ranks compare a checksum of the last mean gradient.
+        exchange: The links to all ranks. Default: `Exchange()`.
+
+    Attributes:
+        bytes_sent: Bytes of all frames that this rank has sent.
+        bytes_received: Bytes of all frames that the other ranks have sent.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        method: str | Method,
+        *,
+        seed: int = 0,
+        check: bool = True,
+        exchange: Exchange | None = None,
+    ) -> None:
+        chosen = make_method(method, gradients=True)
+        seed = check_whole_number("seed", seed, 0)
+        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self._numbers = {id(parameter): number for number, parameter in enumerate(trained)}
+        shapes = tuple(parameter.shape for parameter in trained)
+        text = settings_text({"method": chosen, "seed": seed}, shapes, torch.float32)
+        exchange = Exchange() if exchange is None else exchange
+        self._settings = HookSettings(chosen, exchange, seed, check, text)
+        self._buckets: dict[Parameters, BucketRounds] = {}
+        self._used: set[Parameters] = set()
+        self._saved: dict[Parameters, Arrays] = {}
+        self._worker = ThreadPoolExecutor(1, "aquila-hook")
+        self._streams: dict[torch.device, torch.cuda.Stream] = {}
+        self.bytes_sent = self.bytes_received = 0
+
+    @torch.no_grad()
+    def average(self, gradients: Mapping[int, torch.Tensor], is_last: bool) -> None:
+        """Replace gradients by their mean over all ranks.
+
+        Args:
+            gradients: The gradients of a bucket, by the number of their parameter.
+            is_last: Whether this is the last bucket of a backward pass.
+        """
+        key = tuple(sorted(gradients))
+        tensors = [gradients[number] for number in key]
+        wide = any(tensor.dtype == torch.float64 for tensor in tensors)
+        gradient = flatten(tensors, torch.float64 if wide else torch.float32)
+        shapes = tuple(tensor.shape for tensor in tensors)
+        mean, sent, received = self._rounds_of(key, shapes, gradient).average(gradient)
+        for tensor, part in zip(tensors, split_tensors(mean, shapes), strict=True):
+            tensor.copy_(part.view(tensor.shape))
+        self.bytes_sent += sent
+        self.bytes_received += received
+        if is_last:
+            self._buckets = {k: v for k, v in self._buckets.items() if k in self._used}
+            self._used = set()
+
+    def submit(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+        """Average a bucket on the thread of this state; return the future of its buffer."""
+        numbers = [self._numbers.get(id(parameter), -1) for parameter in bucket.parameters()]
+        if -1 in numbers:
+            raise ValueError("the bucket has parameters of another module than that of HookState")
+        # not the bucket itself, because DDP may reuse it
+        gradients, is_last = dict(zip(numbers, bucket.gradients(), strict=True)), bucket.is_last()
+        buffer, errors = bucket.buffer(), list[Exception]()
+        ready: torch.cuda.Event | None = None
+        done = torch.futures.Future[torch.Tensor](devices=[buffer.device] * buffer.is_cuda)
+        if buffer.is_cuda:
+            ready = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            ready.record(torch.cuda.current_stream(buffer.device))
+
+        def run() -> None:
+            with self._stream_after(ready, buffer.device):
+                try:
+                    self.average(gradients, is_last)
+                except Exception as error:
+                    errors.append(error)
+                done.set_result(buffer)
+
+        def result(_: torch.futures.Future[torch.Tensor]) -> torch.Tensor:
+            if errors:
+                raise errors[0]
+            return buffer
+
+        self._worker.submit(run)
+        # DDP reads the value of a future with `set_exception`, and hides the message
+        return done.then(result)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything that `load_state_dict` needs, between two backward passes."""
+        arrays: Arrays = {"bytes": np.asarray([self.bytes_sent, self.bytes_received])}
+        states = self._saved | {key: b.to_arrays() for key, b in self._buckets.items()}
+        for key, state in states.items():
+            prefix = " ".join(map(str, key))
+            arrays |= {f"{prefix}/{name}": array for name, array in state.items()}
+        exchange = self._settings.exchange
+        own = {"buckets": arrays_to_bytes(arrays)}
+        return {
+            "settings": self._settings.text, "ranks": exchange.size, f"rank_{exchange.rank}": own
+        }  # fmt: skip
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state; ValueError if it is of other settings or of another rank.
+
+        With another number of ranks than before, all memories start anew.
+        """
+        exchange = self._settings.exchange
+        own, _ = check_saved(state, self._settings.text, exchange.rank, exchange.size)
+        self._buckets, self._saved = {}, {}
+        if own is None:
+            return
+        for name, array in arrays_from_bytes(own["buckets"]).items():
+            numbers, slash, field = name.partition("/")
+            if slash:
+                key = tuple(map(int, numbers.split()))
+                self._saved.setdefault(key, {})[field] = array
+            else:
+                self.bytes_sent, self.bytes_received = (int(number) for number in array)
+
+    def _rounds_of(self, key: Parameters, shapes: Shapes, like: Vector) -> BucketRounds:
+        self._used.add(key)
+        if key not in self._buckets:
+            self._buckets[key] = BucketRounds(self._settings, key, shapes, like)
+            if key in self._saved:
+                self._buckets[key].restore(self._saved.pop(key))
+        return self._buckets[key]
+
+    def _stream_after(
+        self, ready: torch.cuda.Event | None, device: torch.device
+    ) -> AbstractContextManager[Any]:
+        """Return a context on a stream of its own, so that the backward pass goes on."""
+        if ready is None:
+            return nullcontext()
+        if device not in self._streams:
+            self._streams[device] = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._streams[device].wait_event(ready)
+        return torch.cuda.stream(self._streams[device])
+
+
+def hook(state: HookState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """Average a bucket of gradients, for `DistributedDataParallel.register_comm_hook`."""
+    return state.submit(bucket)

@@ -1,0 +1,41 @@
+"""Methods as arguments: a text such as `name:parameter=value`, or a `Method`."""
+
+from aquila.core.method import Method, check_links, check_method
+from aquila.core.parameter import split_spec
+from aquila.methods import METHODS, create
+
+NO_STEP_SIZE = "leave alpha out or set it to 1"
+
+
+def make_method(method: str | Method, *, gradients: bool) -> Method:
+    """Return a method with step size 1.
+
+    Args:
+        method: A text, or the result of `aquila.create`.
+        gradients: Whether the method compresses gradients. Otherwise it compresses differences of
+            models, which every method can do.
+    """
+    made = _from_text(method, gradients) if isinstance(method, str) else method
+    check_method(made)
+    check_links(made, available=False)
+    for half in (made.device, made.server):
+        alpha = getattr(half, "alpha", 1.0)
+        if alpha != 1:
+            rate = "your optimizer sets the step size" if gradients else "use server_lr"
+            raise ValueError(f"{made.name}: alpha is {alpha}, but {NO_STEP_SIZE}; {rate}")
+    return made
+
+
+def _from_text(text: str, gradients: bool) -> Method:
+    name, given = split_spec(text)
+    if name not in METHODS:
+        return create(name)  # raises an error that lists the names
+    known = METHODS[name].parameters
+    if "alpha" in known:
+        given.setdefault("alpha", 1.0)
+    if gradients and given.get("work", METHODS[name].fixed_work) == "epochs":
+        raise ValueError(
+            f"{name} trains locally, so it cannot compress single gradients; use it with "
+            "aquila.distributed.Outer"
+        )
+    return create(name, **given)

@@ -1,0 +1,261 @@
+"""An outer loop: ranks train on their own for some steps, then exchange coded differences.
+
+The recipe is that of DiLoCo (Douillard et al. 2023, arXiv 2311.08105), with any method in place of
+dense differences. What a device half calls the gradient is the difference between the model after
+the last round and the model of this rank. The server half gives a step, and the server optimizer
+applies it.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from aquila.core.method import Method, theta_of
+from aquila.core.packet import Dense, Packet, WireError
+from aquila.core.parameter import check_whole_number, spelling_hint
+from aquila.core.tensors import split_tensors
+from aquila.core.vector import check_theta0
+from aquila.core.wire import checksum_of_vector, pack, unpack
+from aquila.distributed.agreement import check_rounds, check_settings, check_stopped, check_weights
+from aquila.distributed.exchange import Exchange, ExchangeError, Kind, Message
+from aquila.distributed.method_choice import make_method
+from aquila.distributed.oracle import RankOracle
+from aquila.distributed.parameters import FlatParameters, flatten
+from aquila.distributed.rank_sessions import RankSessions
+from aquila.distributed.records import RoundRecord
+from aquila.distributed.saved_state import RankCounters, check_saved, settings_text
+from aquila.distributed.start import Origin, StartingPoint, agree_on_start
+from aquila.native.checksum import crc32
+from aquila.runtime.options import RunOptions
+from aquila.runtime.persist import device_to_bytes, restore_device, restore_server, server_to_bytes
+
+OPTIONS = (
+    "server_optimizer", "server_lr", "server_momentum", "server_beta2", "server_tau",
+    "server_schedule", "on_nan", "upload_limit",
+)  # fmt: skip
+"""Fields of `aquila.RunOptions` that apply here."""
+
+
+class Outer:
+    """Averages the model over all ranks every few steps, through coded frames.
+
+    Train as usual, with your own optimizer, and call `step` after each batch. All ranks must call
+    it equally often. After each round all ranks have the same weights, to the bit. Buffers, such as
+    the statistics of batch norms, stay those of each rank; see `average_buffers`.
+
+    Args:
+        model: The module. Every rank must start with the same weights.
+        method: The method, as text such as `"qsgd:bits=4"`, or the result of `aquila.create` with
+            `alpha=1`.
+        every: Steps between two rounds.
+        seed: Seed of the method's random numbers, the same on all ranks.
+        check_weights: Whether the ranks compare a checksum of the weights in each round.
+        exchange: The links to all ranks. Default: `Exchange()`.
+        options: Options of `aquila.RunOptions`: the server optimizer with its rates, `on_nan` and
+            `upload_limit`.
+
+    Attributes:
+        records: One record per round.
+        bytes_sent: Bytes of all frames that this rank has sent.
+        bytes_received: Bytes of all frames that the other ranks have sent.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        method: str | Method,
+        every: int = 50,
+        *,
+        seed: int = 0,
+        check_weights: bool = True,
+        exchange: Exchange | None = None,
+        **options: Any,
+    ) -> None:
+        chosen = make_method(method, gradients=False)
+        self.every = check_whole_number("every", every, 1)
+        run_options = _run_options(options)
+        self._model, self._parameters = model, FlatParameters(model)
+        theta = self._parameters.read()
+        check_theta0(theta)
+        self.exchange = Exchange() if exchange is None else exchange
+        rank, ranks = self.exchange.rank, self.exchange.size
+        self._oracle = RankOracle(
+            lambda start: self._parameters.rounded(start) - self._parameters.read(),
+            self._parameters.shapes,
+            lambda: self._sessions.server.theta,
+        )
+        seed = check_whole_number("seed", seed, 0)
+        self._sessions = RankSessions(chosen, theta, rank, ranks, seed, run_options, self._oracle)
+        used = {name: run_options.to_dict()[name] for name in OPTIONS}
+        shared = {"method": chosen, "every": self.every, "seed": seed, **used}
+        self._settings = settings_text(shared, self._parameters.shapes, theta.dtype)
+        self._checks_weights = check_weights
+        self._origin, self._started = Origin.NEW, False
+        self._counters = RankCounters()
+        self._model_checksum = self._parameters.checksum()
+        self.records: list[RoundRecord] = []
+
+    @property
+    def round(self) -> int:
+        """Number of the next round."""
+        return self._sessions.server.round
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes of all frames that this rank has sent."""
+        return self._counters.bytes_sent
+
+    @property
+    def bytes_received(self) -> int:
+        """Bytes of all frames that the other ranks have sent."""
+        return self._counters.bytes_received
+
+    def start(self) -> None:
+        """Compare settings and weights with all ranks; give new ranks the snapshot of the others.
+
+        The first `step` calls it. Call it before the first batch if ranks may join, because it
+        replaces the weights of a new rank.
+        """
+        if self._started:
+            return
+        own = StartingPoint(
+            self._origin, self._settings, self._model_checksum, self._counters.pending
+        )
+        pending = agree_on_start(self.exchange, self._sessions, own)
+        if pending is not None:
+            self._parameters.write(self._sessions.server.theta)
+            self._counters = replace(self._counters, pending=pending)
+        self._started = True
+
+    def step(self, loss: float | torch.Tensor | None = None) -> RoundRecord | None:
+        """Count a batch. After `every` batches, exchange and return the record of the round.
+
+        Args:
+            loss: Loss of the batch, for the records and for methods that need it.
+        """
+        self.start()
+        self._counters = self._counters.after_step(loss)
+        return self._run_round() if self._counters.pending == self.every else None
+
+    def finish(self) -> RoundRecord | None:
+        """Exchange the steps since the last round, if there are any, and return the record."""
+        self.start()
+        return self._run_round() if self._counters.pending else None
+
+    @torch.no_grad()
+    def average_buffers(self) -> None:
+        """Replace the floating-point buffers of all ranks by their mean, as dense frames.
+
+        Call it on all ranks before an evaluation or before saving the model.
+        """
+        buffers = [b for b in self._model.buffers() if b.is_floating_point()]
+        if not buffers:
+            return
+        frame = pack(Packet(self.round, Dense(flatten(buffers, torch.float32).cpu())))
+        messages = self.exchange.gather(Message(Kind.FRAME, self.round, body=frame))
+        self._count(messages)
+        length = sum(buffer.numel() for buffer in buffers)
+        total = torch.zeros(length, dtype=torch.float64)
+        damaged: set[int] = set()
+        for rank, message in messages.items():
+            try:
+                total += theta_of(unpack(message.body, length))
+            except WireError:
+                damaged.add(rank)
+        if refused := set().union(*self.exchange.gather_sets(damaged, self.round)):
+            raise ExchangeError(f"the buffers of ranks {sorted(refused)} are damaged")
+        mean = total / self.exchange.size
+        parts = split_tensors(mean, tuple(buffer.shape for buffer in buffers))
+        for buffer, part in zip(buffers, parts, strict=True):
+            buffer.copy_(part.view(buffer.shape))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything that `load_state_dict` needs, besides the model and your optimizer.
+
+        Save one file per rank, or save all ranks with `torch.distributed.checkpoint`.
+        """
+        counters, device = self._counters.to_dict(), device_to_bytes(self._sessions.device)
+        return {
+            "settings": self._settings,
+            "ranks": self.exchange.size,
+            "server": server_to_bytes(self._sessions.server),
+            f"rank_{self.exchange.rank}": {"device": device, **counters},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state; ValueError if it is of other settings or of another rank.
+
+        A state of another number of ranks gives the model, the moments and the round. All memories
+        then start anew. If the state was saved right after a round, this also sets the weights.
+        """
+        own, ranks = check_saved(state, self._settings, self.exchange.rank, self.exchange.size)
+        sessions, origin = self._sessions, Origin.RESUMED
+        if own is None:
+            earlier, origin = sessions.make_server(sessions.server.theta, ranks), Origin.MODEL_ONLY
+            restore_server(earlier, state["server"])
+            model = {name: getattr(earlier, name) for name in ("theta", "moments", "round")}
+            sessions.server.restore(replace(sessions.server.snapshot(), **model))
+            sessions.forget_memory()
+            self._counters = RankCounters()
+        else:
+            restore_server(sessions.server, state["server"])
+            restore_device(sessions.device, own["device"])
+            names = RankCounters.__dataclass_fields__
+            self._counters = RankCounters(**{name: own[name] for name in names})
+        if self._counters.pending == 0:
+            self._parameters.write(sessions.server.theta)
+        self._origin, self._started = origin, False
+
+    def _run_round(self) -> RoundRecord:
+        started, sessions = time.perf_counter(), self._sessions
+        round_number, loss = self.round, self._counters.mean_loss
+        self._oracle.loss_value = loss
+        messages = self._gather()
+        outcome = sessions.apply(self.exchange, messages)
+        self._parameters.write(sessions.server.theta)
+        sent, received = self._count(messages)
+        self._counters = self._counters.after_round()
+        ratio = sessions.device.notes.get("error_ratio")
+        seconds = time.perf_counter() - started
+        record = RoundRecord(
+            round_number, self._counters.steps, sent, received, seconds,
+            outcome.skipped, outcome.refused, outcome.failed, loss, ratio,
+        )  # fmt: skip
+        self.records.append(record)
+        return record
+
+    def _gather(self) -> dict[int, Message]:
+        """Return the messages of all ranks, which agree with each other."""
+        theta = self._sessions.server.theta
+        try:
+            self._parameters.check_unchanged()
+            kind, body = self._sessions.answer()
+        except ValueError as error:
+            kind, body = Kind.STOPPED, str(error).encode()
+        weights = checksum_of_vector(theta) if self._checks_weights else 0
+        settings = crc32(self._settings.encode())
+        messages = self.exchange.gather(Message(kind, self.round, settings, weights, body=body))
+        check_stopped(messages)
+        check_settings(self.exchange, messages, self._settings)
+        check_rounds(messages)
+        check_weights(messages)
+        return messages
+
+    def _count(self, messages: Mapping[int, Message]) -> tuple[int, int]:
+        """Count the bytes of frames; return those sent and received."""
+        lengths = {r: len(m.body) for r, m in messages.items() if m.kind is Kind.FRAME}
+        sent = lengths.pop(self.exchange.rank, 0)
+        received = sum(lengths.values())
+        self._counters = self._counters.after_exchange(sent, received)
+        return sent, received
+
+
+def _run_options(given: Mapping[str, Any]) -> RunOptions:
+    for name in given:
+        if name not in OPTIONS:
+            raise ValueError(f"Outer has no option {name!r}{spelling_hint(name, OPTIONS)}")
+    return RunOptions(**given)

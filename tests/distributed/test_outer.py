@@ -1,0 +1,179 @@
+"""The outer loop on real processes that are connected by gloo."""
+
+import json
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from aquila.distributed import Exchange, Outer
+from helpers.rank_training import local_step, make_model, train, weights
+from helpers.ranks import run_ranks
+
+ROUNDS = 4
+METHODS = ("aquila_topk", "qsgd:bits=4", "sparseloco", "fedavg", "aquila", "powersgd", "eden")
+
+
+def all_methods():
+    results = {}
+    for method in METHODS:
+        model = make_model()
+        outer = Outer(model, method, every=5, server_optimizer="nesterov", server_lr=0.7)
+        loss = train(outer, model, 5 * ROUNDS)
+        lines = [json.dumps(record.to_dict()) for record in outer.records]
+        results[method] = weights(model).numpy(), loss, outer.bytes_sent, lines
+    return results
+
+
+def test_ranks_stay_equal_with_every_kind_of_method(tmp_path):
+    first, second = run_ranks(tmp_path, all_methods)
+    start = weights(make_model())
+    for method in METHODS:
+        ours, theirs = torch.tensor(first[method][0]), torch.tensor(second[method][0])
+        assert torch.equal(ours, theirs), method
+        assert not torch.equal(ours, start), method
+        records = [json.loads(line) for line in first[method][3]]
+        assert [record["round"] for record in records] == list(range(ROUNDS))
+        assert sum(record["bytes_sent"] for record in records) == first[method][2]
+        others = [json.loads(line)["bytes_sent"] for line in second[method][3]]
+        assert [record["bytes_received"] for record in records] == others
+    dense = first["fedavg"]
+    assert dense[2] > ROUNDS * 4 * start.numel()
+    assert first["aquila_topk"][2] < dense[2] / 4
+    assert first["qsgd:bits=4"][1] < 1.0
+
+
+def dense_average():
+    model, alone = make_model(), make_model()
+    outer = Outer(model, "fedavg", every=3)
+    train(outer, model, 3)
+    for step in range(3):
+        local_step(alone, step)
+    mean = weights(alone)
+    dist.all_reduce(mean)
+    return weights(model).numpy(), (mean / 2).numpy()
+
+
+def test_dense_frames_average_the_models(tmp_path):
+    for ours, mean in run_ranks(tmp_path, dense_average):
+        assert torch.allclose(torch.tensor(ours), torch.tensor(mean), atol=1e-6)
+
+
+class Tied(nn.Module):
+    """Has a tied, a frozen and a narrow parameter, and a batch norm."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(6, 6)
+        self.second = nn.Linear(6, 6)
+        self.second.weight = self.first.weight
+        self.norm = nn.BatchNorm1d(6)
+        self.frozen = nn.Linear(6, 3).requires_grad_(False)
+        self.scale = nn.Parameter(torch.ones(6, dtype=torch.bfloat16))
+
+    def forward(self, x):
+        return self.frozen(self.norm(self.second(self.first(x))) * self.scale.float())
+
+
+def unusual_module():
+    torch.manual_seed(0)
+    model = Tied()
+    frozen = model.frozen.weight.clone()
+    outer = Outer(model, "qsgd:bits=8", every=2)
+    train(outer, model, 3)
+    assert outer.finish() is not None
+    assert outer.finish() is None
+    equal = torch.equal(model.frozen.weight, frozen)
+    means = [model.norm.running_mean.clone()]
+    outer.average_buffers()
+    means.append(model.norm.running_mean.clone())
+    dtype = model.scale.dtype == torch.bfloat16
+    tied = model.first.weight is model.second.weight
+    parts = [weights(model).numpy(), *(mean.numpy() for mean in means)]
+    return equal, dtype, tied, len(outer.records), parts
+
+
+def test_tied_frozen_and_narrow_parameters_and_buffers(tmp_path):
+    first, second = run_ranks(tmp_path, unusual_module)
+    assert first[:4] == second[:4] == (True, True, True, 2)
+    (ours, own_mean, mean), (theirs, other_mean, same_mean) = first[4], second[4]
+    assert (ours == theirs).all()
+    assert (own_mean != other_mean).any()
+    assert (mean == same_mean).all()
+    assert torch.allclose(torch.tensor(mean), torch.tensor((own_mean + other_mean) / 2))
+
+
+@pytest.fixture
+def alone(tmp_path):
+    """A world of one rank in this process."""
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/one", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def test_outer_needs_an_initialized_process_group():
+    with pytest.raises(RuntimeError, match=r"init_process_group\(\) first"):
+        Outer(make_model(), "fedavg")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"method": "qsdg"}, "there is no method 'qsdg'; did you mean 'qsgd'"),
+        ({"method": "qsgd:bits"}, "'bits' is not of the form parameter=value"),
+        ({"method": "qsgd:alpha=0.1"}, "alpha is 0.1, but leave alpha out or set it to 1; use"),
+        ({"method": "aqed"}, "aqed needs a link model"),
+        ({"method": "fedavg", "every": 0}, "every must be a whole number >= 1, not 0"),
+        ({"method": "fedavg", "seed": -1}, "seed must be a whole number >= 0"),
+        ({"method": "fedavg", "server_rl": 1.0}, "no option 'server_rl'; did you mean 'server_lr'"),
+        ({"method": "fedavg", "schedule": "cosine:3"}, "no option 'schedule'"),
+    ],
+)
+def test_invalid_arguments(alone, arguments, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        Outer(make_model(), **arguments)
+
+
+def test_modules_that_cannot_be_trained(alone):
+    frozen = make_model().requires_grad_(False)
+    with pytest.raises(ValueError, match="no parameters to train"):
+        Outer(frozen, "fedavg")
+    mixed = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2, device="meta"))
+    with pytest.raises(ValueError, match="are on cpu and meta; they must be on one device"):
+        Outer(mixed, "fedavg")
+    strange = nn.Module()
+    strange.weight = nn.Parameter(torch.ones(2, dtype=torch.complex64))
+    with pytest.raises(ValueError, match=r"a trained parameter is torch\.complex64"):
+        Outer(strange, "fedavg")
+
+
+def test_invalid_exchange(alone):
+    with pytest.raises(ValueError, match="timeout must be above 0 seconds, not 0"):
+        Exchange(timeout=0)
+    with pytest.raises(ValueError, match="bits_per_second must be above 0, not -1"):
+        Exchange(bandwidth=-1)
+
+
+def test_method_that_needs_the_loss(alone):
+    model = make_model()
+    outer = Outer(model, "adaquantfl", every=1)
+    with pytest.raises(RuntimeError, match=r"sends the loss; call outer.step\(loss\)"):
+        outer.step()
+    outer = Outer(model, "adaquantfl", every=1)
+    assert outer.step(0.5).loss == 0.5
+
+
+def test_method_that_needs_two_models(alone):
+    model = make_model()
+    outer = Outer(model, "marina:p=0.01", every=1)
+    with pytest.raises(RuntimeError, match="marina: the method needs gradients or losses at other"):
+        train(outer, model, 5)
+
+
+def test_trained_parameters_must_not_change(alone):
+    model = make_model()
+    outer = Outer(model, "fedavg", every=1)
+    model[0].bias.requires_grad_(False)
+    with pytest.raises(RuntimeError, match="other parameters require gradients than at the start"):
+        outer.step()

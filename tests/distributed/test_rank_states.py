@@ -1,0 +1,186 @@
+"""Ranks that are saved, killed, resumed and joined continue with the same bits."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+
+from aquila.distributed import ExchangeError, Outer
+from helpers.rank_training import make_model, train, weights
+from helpers.ranks import run_ranks
+
+METHODS = ("aquila_topk", "sparseloco", "aquila_dither")
+OPTIONS = {"every": 3, "server_optimizer": "nesterov", "server_lr": 0.7}
+KILLED = Path(__file__).parents[1] / "helpers" / "killed_rank.py"
+
+
+def make_outer(method):
+    model = make_model()
+    return model, Outer(model, method, **OPTIONS)
+
+
+def file_of(folder, method, rank=None):
+    return folder / f"{method}-{dist.get_rank() if rank is None else rank}.pt"
+
+
+def run_in_two_parts(folder):
+    """Return per method the weights of a whole run, and those of a run that is resumed."""
+    results = []
+    for method in METHODS:
+        model, outer = make_outer(method)
+        train(outer, model, 20)
+        whole, sent = weights(model), outer.bytes_sent
+        model, outer = make_outer(method)
+        train(outer, model, 11)  # two steps after a round
+        state = {"model": model.state_dict(), "outer": outer.state_dict()}
+        torch.save(state, file_of(folder, method))
+        model, outer = make_outer(method)
+        state = torch.load(file_of(folder, method), weights_only=True)
+        model.load_state_dict(state["model"])
+        outer.load_state_dict(state["outer"])
+        train(outer, model, 9, first=11)
+        results.append((method, torch.equal(weights(model), whole), outer.bytes_sent == sent))
+    return results
+
+
+def test_file_per_rank_resumes_with_the_same_bits(tmp_path):
+    for result in run_ranks(tmp_path, run_in_two_parts, tmp_path):
+        assert result == [(method, True, True) for method in METHODS]
+
+
+def run_with_checkpoint(folder):
+    model, outer = make_outer("aquila_topk")
+    train(outer, model, 12)
+    whole = weights(model)
+    model, outer = make_outer("aquila_topk")
+    train(outer, model, 6)  # right after a round, because the model is saved once for all ranks
+    dcp.save({"model": model.state_dict(), "outer": outer}, checkpoint_id=folder)
+    model, outer = make_outer("aquila_topk")
+    parts = {"model": model.state_dict(), "outer": outer}
+    dcp.load(parts, checkpoint_id=folder)
+    model.load_state_dict(parts["model"])
+    train(outer, model, 6, first=6)
+    return torch.equal(weights(model), whole)
+
+
+def test_distributed_checkpoint_resumes_with_the_same_bits(tmp_path):
+    assert run_ranks(tmp_path, run_with_checkpoint, tmp_path / "checkpoint") == [True, True]
+
+
+def save_states(folder):
+    for method in METHODS:
+        model, outer = make_outer(method)
+        train(outer, model, 7)
+        state = {"model": model.state_dict(), "outer": outer.state_dict()}
+        torch.save(state, file_of(folder, method))
+
+
+def resume_some(folder, resuming):
+    """Load states on some ranks; return the rounds before and after training, and the weights."""
+    results = []
+    for method in METHODS:
+        model, outer = make_outer(method)
+        rank = dist.get_rank()
+        if rank in resuming:
+            state = torch.load(file_of(folder, method, resuming[rank]), weights_only=True)
+            model.load_state_dict(state["model"])
+            outer.load_state_dict(state["outer"])
+        outer.start()
+        before = outer.round
+        train(outer, model, 7, first=7)
+        after = outer.round
+        outer.finish()
+        results.append((before, after, weights(model).numpy()))
+    return results
+
+
+@pytest.mark.parametrize(
+    ("ranks", "resuming"),
+    [
+        (2, {0: 0}),  # rank 1 has lost its disk
+        (2, {1: 1}),
+        (3, {0: 0, 1: 1}),  # a third rank joins
+    ],
+)
+def test_rank_that_joins_gets_the_snapshot(tmp_path, ranks, resuming):
+    run_ranks(tmp_path, save_states, tmp_path)
+    results = run_ranks(tmp_path, resume_some, tmp_path, resuming, ranks=ranks)
+    for parts in zip(*results, strict=True):
+        rounds = {part[:2] for part in parts}
+        assert rounds == {(2, 4)}
+        assert all((part[2] == parts[0][2]).all() for part in parts)
+
+
+def load_wrong_state(folder, method, rank):
+    outer = Outer(make_model(), method, **OPTIONS)
+    outer.load_state_dict(
+        torch.load(file_of(folder, "sparseloco", rank), weights_only=True)["outer"]
+    )
+    outer.start()
+
+
+def test_states_that_do_not_fit(tmp_path):
+    run_ranks(tmp_path, save_states, tmp_path)
+    results = run_ranks(tmp_path, load_wrong_state, tmp_path, "fedavg", None)
+    assert all(
+        "the state was saved with method Method(name='sparseloco'" in str(r) for r in results
+    )
+    results = run_ranks(tmp_path, load_wrong_state, tmp_path, "sparseloco", 0)
+    assert results[1].args == ("the state is of another rank than rank 1",)
+    assert isinstance(results[0], ExchangeError)  # rank 1 has ended
+    (error,) = run_ranks(tmp_path, load_nothing, ranks=1)
+    assert str(error) == "this is not the result of state_dict() of aquila.distributed"
+
+
+def load_nothing():
+    make_outer("fedavg")[1].load_state_dict({})
+
+
+def save_late(folder):
+    model, outer = make_outer("sparseloco")
+    train(outer, model, 7)
+    if dist.get_rank() == 0:
+        torch.save({"outer": outer.state_dict()}, file_of(folder, "sparseloco"))
+    train(outer, model, 3, first=7)
+    if dist.get_rank() == 1:
+        torch.save({"outer": outer.state_dict()}, file_of(folder, "sparseloco"))
+
+
+def test_states_of_different_rounds(tmp_path):
+    run_ranks(tmp_path, save_late, tmp_path)
+    for error in run_ranks(tmp_path, load_wrong_state, tmp_path, "sparseloco", None):
+        assert str(error).startswith("rank 1 is in round 3, but rank 0 is in round 2; load states")
+
+
+def run_torchrun(folder, kill):
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        # else the restarted ranks read the addresses of the killed ones, and cannot connect
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+    }
+    command = [
+        sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+        "--max-restarts", "1", "--monitor-interval", "0.1", str(KILLED), str(folder), *kill,
+    ]  # fmt: skip
+    subprocess.run(command, check=True, env=environment, timeout=120)
+    return [torch.load(folder / f"final-{rank}.pt", weights_only=True) for rank in range(2)]
+
+
+def test_torchrun_restart_after_a_killed_rank_gives_the_same_bits(tmp_path):
+    whole = run_ranks(tmp_path, run_whole)
+    for (theirs, attempts), ours in zip(run_torchrun(tmp_path, ["8"]), whole, strict=True):
+        assert attempts == 1
+        assert torch.equal(theirs, torch.tensor(ours))
+
+
+def run_whole():
+    model, outer = make_outer("aquila_topk")
+    train(outer, model, 15)
+    return weights(model).numpy()
