@@ -1,6 +1,6 @@
 """Messages between devices and the server, before they become bytes."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -158,6 +158,11 @@ class SparseCodes:
         codes = self.nonzero.new_empty(self.dimension).fill_(self.centre)
         return codes.index_copy_(0, self.positions, self.nonzero)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of positions and codes."""
+        return self.positions.nbytes + self.nonzero.nbytes
+
     def to_codes(self) -> Codes:
         """Return the same vector with the codes of all coordinates."""
         return Codes(self.codes, self.bits, self.low, self.step, self.dimension, self.dither_seed)
@@ -170,6 +175,25 @@ class SparseCodes:
         """Return the nonzero coordinates of the vector."""
         few = Codes(self.nonzero, self.bits, self.low, self.step, self.dimension)
         return SparseVector(self.positions, few.decode())
+
+
+@dataclass(frozen=True, eq=False)
+class StoredCodes:
+    """Codes that are read again from their frame whenever they are decoded, to save memory.
+
+    Attributes:
+        dimension: number of coordinates.
+        bits: bits per coordinate.
+        load: reads the frame.
+    """
+
+    dimension: int
+    bits: int
+    load: Callable[[], Upload]
+
+    def decode(self) -> Vector:
+        """Return the vector both sides agree on."""
+        return self.load().decode()
 
 
 @dataclass(frozen=True, eq=False)

@@ -47,10 +47,7 @@ def squared_norm(v: Vector | SparseVector) -> float:
     """Return the squared 2-norm, accumulated in float64 so that large models lose no precision."""
     if not isinstance(v, SparseVector):
         return passes_for(v).measure(v, None)[1]
-    lanes = torch.zeros(plain.LANES, dtype=torch.float64)
-    squares = v.values.double().square()
-    accumulate.add_sparse(lanes.numpy(), (v.positions % plain.LANES).numpy(), squares.numpy())
-    return sum_of_lanes(lanes)
+    return accumulate.squared_norm(v.positions.numpy(), v.values.numpy())
 
 
 def zero_lanes(dimension: int) -> Vector:

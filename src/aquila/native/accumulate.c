@@ -2,10 +2,13 @@
  *
  * The results have the bits of the operations on whole vectors: see core/packet.py, core/vector.py.
  */
+#include <stdlib.h>
+
 #include "vectors.h"
 
 /* Coordinates ahead of the current one whose part of the sum is loaded into the cache. */
 enum { AHEAD = 24 };
+enum { MAX_LANES = 65536 }; /* of a sum of squares: see core/vector.py */
 
 static bool positions_are_valid(const int64_t *positions, size_t count, size_t length) {
     uint64_t largest = 0; /* a negative position is a large one */
@@ -84,9 +87,31 @@ static void square_all(double *lanes, size_t lane_count, const Codes *codes) {
     }
 }
 
+/* Sum of the squares of values at increasing positions, in the order of core/vector.py; negative if
+ * there is not enough memory. Lanes above the last position are zero, so fewer are enough. */
+static double sparse_squared_norm(const int64_t *positions, const Py_buffer *values) {
+    size_t count = vector_length(values), lanes = 1;
+    if (!count) return 0;
+    while (lanes < MAX_LANES && lanes <= (size_t)positions[count - 1]) lanes *= 2;
+    double *sums = calloc(lanes, sizeof *sums), result = -1;
+    if (!sums) return result;
+    for (size_t k = 0; k < count; k++) {
+        double value = values->itemsize == sizeof(float) ? (double)((const float *)values->buf)[k]
+                                                         : ((const double *)values->buf)[k];
+        sums[(size_t)positions[k] % lanes] += value * value;
+    }
+    while (lanes > 1) {
+        lanes /= 2;
+        for (size_t i = 0; i < lanes; i++) sums[i] += sums[i + lanes];
+    }
+    result = sums[0];
+    free(sums);
+    return result;
+}
+
 static bool valid_sparse(const Py_buffer *total, const Py_buffer *positions,
                          const Py_buffer *values) {
-    if (!has_format(total, "d") || positions->itemsize != sizeof(int64_t) ||
+    if ((total && !has_format(total, "d")) || positions->itemsize != sizeof(int64_t) ||
         !(has_format(values, "f") || has_format(values, "d")) ||
         vector_length(positions) != vector_length(values)) {
         PyErr_SetString(PyExc_ValueError, "a sum of doubles, and one position of 64 bits per float "
@@ -116,6 +141,24 @@ static PyObject *py_add_sparse(PyObject *self, PyObject *args) {
     }
     release_buffers(buffers, 3);
     return valid ? Py_NewRef(Py_None) : NULL;
+}
+
+static PyObject *py_squared_norm(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *objects[2];
+    Py_buffer buffers[2], *positions = buffers, *values = buffers + 1;
+    double result = -1;
+    if (!PyArg_ParseTuple(args, "OO", &objects[0], &objects[1])) return NULL;
+    if (acquire_buffers(objects, buffers, 2, 2) < 0) return NULL;
+    bool valid = valid_sparse(NULL, positions, values);
+    if (valid) {
+        Py_BEGIN_ALLOW_THREADS
+            result = sparse_squared_norm(positions->buf, values);
+        Py_END_ALLOW_THREADS
+        if (result < 0) PyErr_NoMemory();
+    }
+    release_buffers(buffers, 2);
+    return PyErr_Occurred() ? NULL : PyFloat_FromDouble(result);
 }
 
 static PyObject *with_codes(PyObject *args, bool squares) {
@@ -160,6 +203,7 @@ static PyObject *py_square_codes(PyObject *self, PyObject *args) {
 
 static PyMethodDef methods[] = {
     {"add_sparse", py_add_sparse, METH_VARARGS, NULL},
+    {"squared_norm", py_squared_norm, METH_VARARGS, NULL},
     {"add_codes", py_add_codes, METH_VARARGS, NULL},
     {"square_codes", py_square_codes, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
