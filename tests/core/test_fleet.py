@@ -6,8 +6,8 @@ import torch
 
 from aquila.core.fleet import Fleet
 from aquila.core.method import decode_upload, uploads
-from aquila.core.packet import Packet
-from aquila.core.quantize import shared_dither
+from aquila.core.packet import Codes, Packet
+from aquila.core.quantize import midrise, shared_dither
 from aquila.core.random import Key
 from aquila.core.vector import SparseVector, squared_norm
 from aquila.core.wire import pack, unpack
@@ -229,7 +229,32 @@ def test_sparse_uploads_are_measured_and_averaged_with_the_bits_of_dense_ones(sl
     assert means[0].numpy().tobytes() == means[1].numpy().tobytes()
 
 
-def test_upload_with_many_nonzero_coordinates_is_dense():
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("weights", [[1.0, 1.0], [0.5, 3.0]])
+@pytest.mark.parametrize("bits", [3, 12, 20, 32])
+def test_dense_codes_are_measured_and_averaged_with_the_bits_of_vectors(dtype, weights, bits):
+    fleet = Fleet(70_001, [0, 0], weights=weights)
+    replies = {}
+    for device in fleet.devices:
+        v = torch.randn(70_001, generator=Key((2, device)).torch(), dtype=dtype)
+        replies[device] = unpack(pack(Packet(0, midrise(v, bits))))
+    coded, dense = dict(uploads(replies)), dict(uploads(replies, decode_upload))
+    for device, codes in coded.items():
+        assert isinstance(codes, Codes)
+        assert codes.squared_norm() == squared_norm(dense[device])
+    means = [fleet.mean(vectors.items(), range(2)) for vectors in (coded, dense)]
+    assert means[0].numpy().tobytes() == means[1].numpy().tobytes()
+
+
+def test_means_are_those_of_separate_calls():
+    fleet = Fleet(5000, [0] * 6, weights=WEIGHTS)
+    replies = dithered_replies(fleet, range(5))
+    mean, over_holders = fleet.means(uploads(replies), replies)
+    assert mean.equal(fleet.mean(uploads(replies), replies))
+    assert over_holders.equal(fleet.mean_over_holders(uploads(replies)))
+
+
+def test_upload_with_many_nonzero_coordinates_is_not_sparse():
     replies = dithered_replies(Fleet.uniform(5000, 1), range(1), density=0.3)
     ((_, vector),) = uploads(replies)
-    assert isinstance(vector, torch.Tensor)
+    assert isinstance(vector, Codes)

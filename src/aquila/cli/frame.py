@@ -10,7 +10,7 @@ import click
 from aquila.cli.named_path import NamedPath
 
 if TYPE_CHECKING:
-    from aquila.core.packet import Codes, Upload
+    from aquila.core.packet import Codes, SparseCodes, Upload
 
 
 @click.command()
@@ -48,7 +48,7 @@ def frame(file: Path) -> None:
 
 def vector_facts(vector: Upload, frame_bytes: int) -> list[tuple[str, object]]:
     """Return facts about the vector in a frame of this length."""
-    from aquila.core.packet import Codes
+    from aquila.core.packet import Codes, SparseCodes
     from aquila.core.vector import max_norm, squared_norm
 
     values = vector.decode()
@@ -58,7 +58,7 @@ def vector_facts(vector: Upload, frame_bytes: int) -> list[tuple[str, object]]:
         ("2-norm", f"{squared_norm(values) ** 0.5:g}"),
         ("largest coordinate", f"{max_norm(values):g}"),
     ]
-    if isinstance(vector, Codes):
+    if isinstance(vector, Codes | SparseCodes):
         facts += [
             ("grids", f"{len(vector.low)}, each for {vector.bucket} coordinates"),
             ("bits per coordinate, entropy", f"{entropy(vector):.3f}"),
@@ -72,7 +72,7 @@ def vector_facts(vector: Upload, frame_bytes: int) -> list[tuple[str, object]]:
     ]
 
 
-def entropy(vector: Codes) -> float:
+def entropy(vector: Codes | SparseCodes) -> float:
     """Return the order-0 entropy of the codes in bits per coordinate."""
     import torch
 

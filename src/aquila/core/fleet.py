@@ -8,14 +8,15 @@ from functools import cached_property
 import torch
 
 from aquila.core.link import LinkState
+from aquila.core.packet import Codes
 from aquila.core.row_owners import OwnedRows, RowOwners
 from aquila.core.tensors import Shapes, one_tensor, total_size
 from aquila.core.vector import SparseVector, Vector, digest, squared_norm
 
 DeviceId = int
 
-Summand = Vector | SparseVector
-"""What averages take: a vector, or its nonzero coordinates."""
+Summand = Vector | SparseVector | Codes
+"""What averages take: a vector, its nonzero coordinates, or its codes."""
 
 SMALLEST = torch.finfo(torch.float64).tiny
 """Smallest divisor, which prevents division by zero."""
@@ -156,6 +157,14 @@ class Fleet:
         """
         return self._divide(self._sum(vectors, devices), self._weight_of_holders(devices))
 
+    def means(
+        self, vectors: Iterable[tuple[DeviceId, Summand]], devices: Collection[DeviceId]
+    ) -> tuple[Vector, Vector]:
+        """Return `mean` and `mean_over_holders` of the vectors, which are added only once."""
+        total = self._sum(vectors, devices)
+        by_reply = self._divide(total, self._weight_of_holders(devices))
+        return by_reply, self._divide(total, self._total_weight)
+
     def mean_number(self, numbers: Mapping[DeviceId, float]) -> float:
         """Return the weighted average of one number per device."""
         total = sum(self.weights[device] * number for device, number in numbers.items())
@@ -175,8 +184,12 @@ class Fleet:
                 raise KeyError(f"device {device} is not one of the averaged devices")
             weight, indices = self.weights[device], self.slices[self.groups[device]]
             vector = self._owned(device, vector)
+            if isinstance(vector, Codes) and indices is not None:
+                vector = vector.decode()
             if isinstance(vector, SparseVector):
                 vector.at(indices).add_to(total, weight)
+            elif isinstance(vector, Codes):
+                vector.add_to(total, weight)
             elif indices is None:
                 total.add_(vector, alpha=weight)
             else:
@@ -189,6 +202,8 @@ class Fleet:
             return vector
         if isinstance(vector, SparseVector):
             vector = vector.to_dense(self.dimension_of(device))
+        elif isinstance(vector, Codes):
+            vector = vector.decode()
         return self.owners.keep_owned(device, vector)
 
     def _weight_of_owners(self, owners: RowOwners, weights: Mapping[DeviceId, float]) -> Vector:

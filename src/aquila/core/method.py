@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, Protocol, TypeVar, cast, runtime_checkable
 
 from aquila.core.fleet import DeviceId, Fleet, Summand
-from aquila.core.packet import Codes, Packet, WireError
+from aquila.core.packet import Codes, Packet, SparseCodes, StoredCodes, WireError
 from aquila.core.random import Key
 from aquila.core.tensors import Shapes, UploadReader, check_tensors
 from aquila.core.vector import Vector
@@ -274,16 +274,19 @@ def decode_upload(reply: Packet) -> Vector:
 
 
 def decode_summand(reply: Packet) -> Summand:
-    """Return the vector of a reply for an average: its nonzero coordinates, if they are known."""
-    if isinstance(reply.vector, Codes):
-        return reply.vector.decode_sparse()
-    return decode_upload(reply)
+    """Return the vector of a reply for an average, decoded no further than the average needs."""
+    vector = reply.vector
+    if isinstance(vector, StoredCodes):
+        vector = vector.load()
+    if isinstance(vector, SparseCodes):
+        return vector.decode_sparse()
+    return vector if isinstance(vector, Codes) else decode_upload(reply)
 
 
 def uploads(
     replies: Mapping[DeviceId, Packet], decode: Callable[[Packet], Summand] = decode_summand
 ) -> Iterable[tuple[DeviceId, Summand]]:
-    """Yield the decoded vectors of the replies that carry one, one vector at a time."""
+    """Yield the vectors of the replies that carry one, one vector at a time."""
     for device, reply in replies.items():
         if reply.vector is not None:
             yield device, decode(reply)

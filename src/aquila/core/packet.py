@@ -1,12 +1,13 @@
 """Messages between devices and the server, before they become bytes."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
 
-from aquila.core.vector import SparseVector, Vector
+from aquila.core.vector import SparseVector, Vector, squared_norm, sum_of_lanes, zero_lanes
+from aquila.native import accumulate
 
 NEVER = -1
 """The `ack` of a device before the server has applied any of its replies."""
@@ -15,8 +16,8 @@ NEVER = -1
 MAX_BITS = 32
 """Bits of the widest code."""
 
-SPARSE_RATIO = 16
-"""A vector is added as a sparse one if at most one coordinate in so many is nonzero."""
+WIDEST_CODE_BYTES = 8
+"""Bytes of the widest type of codes, which the passes in C do not read."""
 
 
 class WireError(ValueError):
@@ -72,9 +73,7 @@ class Codes:
 
     `low` and `step` hold one entry per `bucket` consecutive coordinates, so a single entry if one
     grid covers the whole vector. `dither_seed` is the seed of the dither that rounded the codes, if
-    both sides can derive it. The coder predicts from it which coordinates are nonzero. `nonzero`
-    has the positions of all coordinates that are not exactly zero, in increasing order, if the
-    reader of a frame knows them.
+    both sides can derive it. The coder predicts from it which coordinates are nonzero.
     """
 
     codes: torch.Tensor
@@ -83,7 +82,6 @@ class Codes:
     step: Vector
     bucket: int
     dither_seed: int | None = None
-    nonzero: torch.Tensor | None = None
 
     @property
     def dimension(self) -> int:
@@ -97,15 +95,105 @@ class Codes:
             return scaled.mul_(self.step).add_(self.low)
         return scaled.mul_(self._expand_buckets(self.step)).add_(self._expand_buckets(self.low))
 
-    def decode_sparse(self) -> Vector | SparseVector:
-        """Return the same vector, as a sparse one if few coordinates are known to be nonzero."""
-        if self.nonzero is None or SPARSE_RATIO * self.nonzero.numel() > self.dimension:
-            return self.decode()
-        few = replace(self, codes=self.codes[self.nonzero], nonzero=None)
-        return SparseVector(self.nonzero, few.decode())
+    def add_to(self, total: Vector, weight: float) -> None:
+        """Add weight times the decoded vector to a float64 vector, with the bits of `decode`."""
+        if weight == 1 and self._has_fused_pass:
+            low, step, is_double = self._grid
+            accumulate.add_codes(total.numpy(), self.codes.numpy(), low, step, is_double)
+        else:
+            total.add_(self.decode(), alpha=weight)
+
+    def squared_norm(self) -> float:
+        """Return the squared 2-norm of the decoded vector."""
+        if not self._has_fused_pass:
+            return squared_norm(self.decode())
+        lanes = zero_lanes(self.dimension)
+        accumulate.square_codes(lanes.numpy(), self.codes.numpy(), *self._grid)
+        return sum_of_lanes(lanes)
+
+    @property
+    def _has_fused_pass(self) -> bool:
+        is_plain = self.codes.is_cpu and self.codes.is_contiguous()
+        return is_plain and len(self.low) == 1 and self.codes.element_size() < WIDEST_CODE_BYTES
+
+    @property
+    def _grid(self) -> tuple[float, float, bool]:
+        return float(self.low), float(self.step), self.low.dtype == torch.float64
 
     def _expand_buckets(self, grid: Vector) -> Vector:
         return grid.repeat_interleave(self.bucket)[: self.dimension]
+
+
+@dataclass(frozen=True, eq=False)
+class SparseCodes:
+    """Codes on one grid of which nearly all decode to exactly zero, as read from a frame.
+
+    Memory and time to decode grow with the number of nonzero coordinates.
+
+    Attributes:
+        positions: positions of the nonzero coordinates, in increasing order.
+        nonzero: the codes of these coordinates.
+        centre: the code of all other coordinates.
+        dimension: number of coordinates.
+        bits, low, step, dither_seed: as in `Codes`.
+    """
+
+    positions: torch.Tensor
+    nonzero: torch.Tensor
+    centre: int
+    dimension: int
+    bits: int
+    low: Vector
+    step: Vector
+    dither_seed: int | None = None
+
+    @property
+    def bucket(self) -> int:
+        """Coordinates that share one grid: all of them."""
+        return self.dimension
+
+    @property
+    def codes(self) -> torch.Tensor:
+        """The codes of all coordinates, computed at each access."""
+        codes = self.nonzero.new_empty(self.dimension).fill_(self.centre)
+        return codes.index_copy_(0, self.positions, self.nonzero)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of positions and codes."""
+        return self.positions.nbytes + self.nonzero.nbytes
+
+    def to_codes(self) -> Codes:
+        """Return the same vector with the codes of all coordinates."""
+        return Codes(self.codes, self.bits, self.low, self.step, self.dimension, self.dither_seed)
+
+    def decode(self) -> Vector:
+        """Return the vector both sides agree on."""
+        return self.decode_sparse().to_dense(self.dimension)
+
+    def decode_sparse(self) -> SparseVector:
+        """Return the nonzero coordinates of the vector."""
+        few = Codes(self.nonzero, self.bits, self.low, self.step, self.dimension)
+        return SparseVector(self.positions, few.decode())
+
+
+@dataclass(frozen=True, eq=False)
+class StoredCodes:
+    """Codes that are read again from their frame whenever they are decoded, to save memory.
+
+    Attributes:
+        dimension: number of coordinates.
+        bits: bits per coordinate.
+        load: reads the frame.
+    """
+
+    dimension: int
+    bits: int
+    load: Callable[[], Upload]
+
+    def decode(self) -> Vector:
+        """Return the vector both sides agree on."""
+        return self.load().decode()
 
 
 @dataclass(frozen=True, eq=False)

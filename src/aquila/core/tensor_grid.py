@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from aquila.core.envelope import require
-from aquila.core.packet import Codes, Packet, WireError, code_dtype
+from aquila.core.packet import Codes, Packet, SparseCodes, WireError, code_dtype
 from aquila.core.quantize import largest_float_up_to
 from aquila.core.tensors import (
     Shapes,
@@ -106,6 +106,8 @@ def prepend_floats(floats: Vector, codes: torch.Tensor, bits: int) -> Codes:
 
 def codes_of(reply: Packet) -> Codes:
     """Return the codes of a reply; raise WireError if it has none."""
+    if isinstance(reply.vector, SparseCodes):
+        return reply.vector.to_codes()
     if not isinstance(reply.vector, Codes):
         raise WireError("the upload must hold codes")
     return reply.vector

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from aquila.core.passes import passes_for, plain
+from aquila.native import accumulate
 
 Vector = torch.Tensor
 """A one-dimensional float32 or float64 tensor."""
@@ -35,7 +36,10 @@ class SparseVector:
         return self.values.new_zeros(dimension).index_copy_(0, self.positions, self.values)
 
     def add_to(self, total: Vector, weight: float) -> None:
-        """Add weight times this vector, with the same bits as a dense vector."""
+        """Add weight times this vector to a float64 vector, with the same bits as a dense one."""
+        if weight == 1:
+            accumulate.add_sparse(total.numpy(), self.positions.numpy(), self.values.numpy())
+            return
         total[self.positions] = total[self.positions].add_(self.values, alpha=weight)
 
 
@@ -43,8 +47,16 @@ def squared_norm(v: Vector | SparseVector) -> float:
     """Return the squared 2-norm, accumulated in float64 so that large models lose no precision."""
     if not isinstance(v, SparseVector):
         return passes_for(v).measure(v, None)[1]
-    lanes = torch.zeros(plain.LANES, dtype=torch.float64)
-    lanes.index_add_(0, v.positions % plain.LANES, v.values.double().square())
+    return accumulate.squared_norm(v.positions.numpy(), v.values.numpy())
+
+
+def zero_lanes(dimension: int) -> Vector:
+    """Return the lanes of a sum of squares of so many coordinates, on the CPU."""
+    return torch.zeros(min(plain.LANES, plain.next_power_of_two(dimension)), dtype=torch.float64)
+
+
+def sum_of_lanes(lanes: Vector) -> float:
+    """Return the sum of lanes of squares."""
     return plain.sum_of_lanes(lanes)
 
 

@@ -12,7 +12,8 @@ import torch
 from numpy.typing import NDArray
 
 from aquila.core.envelope import Flag, Frame, Kind, parse, require, require_dimension, seal
-from aquila.core.packet import MAX_BITS, Codes, Dense, Packet, WireError, code_dtype
+from aquila.core.packet import MAX_BITS, Codes, Dense, Packet, SparseCodes, WireError, code_dtype
+from aquila.core.sparse_reader import read_dithered, read_sparse
 from aquila.core.vector import Vector
 from aquila.native import coder
 from aquila.native.checksum import crc32
@@ -29,6 +30,8 @@ _SEED_BYTES = 4
 def pack(packet: Packet) -> bytes:
     """Return a packet as the bytes of one frame; raise WireError if it does not fit the format."""
     vector = packet.vector
+    if isinstance(vector, SparseCodes):
+        vector = vector.to_codes()
     kind, bits, bucket, dimension, floats = Kind.EMPTY, 0, 0, 0, torch.float32
     body: bytes | memoryview = b""
     if vector is not None:
@@ -162,7 +165,7 @@ def _decode_dense(frame: Frame, device: torch.device | str) -> Dense:
     return Dense(values)
 
 
-def _decode_dithered(frame: Frame, device: torch.device | str) -> Codes:
+def _decode_dithered(frame: Frame, device: torch.device | str) -> Codes | SparseCodes:
     count, bits, start = frame.dimension, frame.bits, _float_bytes(frame)
     _require_width(bits)
     require(
@@ -176,17 +179,18 @@ def _decode_dithered(frame: Frame, device: torch.device | str) -> Codes:
     _require_grid(low.numpy(), step.numpy(), count, count, bits)
     body = memoryview(frame.body)[start:]
     seed = int.from_bytes(body[:_SEED_BYTES], "little")
-    codes = _host_tensor(count, code_dtype(bits), device)
     try:
-        positions = coder.decode_dithered(body[_SEED_BYTES:], codes.numpy(), bits, seed)
+        read = read_dithered(body[_SEED_BYTES:], count, bits, low, step, seed)
     except ValueError as problem:
         raise WireError(str(problem)) from None
+    if _is_cpu(device):
+        return read
+    codes = _host_tensor(count, code_dtype(bits), device).copy_(read.codes)
     codes = codes.to(device, non_blocking=True)
-    nonzero = torch.from_numpy(np.frombuffer(positions, np.int64)) if codes.is_cpu else None
-    return Codes(codes, bits, low.to(device), step.to(device), count, seed, nonzero)
+    return Codes(codes, bits, low.to(device), step.to(device), count, seed)
 
 
-def _decode_codes(frame: Frame, device: torch.device | str) -> Codes:
+def _decode_codes(frame: Frame, device: torch.device | str) -> Codes | SparseCodes:
     count, bits = frame.dimension, frame.bits
     _require_width(bits)
     if frame.bucket >= count:
@@ -199,14 +203,20 @@ def _decode_codes(frame: Frame, device: torch.device | str) -> Codes:
     require(frame.body_bytes >= grid_bytes, "grids of the codes are cut short")
     low, step = _read_floats(frame, 2 * grids).reshape(2, grids)
     _require_grid(low, step, count, bucket, bits)
-    codes = _host_tensor(count, code_dtype(bits), device)
-    read = coder.decode if frame.kind is Kind.CODED else coder.unpack
+    grid = torch.from_numpy(low), torch.from_numpy(step)
+    body = memoryview(frame.body)[grid_bytes:]
     try:
-        read(memoryview(frame.body)[grid_bytes:], codes.numpy(), bits)
+        if frame.kind is Kind.CODED and grids == 1 and _is_cpu(device):
+            sparse = read_sparse(body, count, bits, *grid)
+            if sparse is not None:
+                return sparse
+        codes = _host_tensor(count, code_dtype(bits), device)
+        read = coder.decode if frame.kind is Kind.CODED else coder.unpack
+        read(body, codes.numpy(), bits)
     except ValueError as problem:
         raise WireError(str(problem)) from None
-    grid = torch.from_numpy(low).to(device), torch.from_numpy(step).to(device)
-    return Codes(codes.to(device, non_blocking=True), bits, *grid, bucket)
+    low_end, steps = (part.to(device) for part in grid)
+    return Codes(codes.to(device, non_blocking=True), bits, low_end, steps, bucket)
 
 
 _DECODERS = {
@@ -229,6 +239,10 @@ def _array(values: torch.Tensor) -> NDArray[Any]:
     if values.requires_grad or not values.is_contiguous():
         values = values.detach().contiguous()
     return values.numpy()
+
+
+def _is_cpu(device: torch.device | str) -> bool:
+    return device == "cpu" or torch.device(device).type == "cpu"
 
 
 def _host_tensor(count: int, dtype: torch.dtype, device: torch.device | str) -> torch.Tensor:

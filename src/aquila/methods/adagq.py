@@ -34,7 +34,7 @@ from aquila.core.method import (
     theta_of,
     uploads,
 )
-from aquila.core.packet import Codes, Packet, WireError
+from aquila.core.packet import Dense, Packet, WireError
 from aquila.core.parameter import Bounds
 from aquila.core.quantize import Norm, stochastic_round
 from aquila.core.random import Key
@@ -151,7 +151,7 @@ def round_seconds(fleet: Fleet, replies: Mapping[DeviceId, Packet], halved: bool
     links = links_of(fleet)
     times = []
     for device, reply in replies.items():
-        bits = reply.vector.bits if isinstance(reply.vector, Codes) else 0
+        bits = 0 if reply.vector is None or isinstance(reply.vector, Dense) else reply.vector.bits
         if halved and bits > 2:  # two bits are one level, the minimum
             bits -= 1
         size = fleet.dimension_of(device)

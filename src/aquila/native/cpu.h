@@ -56,12 +56,21 @@ static inline void advise_huge_pages(void *block, size_t size) {
 static inline bool cpu_has_clmul(void) {
     return __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");
 }
+
+/* Vectors of 64 bytes: functions marked AVX512 may run only if cpu_has_avx512(). */
+#define AVX512 __attribute__((target("avx512f")))
+static inline bool cpu_has_avx512(void) { return __builtin_cpu_supports("avx512f"); }
 #endif
+
+/* Load a part of memory into the cache that will be written. */
+#define PREFETCH(address) __builtin_prefetch((address), 1)
 
 /* Zero bits before the highest one bit; `word` is not 0. */
 static inline unsigned leading_zeros(uint32_t word) { return (unsigned)__builtin_clz(word); }
 
 /* Zero bits after the lowest one bit; `word` is not 0. */
 static inline unsigned trailing_zeros(uint64_t word) { return (unsigned)__builtin_ctzll(word); }
+
+static inline unsigned one_bits_in(uint64_t word) { return (unsigned)__builtin_popcountll(word); }
 
 #endif

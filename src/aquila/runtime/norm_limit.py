@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 
 from aquila.core.fleet import DeviceId
 from aquila.core.method import ServerHalf, decode_summand, has_memory
-from aquila.core.packet import Dense, Packet, WireError
+from aquila.core.packet import Codes, Dense, Packet, WireError
 from aquila.core.vector import squared_norm
 
 LimitPolicy = Literal["reject", "clip"]
@@ -80,7 +80,10 @@ def check_clipping(half: ServerHalf[Any]) -> None:
 
 def upload_norm(reply: Packet) -> float:
     """Return the norm of the upload, 0 for a reply without one."""
-    return 0.0 if reply.vector is None else math.sqrt(squared_norm(decode_summand(reply)))
+    if reply.vector is None:
+        return 0.0
+    vector = decode_summand(reply)
+    return math.sqrt(vector.squared_norm() if isinstance(vector, Codes) else squared_norm(vector))
 
 
 def clipped(reply: Packet, limit: float) -> Packet:

@@ -1,6 +1,7 @@
 """The server's end of the protocol: opens rounds, receives replies and closes rounds."""
 
 from collections.abc import Collection
+from functools import partial
 from typing import Any
 
 import torch
@@ -161,7 +162,10 @@ class ServerSession:
         return None if opened is None else self.guard.fatal_reason(opened, self.round, reachable)
 
     def receive(self, device: DeviceId, frame: bytes) -> None:
-        """Accept a reply to the open round; raise WireError and change nothing if it is invalid."""
+        """Accept a reply to the open round; raise WireError and change nothing if it is invalid.
+
+        Threads may call this at the same time for different devices.
+        """
         if self._open is None or device not in self._open.orders:
             raise WireError(f"device {device} has no order in round {self.round}")
         if device in self._open.received:
@@ -181,6 +185,9 @@ class ServerSession:
             reply = self._limit.apply(device, reply)
         kept_frame = b"" if self.histories is None else frame
         norm = self.guard.norm_of(reply)
+        reply = self._open.decoded.keep(
+            reply, partial(self._replies.read, device, frame, self._services.unpack)
+        )
         self._open.received[device] = ReceivedReply(reply, ack, kept_frame, norm)
 
     def discard(self, device: DeviceId) -> None:

@@ -7,6 +7,7 @@ from aquila.core.fleet import DeviceId
 from aquila.core.method import Scalars
 from aquila.core.packet import Packet
 from aquila.core.vector import Vector
+from aquila.runtime.decoded_uploads import DecodedUploads
 from aquila.runtime.fleet_health import FleetHealth
 from aquila.runtime.messages import Ack, Order
 from aquila.runtime.model_downlink import References
@@ -70,6 +71,7 @@ class OpenRound:
     orders: dict[DeviceId, Order]
     offered: dict[DeviceId, Scalars]
     received: dict[DeviceId, ReceivedReply] = field(default_factory=dict)
+    decoded: DecodedUploads = field(default_factory=DecodedUploads)
     replaced: int = 0
     draws: int = 0
 

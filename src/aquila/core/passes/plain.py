@@ -68,7 +68,7 @@ def _mix(words: torch.Tensor) -> torch.Tensor:
 def sum_of_squares(v: torch.Tensor) -> float:
     """Return the sum of v_i² in float64, in the order that `core/vector.py` defines."""
     lanes = torch.zeros(
-        min(LANES, _next_power_of_two(v.numel())), dtype=torch.float64, device=v.device
+        min(LANES, next_power_of_two(v.numel())), dtype=torch.float64, device=v.device
     )
     for first in range(0, v.numel(), LANES):
         row = v[first : first + LANES].to(torch.float64).square()
@@ -84,5 +84,6 @@ def sum_of_lanes(lanes: torch.Tensor) -> float:
     return float(lanes[0])
 
 
-def _next_power_of_two(at_least: int) -> int:
+def next_power_of_two(at_least: int) -> int:
+    """Return the smallest power of two that is at least this number."""
     return 1 << max(at_least - 1, 0).bit_length()

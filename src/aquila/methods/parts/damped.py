@@ -102,10 +102,8 @@ class DampedMemoryServer:
         self, state: DampedState, fleet: Fleet, replies: Mapping[DeviceId, Packet]
     ) -> tuple[DampedState, Vector]:
         """Step along q̄ + mean upload, and update q̄."""
-        mean = fleet.mean(uploads(replies), replies)
         # q̄ averages over all devices, and a device without a reply has not changed its memory
-        all_replied = len(replies) == len(fleet.devices)
-        change = mean if all_replied else fleet.mean_over_holders(uploads(replies))
+        mean, change = fleet.means(uploads(replies), replies)
         step = self.alpha * (state.q_bar + mean)
         return DampedState(state.q_bar + self.eta * change), step
 

@@ -1,7 +1,11 @@
 #include "binary_coder.h"
 
-enum { HALF = 1 << 15 }; /* probability 1/2 in units of 2^-16 */
-#define MIN_RANGE (UINT32_C(1) << 24)
+uint64_t context_reciprocals[SEEN_LIMIT + 1];
+
+void prepare_contexts(void) {
+    for (uint64_t seen = 0; seen <= SEEN_LIMIT; seen++)
+        context_reciprocals[seen] = (UINT64_C(1) << 42) / (2 * seen + 3) + 1;
+}
 
 void reset_number_contexts(NumberContexts *contexts) {
     const uint32_t half = 1u << (PROBABILITY_BITS - 1);
@@ -63,36 +67,15 @@ bool finish_encoder(BinaryEncoder *encoder) {
     return true;
 }
 
-static void shift_in_byte(BinaryDecoder *decoder) {
-    uint8_t byte = decoder->at < decoder->end ? *decoder->at++ : 0;
-    decoder->value = decoder->value << 8 | byte;
-}
-
 Error start_decoder(BinaryDecoder *decoder, Cursor *in) {
     *decoder = (BinaryDecoder){in->at, in->end, 0, UINT32_MAX};
     in->at = in->end;
     if (decoder->end > decoder->at && !decoder->end[-1])
         return "dithered body ends with a zero byte";
-    for (unsigned byte = 0; byte < 4; byte++) shift_in_byte(decoder);
+    for (unsigned byte = 0; byte < 4; byte++)
+        decoder->value = decoder->value << 8 | next_byte(decoder);
     return decoder->value < decoder->range ? NULL : "dithered body starts with an invalid value";
 }
-
-static bool decode_with(BinaryDecoder *decoder, uint32_t probability) {
-    uint32_t bound = (decoder->range >> 16) * probability;
-    bool bit = decoder->value < bound;
-    decoder->range = bit ? bound : decoder->range - bound;
-    decoder->value -= bit ? 0 : bound;
-    for (; decoder->range < MIN_RANGE; decoder->range <<= 8) shift_in_byte(decoder);
-    return bit;
-}
-
-bool decode_bit(BinaryDecoder *decoder, Context *context) {
-    bool bit = decode_with(decoder, probability_of_one(context));
-    update_context(context, bit);
-    return bit;
-}
-
-bool decode_even_bit(BinaryDecoder *decoder) { return decode_with(decoder, HALF); }
 
 Error decode_number(BinaryDecoder *decoder, NumberContexts *contexts, uint32_t *number) {
     unsigned length = 0;

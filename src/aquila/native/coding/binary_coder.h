@@ -8,6 +8,7 @@
 
 #include "bytes.h"
 
+enum { HALF = 1 << 15 }; /* probability 1/2 in units of 2^-16 */
 enum { PROBABILITY_BITS = 22, SEEN_LIMIT = 510, NUMBER_CONTEXTS = 32 };
 
 /* The estimated probability of a 1, as a moving average in units of 2^-PROBABILITY_BITS. */
@@ -20,15 +21,21 @@ typedef struct {
     Context of_bit[NUMBER_CONTEXTS];
 } NumberContexts;
 
-static inline void update_context(Context *context, bool bit) {
-    uint32_t one = UINT32_C(1) << PROBABILITY_BITS, divisor = 2 * context->seen + 3;
-    context->average += bit ? 2 * (one - context->average) / divisor : 0;
-    context->average -= bit ? 0 : 2 * context->average / divisor;
+/* 2^42 / (2 seen + 3), rounded up. A product with it is the exact quotient of numbers below 2^32,
+ * in a fraction of the time of a division. */
+extern uint64_t context_reciprocals[SEEN_LIMIT + 1];
+void prepare_contexts(void);
+
+ALWAYS_INLINE void update_context(Context *context, bool bit) {
+    uint32_t one = UINT32_C(1) << PROBABILITY_BITS, average = context->average;
+    uint64_t doubled = 2 * (uint64_t)(bit ? one - average : average);
+    uint32_t change = (uint32_t)(doubled * context_reciprocals[context->seen] >> 42);
+    context->average = bit ? average + change : average - change;
     context->seen += context->seen < SEEN_LIMIT;
 }
 
 /* The probability of a 1 in units of 2^-16. It is never 0, and the limit keeps it below 1. */
-static inline uint32_t probability_of_one(const Context *context) {
+ALWAYS_INLINE uint32_t probability_of_one(const Context *context) {
     uint32_t probability = context->average >> (PROBABILITY_BITS - 16);
     return probability < 1 ? 1 : probability;
 }
@@ -57,9 +64,33 @@ typedef struct {
     uint32_t value, range;
 } BinaryDecoder;
 
+#define MIN_RANGE (UINT32_C(1) << 24)
+
+/* The next byte of the stream, 0 after its end. */
+ALWAYS_INLINE uint8_t next_byte(BinaryDecoder *decoder) {
+    return decoder->at < decoder->end ? *decoder->at++ : 0;
+}
+
+/* Decode a bit that is 1 with this probability, in units of 2^-16. */
+ALWAYS_INLINE bool decode_with(BinaryDecoder *decoder, uint32_t probability) {
+    uint32_t bound = (decoder->range >> 16) * probability;
+    bool bit = decoder->value < bound;
+    decoder->range = bit ? bound : decoder->range - bound;
+    decoder->value -= bit ? 0 : bound;
+    for (; decoder->range < MIN_RANGE; decoder->range <<= 8)
+        decoder->value = decoder->value << 8 | next_byte(decoder);
+    return bit;
+}
+
+ALWAYS_INLINE bool decode_bit(BinaryDecoder *decoder, Context *context) {
+    bool bit = decode_with(decoder, probability_of_one(context));
+    update_context(context, bit);
+    return bit;
+}
+
+ALWAYS_INLINE bool decode_even_bit(BinaryDecoder *decoder) { return decode_with(decoder, HALF); }
+
 Error start_decoder(BinaryDecoder *decoder, Cursor *in);
-bool decode_bit(BinaryDecoder *decoder, Context *context);
-bool decode_even_bit(BinaryDecoder *decoder);
 Error decode_number(BinaryDecoder *decoder, NumberContexts *contexts, uint32_t *number);
 Error finish_decoder(const BinaryDecoder *decoder);
 

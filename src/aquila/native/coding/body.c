@@ -5,6 +5,8 @@
 #include "plan.h"
 #include "zigzag.h"
 
+#define BYTES_LEFT "coded body has bytes left after its last code"
+
 /* A segment consists of whole chunks. A short vector has short layers, so its chunks are short:
  * with chunks of 8192 only, a CNN's codes take up to 12 % more bytes (benchmarks/coder_modes.py).
  */
@@ -72,27 +74,73 @@ static Error read_direct(Cursor *in, const Target *target) {
     return all > code_mask(target->bits) ? CODE_TOO_WIDE : NULL;
 }
 
-static Error read_segment(Cursor *in, const Target *whole, size_t start, size_t *count) {
-    const uint8_t *mode;
+/* Read mode and length of the segment that begins at `start`. */
+static Error read_segment_head(Cursor *in, size_t codes, size_t start, uint8_t *mode,
+                               size_t *count) {
+    const uint8_t *byte;
     uint32_t length;
-    TRY(read_bytes(in, 1, &mode));
+    TRY(read_bytes(in, 1, &byte));
     TRY(read_varint(in, &length));
-    if (!length || length > whole->count - start)
+    if (!length || length > codes - start)
         return "coded body contains a segment with a wrong length";
+    *mode = *byte;
     *count = length;
-    Target target = target_part(whole, start, length);
-    switch (*mode) {
-    case PACKED: return read_packed(in, &target);
-    case DIRECT: return read_direct(in, &target);
-    case ZIGZAG: return read_zigzag(in, &target);
-    case EXCEPTIONS: return read_exceptions(in, &target, false);
-    case SIGNED_EXCEPTIONS: return read_exceptions(in, &target, true);
+    return NULL;
+}
+
+static Error read_mode(Cursor *in, const Target *target, uint8_t mode) {
+    switch (mode) {
+    case PACKED: return read_packed(in, target);
+    case DIRECT: return read_direct(in, target);
+    case ZIGZAG: return read_zigzag(in, target);
+    case EXCEPTIONS: return read_exceptions(in, target, false);
+    case SIGNED_EXCEPTIONS: return read_exceptions(in, target, true);
     default: return "coded body contains a segment with an unknown mode";
     }
 }
 
 Error read_body(Cursor *in, const Target *target) {
-    for (size_t start = 0, count; start < target->count; start += count)
-        TRY(read_segment(in, target, start, &count));
-    return bytes_left(in) ? "coded body has bytes left after its last code" : NULL;
+    for (size_t start = 0, count; start < target->count; start += count) {
+        uint8_t mode;
+        TRY(read_segment_head(in, target->count, start, &mode, &count));
+        Target part = target_part(target, start, count);
+        TRY(read_mode(in, &part, mode));
+    }
+    return bytes_left(in) ? BYTES_LEFT : NULL;
+}
+
+/* Read all codes of a segment, and append those other than `centre`, `limit` of them at most. */
+static Error read_dense_segment(Cursor *in, SparseCodes *sparse, size_t start, size_t count,
+                                uint8_t mode, uint32_t centre, size_t limit) {
+    Target target = {malloc(count * sparse->size), count, sparse->size, sparse->bits};
+    Error error = target.codes ? read_mode(in, &target, mode) : NO_MEMORY;
+    for (size_t i = 0; !error && i < count && sparse->count <= limit; i++) {
+        uint32_t code = get_code(target.codes, target.size, i);
+        if (code == centre) continue;
+        if (!sparse_reserve(sparse, 1)) error = NO_MEMORY;
+        if (!error) sparse_append(sparse, start + i, code);
+    }
+    free(target.codes);
+    return error;
+}
+
+/* Whether a segment lists the codes other than `centre`. */
+static bool lists_others(Cursor in, uint8_t mode, unsigned bits, uint32_t centre) {
+    uint32_t usual;
+    return mode == EXCEPTIONS && !read_centre(&in, bits, &usual) && usual == centre;
+}
+
+Error read_sparse_body(Cursor *in, SparseCodes *sparse, size_t count, size_t limit, uint32_t centre,
+                       bool *is_sparse) {
+    *is_sparse = true;
+    for (size_t start = 0, length; start < count && *is_sparse; start += length) {
+        uint8_t mode;
+        TRY(read_segment_head(in, count, start, &mode, &length));
+        if (lists_others(*in, mode, sparse->bits, centre))
+            TRY(read_sparse_exceptions(in, sparse, start, length));
+        else
+            TRY(read_dense_segment(in, sparse, start, length, mode, centre, limit));
+        *is_sparse = sparse->count <= limit;
+    }
+    return *is_sparse && bytes_left(in) ? BYTES_LEFT : NULL;
 }

@@ -24,7 +24,6 @@ typedef struct {
     void *codes;
     size_t count;
     unsigned size, bits;
-    uint32_t seed; /* of the dither, in a dithered body */
 } Target;
 
 static inline Source source_part(const Source *whole, size_t start, size_t count) {

@@ -7,15 +7,13 @@
 #ifndef AQUILA_DITHERED_H
 #define AQUILA_DITHERED_H
 
-#include "codes.h"
+#include "sparse_codes.h"
 
-/* Positions of sent coordinates, increasing. The caller frees `at`. */
-typedef struct {
-    int64_t *at;
-    size_t count, room, next;
-} Positions;
+void prepare_dithered(void);
 
 bool write_dithered(Bytes *out, Source *source);
-Error read_dithered(Cursor *in, const Target *target, Positions *sent);
+
+/* Read the sent coordinates of `count` ones, rounded with the dither of a seed. */
+Error read_dithered(Cursor *in, SparseCodes *sent, size_t count, uint32_t seed);
 
 #endif

@@ -2,6 +2,8 @@
 
 #include "zigzag.h"
 
+#define EXCEPTION_AFTER_END "coded body has an exception after its segment's end"
+
 /* Indices of the one bits of each byte; entries after them are unused. */
 static uint8_t one_bits[256][8];
 
@@ -114,7 +116,7 @@ static Error store_exceptions(const Target *target, uint32_t centre, const uint8
     uint64_t next = 0;
     for (size_t k = 0; k < exceptions; k++) {
         uint64_t position = next + gaps[k];
-        if (position >= target->count) return "coded body has an exception after its segment's end";
+        if (position >= target->count) return EXCEPTION_AFTER_END;
         if (values[k] >= limit) return CODE_TOO_WIDE;
         uint32_t zigzag = (values[k] + 1) << sign | (sign ? sign_at(signs, position) : 0);
         set_code(target->codes, target->size, position, from_zigzag(zigzag, centre, target->bits));
@@ -123,18 +125,21 @@ static Error store_exceptions(const Target *target, uint32_t centre, const uint8
     return NULL;
 }
 
-static Error read_list(Cursor *in, const Target *target, uint32_t centre, const uint8_t *signs) {
-    uint32_t exceptions;
-    TRY(read_varint(in, &exceptions));
-    if (exceptions > target->count) return "coded body has more exceptions than codes";
-    if (!exceptions) return NULL;
-    uint32_t *gaps = malloc(2 * (size_t)exceptions * sizeof *gaps), *values = gaps + exceptions;
-    uint8_t *scratch = malloc(exceptions);
-    Error error = gaps && scratch ? NULL : NO_MEMORY;
-    if (!error) error = read_numbers(in, gaps, exceptions, scratch);
-    if (!error) error = read_numbers(in, values, exceptions, scratch);
-    if (!error) error = store_exceptions(target, centre, signs, gaps, values, exceptions);
-    free(gaps);
+/* Gaps and values of a list of exceptions. The caller frees `gaps`; `values` is a part of it. */
+typedef struct {
+    uint32_t *gaps, *values, count;
+} List;
+
+static Error read_list(Cursor *in, size_t codes, List *list) {
+    TRY(read_varint(in, &list->count));
+    if (list->count > codes) return "coded body has more exceptions than codes";
+    if (!list->count) return NULL;
+    list->gaps = malloc(2 * (size_t)list->count * sizeof *list->gaps);
+    list->values = list->gaps + list->count;
+    uint8_t *scratch = malloc(list->count);
+    Error error = list->gaps && scratch ? NULL : NO_MEMORY;
+    if (!error) error = read_numbers(in, list->gaps, list->count, scratch);
+    if (!error) error = read_numbers(in, list->values, list->count, scratch);
     free(scratch);
     return error;
 }
@@ -142,6 +147,7 @@ static Error read_list(Cursor *in, const Target *target, uint32_t centre, const 
 Error read_exceptions(Cursor *in, const Target *target, bool with_signs) {
     uint32_t centre;
     const uint8_t *signs = NULL;
+    List list = {NULL, NULL, 0};
     TRY(read_centre(in, target->bits, &centre));
     if (with_signs) {
         TRY(read_bit_string(in, target->count, &signs));
@@ -149,5 +155,35 @@ Error read_exceptions(Cursor *in, const Target *target, bool with_signs) {
     } else {
         fill_codes(target, centre);
     }
-    return read_list(in, target, centre, signs);
+    Error error = read_list(in, target->count, &list);
+    if (!error) error = store_exceptions(target, centre, signs, list.gaps, list.values, list.count);
+    free(list.gaps);
+    return error;
+}
+
+/* Append the exceptions of a segment that begins at `start` and has `count` codes. */
+static Error append_exceptions(SparseCodes *sparse, uint32_t centre, const List *list, size_t start,
+                               size_t count) {
+    uint32_t limit = code_mask(sparse->bits);
+    uint64_t next = 0;
+    if (!sparse_reserve(sparse, list->count)) return NO_MEMORY;
+    for (size_t k = 0; k < list->count; k++) {
+        uint64_t position = next + list->gaps[k];
+        if (position >= count) return EXCEPTION_AFTER_END;
+        if (list->values[k] >= limit) return CODE_TOO_WIDE;
+        uint32_t code = from_zigzag(list->values[k] + 1, centre, sparse->bits);
+        sparse_append(sparse, start + position, code);
+        next = position + 1;
+    }
+    return NULL;
+}
+
+Error read_sparse_exceptions(Cursor *in, SparseCodes *sparse, size_t start, size_t count) {
+    uint32_t centre;
+    List list = {NULL, NULL, 0};
+    TRY(read_centre(in, sparse->bits, &centre));
+    Error error = read_list(in, count, &list);
+    if (!error) error = append_exceptions(sparse, centre, &list, start, count);
+    free(list.gaps);
+    return error;
 }

@@ -7,12 +7,15 @@
 #ifndef AQUILA_EXCEPTIONS_H
 #define AQUILA_EXCEPTIONS_H
 
-#include "codes.h"
+#include "sparse_codes.h"
 
 void prepare_exceptions(void);
 
 bool write_exceptions(Bytes *out, const Source *source, uint32_t centre, uint32_t exceptions,
                       bool with_signs);
 Error read_exceptions(Cursor *in, const Target *target, bool with_signs);
+
+/* Read a segment in mode exceptions as the codes other than its centre. */
+Error read_sparse_exceptions(Cursor *in, SparseCodes *sparse, size_t start, size_t count);
 
 #endif

@@ -1,0 +1,223 @@
+"""How many uploads per second a server takes in, and a load test of the server session.
+
+    python benchmarks/ingest.py --out results/ingest.jsonl
+    python benchmarks/ingest.py --load 100000 --dimension 1000000 --out results/ingest.jsonl
+
+The first command takes frames from bytes to a float64 sum: read, measure the norm, add. It does so
+on one and two threads, each with a sum of its own. Beside it, in the same run, it times three
+peers: the same frame read and added with all its coordinates, a dense float32 frame, and a copy of
+the sum. The second command sends one frame per device through the real server session, made of a
+few recorded uploads. Each command appends JSON lines.
+"""
+
+import argparse
+import json
+import os
+import resource
+import threading
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import torch
+from machine import cpu_name
+
+import aquila
+from aquila.core.envelope import parse, seal
+from aquila.core.fleet import Fleet
+from aquila.core.method import decode_summand, decode_upload
+from aquila.core.packet import Dense, Packet
+from aquila.core.quantize import midrise, shared_dither, sparse
+from aquila.core.random import Key
+from aquila.core.vector import SparseVector
+from aquila.core.wire import pack, unpack
+from aquila.runtime.norm_limit import upload_norm
+from aquila.runtime.options import RunOptions
+from aquila.runtime.server_session import ServerSession
+
+DIMENSION = 11_172_170
+DENSITY = 0.0026
+"""Sends 20,600 of 11 million Laplace coordinates."""
+DISTINCT = 8
+"""Recorded uploads of the load test."""
+
+
+def laplace(d, seed):
+    """Return a vector whose coordinates have the Laplace distribution."""
+    noise = torch.randn(d, generator=Key((seed, d)).torch())
+    return noise.sign() * -torch.log1p(-Key((seed + 1, d)).uniform(noise))
+
+
+def uploads(d, seed):
+    """Return the measured uploads by name."""
+    v = laplace(d, seed)
+    return {
+        "dithered": shared_dither(v, DENSITY, Key((seed,))),
+        "top-k, 0.18 %": sparse(v, 0.0018),
+        "top-k, 1 %": sparse(v, 0.01),
+        "AQUILA, 4 bits": midrise(v, 4),
+        "dense float32": Dense(v),
+    }
+
+
+def add(vector, total):
+    """Add a vector of any form to a sum."""
+    if isinstance(vector, torch.Tensor):
+        total.add_(vector)
+    else:
+        vector.add_to(total, 1.0)
+
+
+def ingest(frame, total):
+    """Take in one upload as the server does."""
+    reply = unpack(frame, total.numel())
+    upload_norm(reply)
+    add(decode_summand(reply), total)
+
+
+def ingest_all_coordinates(frame, total):
+    """Take in one upload with a pass over all coordinates per step."""
+    reply = unpack(frame, total.numel())
+    codes = getattr(reply.vector, "to_codes", lambda: reply.vector)()
+    values = decode_upload(Packet(0, codes))
+    float(values.double().square().sum())
+    total.add_(values)
+
+
+def least(work, repeats):
+    """Return the least processor time and the least wall time of a call, in seconds."""
+    cpu, wall = [], []
+    for _ in range(repeats):
+        start, started = time.thread_time(), time.perf_counter()
+        work()
+        cpu.append(time.thread_time() - start)
+        wall.append(time.perf_counter() - started)
+    return min(cpu), min(wall)
+
+
+def threaded_rate(frame, d, threads, count):
+    """Return frames per second of several threads, each with a sum of its own."""
+    totals = [torch.zeros(d, dtype=torch.float64) for _ in range(threads)]
+    start_line = threading.Barrier(threads + 1)
+
+    def work(total):
+        start_line.wait()
+        for _ in range(count):
+            ingest(frame, total)
+
+    workers = [threading.Thread(target=work, args=(total,)) for total in totals]
+    for worker in workers:
+        worker.start()
+    start_line.wait()
+    start = time.perf_counter()
+    for worker in workers:
+        worker.join()
+    return threads * count / (time.perf_counter() - start)
+
+
+def measure_upload(name, upload, repeats):
+    """Return sizes and rates of one upload."""
+    frame, d = pack(Packet(0, upload)), upload.dimension
+    total = torch.zeros(d, dtype=torch.float64)
+    cpu, wall = least(lambda: ingest(frame, total), repeats)
+    dense_cpu, _ = least(lambda: ingest_all_coordinates(frame, total), max(3, repeats // 5))
+    reply = unpack(frame)
+    parts = {
+        "unpack": lambda: unpack(frame, d),
+        "norm": lambda: upload_norm(reply),
+        "add": lambda: add(decode_summand(reply), total),
+    }
+    times = {f"{part}_ms": round(1e3 * least(f, repeats)[0], 3) for part, f in parts.items()}
+    other = torch.empty_like(total)
+    copy, _ = least(lambda: other.copy_(total), repeats)
+    count = max(2, round(1 / wall))
+    rates = [max(threaded_rate(frame, d, n, count) for _ in range(3)) for n in (1, 2)]
+    sent = decode_summand(reply)
+    return {
+        "upload": name, "d": d, "frame_bytes": len(frame),
+        "sent": sent.positions.numel() if isinstance(sent, SparseVector) else d,
+        **times,
+        "frames_per_s_and_core": round(1 / cpu, 1),
+        "all_coordinates_per_s_and_core": round(1 / dense_cpu, 1),
+        "ratio": round(dense_cpu / cpu, 1),
+        "frames_per_s_1_thread": round(rates[0], 1), "frames_per_s_2_threads": round(rates[1], 1),
+        "copy_of_sum_ms": round(1e3 * copy, 2),
+        "add_of_copy_bandwidth": round(copy / (times["add_ms"] / 1e3), 2),
+    }  # fmt: skip
+
+
+def recorded_bodies(d, density, seed):
+    """Return parsed frames of a few different uploads."""
+    for number in range(DISTINCT):
+        v = laplace(d, seed + 2 * number)
+        yield parse(pack(Packet(0, shared_dither(v, density, Key((seed, number))))))
+
+
+def load(args):
+    """Send one reply per device through a server session, and return times and memory."""
+    d, devices = args.dimension, args.load
+    records = list(recorded_bodies(d, args.density, args.seed))
+    method = aquila.create("aquila_dither", alpha=0.1)
+    start = time.perf_counter()
+    session = ServerSession(
+        method, torch.zeros(d), Fleet.uniform(d, devices), args.seed, RunOptions()
+    )
+    orders = session.open_round()
+    opened, receive_cpu, uplink = time.perf_counter() - start, 0.0, 0
+    for device, order in orders.items():
+        record = records[device % DISTINCT]
+        frame = seal(record._replace(refers_to=order.checksum))
+        uplink += len(frame)
+        begin = time.thread_time()
+        session.receive(device, frame)
+        receive_cpu += time.thread_time() - begin
+    begin = time.thread_time()
+    replies = session.close_round()
+    close_cpu = time.thread_time() - begin
+    return {
+        "load": devices, "d": d, "density": args.density, "applied": len(replies),
+        "uplink_mib": round(uplink / 2**20, 1),
+        "open_s": round(opened, 2),
+        "receive_ms_per_frame": round(1e3 * receive_cpu / devices, 3),
+        "close_ms_per_frame": round(1e3 * close_cpu / devices, 3),
+        "frames_per_s_and_core": round(devices / (receive_cpu + close_cpu), 1),
+        "wall_s": round(time.perf_counter() - start, 1),
+        "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+    }  # fmt: skip
+
+
+def main():
+    """Measure and append JSON lines to a file, or print them."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--dimension", type=int, default=DIMENSION, help="number of coordinates")
+    parser.add_argument("--density", type=float, default=DENSITY, help="density of the load test")
+    parser.add_argument("--load", type=int, default=0, help="devices of the load test; 0: none")
+    parser.add_argument(
+        "--repeats", type=int, default=15, help="timings per step; the least counts"
+    )
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, help="file to append to; default: print")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    facts = {
+        "cpu": cpu_name(), "cores": os.cpu_count(), "torch": torch.__version__, "seed": args.seed,
+        "date": datetime.now(UTC).date().isoformat(),
+    }  # fmt: skip
+    measured = (
+        [load(args)]
+        if args.load
+        else (
+            measure_upload(name, upload, args.repeats)
+            for name, upload in uploads(args.dimension, args.seed).items()
+        )
+    )
+    for result in measured:
+        line = json.dumps(result | facts)
+        print(line, flush=True)
+        if args.out:
+            with args.out.open("a") as file:
+                file.write(line + "\n")
+
+
+if __name__ == "__main__":
+    main()

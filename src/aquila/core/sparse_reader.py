@@ -1,0 +1,69 @@
+"""Reads bodies of frames in which nearly all coordinates are zero, in memory of what was sent."""
+
+import numpy as np
+import torch
+
+from aquila.core.packet import Codes, SparseCodes, code_dtype
+from aquila.core.vector import Vector
+from aquila.native import coder
+
+SPARSE_RATIO = 16
+"""Codes are sparse if at most one coordinate in so many is nonzero."""
+
+
+def read_dithered(
+    body: memoryview, count: int, bits: int, low: Vector, step: Vector, seed: int
+) -> Codes | SparseCodes:
+    """Return the codes of a dithered body; raise ValueError if it is invalid.
+
+    Args:
+        body: the body from its sparsity on.
+        count: number of coordinates.
+        bits: width of the codes.
+        low: low end of the grid.
+        step: step of the grid.
+        seed: the seed of the dither.
+    """
+    found = coder.decode_dithered(body, count, code_dtype(bits).itemsize, bits, seed)
+    sparse = _sparse_codes(found, 2 ** (bits - 1) - 1, count, bits, low, step, seed)
+    is_sparse = SPARSE_RATIO * sparse.positions.numel() <= count
+    return sparse if is_sparse else sparse.to_codes()
+
+
+def read_sparse(
+    body: memoryview, count: int, bits: int, low: Vector, step: Vector
+) -> SparseCodes | None:
+    """Return the codes of a coded body, or None if many coordinates are not zero.
+
+    Raises ValueError if the body is invalid. Arguments are those of `read_dithered`.
+    """
+    centre = _code_of_zero(low, step, bits)
+    if centre is None:
+        return None
+    size, limit = code_dtype(bits).itemsize, count // SPARSE_RATIO
+    found = coder.decode_sparse(body, count, size, bits, centre, limit)
+    return None if found is None else _sparse_codes(found, centre, count, bits, low, step)
+
+
+def _sparse_codes(
+    found: tuple[bytearray, bytearray],
+    centre: int,
+    count: int,
+    bits: int,
+    low: Vector,
+    step: Vector,
+    seed: int | None = None,
+) -> SparseCodes:
+    """Return positions and codes that the coder has found as tensors."""
+    positions, codes = (torch.from_numpy(np.frombuffer(part, np.uint8)) for part in found)
+    nonzero = codes.view(code_dtype(bits))
+    return SparseCodes(positions.view(torch.int64), nonzero, centre, count, bits, low, step, seed)
+
+
+def _code_of_zero(low: Vector, step: Vector, bits: int) -> int | None:
+    """Return the code that decodes to exactly zero, None if no code does."""
+    ratio = -float(low) / float(step) if step > 0 else -1.0
+    if not 0 <= ratio < 2**bits - 0.5:
+        return None
+    centre = round(ratio)
+    return centre if float(low + step * centre) == 0 else None

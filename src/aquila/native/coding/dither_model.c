@@ -1,0 +1,121 @@
+#include "dither_model.h"
+
+#include "../dither.h"
+
+const uint32_t dither_rise[LEVELS] = {
+    5909,   8357,   11819,  16714,  23637,  33428,  47274,  66856,  94548,  133712, 189097,
+    267423, 283645, 283645, 283645, 283645, 283645, 283645, 283645, 283645, 283645,
+};
+const uint32_t dither_fall[LEVELS] = {
+    91625, 90432, 88762, 86438, 83222, 78817, 72873, 65028, 55025, 42949, 29597,
+    16799, 7056,  1875,  254,   13,    0,     0,     0,     0,     0,
+};
+/* log2(1 + m/16) in units of 1/16, at the middle of each interval. */
+const uint8_t log_of_mantissa[16] = {1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12, 13, 13, 14, 15, 16};
+/* Initial probability of being sent, in units of 1/4096; it counts as INITIAL_SEEN decisions. With
+ * 1/2, a vector with 200 sent coordinates takes 81 % more, one with 7,600 takes 3 % more. */
+static const uint16_t initial_probability[LEVELS] = {
+    3848, 3750, 3615, 3432, 3190, 2876, 2484, 2020, 1507, 996, 554,
+    242,  75,   14,   1,    1,    1,    1,    1,    1,    1,
+};
+enum { INITIAL_SEEN = 12, RARE = 1 << (PROBABILITY_BITS - 8), EVEN = 1 << (PROBABILITY_BITS - 1) };
+
+void prepare_model(Model *model, uint32_t seed, unsigned sparsity, unsigned bits) {
+    model->seed = seed;
+    model->mixed_seed = mix_bits(seed);
+    model->centre = code_mask(bits) >> 1;
+    model->initial = model->fast = model->slow = MAX_LOG - (int32_t)sparsity * (UNIT / 8);
+    for (unsigned level = 0; level < LEVELS; level++)
+        for (unsigned trend = 0; trend < TRENDS; trend++)
+            model->sent[trend][level] = (Context){
+                (uint32_t)initial_probability[level] << (PROBABILITY_BITS - 12), INITIAL_SEEN};
+    model->listed[0] = (Context){RARE, INITIAL_SEEN};
+    model->listed[1] = model->listed[WITHIN] = (Context){EVEN, 0};
+    model->listed_before = false;
+    reset_number_contexts(&model->gaps);
+    reset_number_contexts(&model->magnitudes);
+}
+
+/* Find the coordinates of a block with a complement up to the limit. */
+CPU_CLONES static void scan_block(Block *block, uint32_t limit, uint32_t seed,
+                                  uint32_t mixed_seed) {
+    uint32_t start = (uint32_t)block->start, complements[BLOCK];
+    uint8_t marks[BLOCK];
+    size_t found = 0;
+    for (uint32_t i = 0; i < BLOCK; i++) complements[i] = ~dither_word(seed, mixed_seed, start + i);
+    for (uint32_t i = 0; i < BLOCK; i++) marks[i] = complements[i] <= limit;
+    for (uint32_t i = 0; i < BLOCK; i++) {
+        block->complements[found] = complements[i];
+        found += marks[i];
+    }
+    for (uint32_t i = 0; i < BLOCK; i += 8) {
+        uint8_t eight = gather_ones(load_eight(marks + i));
+        memcpy((uint8_t *)block->marks + i / 8, &eight, 1);
+    }
+    block->candidates = found;
+}
+
+#ifdef AVX512
+/* The same, 16 coordinates at a time, in less than half the time. A block does not cross a multiple
+ * of 2^16, so the first step of the hash only changes a constant, and the first product is a sum.
+ */
+AVX512 static void scan_block_avx512(Block *block, uint32_t limit, uint32_t seed,
+                                     uint32_t mixed_seed) {
+    const uint32_t first = UINT32_C(0x21f0aaad), second = UINT32_C(0xd35a2d97);
+    uint32_t start = (uint32_t)block->start;
+    uint32_t constant = mixed_seed ^ (start ^ mixed_seed) >> 16;
+    __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    __m512i first_factor = _mm512_set1_epi32((int32_t)first);
+    __m512i second_factor = _mm512_set1_epi32((int32_t)second);
+    __m512i seeds = _mm512_set1_epi32((int32_t)seed), ones = _mm512_set1_epi32(-1);
+    __m512i limits = _mm512_set1_epi32((int32_t)limit);
+    __m512i products = _mm512_mullo_epi32(
+        _mm512_xor_si512(lanes, _mm512_set1_epi32((int32_t)(constant & 15))), first_factor);
+    size_t found = 0;
+    for (uint32_t i = 0; i < BLOCK; i += 16) {
+        uint32_t product = ((start + i) ^ (constant & ~UINT32_C(15))) * first;
+        __m512i x = _mm512_add_epi32(products, _mm512_set1_epi32((int32_t)product));
+        x = _mm512_xor_si512(x, _mm512_srli_epi32(x, 15));
+        x = _mm512_mullo_epi32(x, second_factor);
+        x = _mm512_xor_si512(x, _mm512_srli_epi32(x, 15));
+        x = _mm512_add_epi32(x, seeds);
+        x = _mm512_xor_si512(x, _mm512_srli_epi32(x, 16));
+        x = _mm512_mullo_epi32(x, first_factor);
+        x = _mm512_xor_si512(x, _mm512_srli_epi32(x, 15));
+        x = _mm512_mullo_epi32(x, second_factor);
+        x = _mm512_ternarylogic_epi32(x, _mm512_srli_epi32(x, 15), ones, 0xc3);
+        uint16_t marks = _mm512_cmple_epu32_mask(x, limits);
+        _mm512_storeu_si512(block->complements + found, _mm512_maskz_compress_epi32(marks, x));
+        memcpy((uint8_t *)block->marks + i / 8, &marks, 2);
+        found += one_bits_in(marks);
+    }
+    block->candidates = found;
+}
+#endif
+
+/* Drop candidates after the end of the vector. */
+static void drop_candidates_from(Block *block, size_t count) {
+    block->candidates = 0;
+    for (size_t word = 0; word < BLOCK_WORDS; word++) {
+        uint64_t kept = word < count / 64 ? UINT64_MAX : (UINT64_C(1) << count % 64) - 1;
+        block->marks[word] &= word > count / 64 ? 0 : kept;
+        block->candidates += one_bits_in(block->marks[word]);
+    }
+}
+
+static int32_t max_log(int32_t a, int32_t b) { return a > b ? a : b; }
+
+void find_candidates(const Model *model, Block *block, size_t start, size_t total) {
+    int32_t largest = max_log(model->initial, max_log(model->fast, model->slow));
+    unsigned octave = (unsigned)(largest / UNIT) + CANDIDATE_OCTAVES;
+    block->start = start;
+    block->count = total - start < BLOCK ? total - start : BLOCK;
+    uint32_t limit = octave < 32 ? (UINT32_C(1) << octave) - 1 : UINT32_MAX;
+#ifdef AVX512
+    if (cpu_has_avx512())
+        scan_block_avx512(block, limit, model->seed, model->mixed_seed);
+    else
+#endif
+        scan_block(block, limit, model->seed, model->mixed_seed);
+    if (block->count < BLOCK) drop_candidates_from(block, block->count);
+}
