@@ -76,7 +76,7 @@ def test_method_of_the_guide_keeps_the_promises_of_its_row(uplink_loss):
     method = entry(**{"alpha": 0.5 / problem.smoothness(), **row.parameters})
     assert (row.name, row.memory) == (entry.name, has_memory(method.server))
     options = aquila.RunOptions(uplink_loss=uplink_loss)
-    run = aquila.simulate(method, start, problem.devices, rounds=100, options=options)
+    run = aquila.simulate(method, start, problem.devices, contract.ROUNDS, options=options)
     gap, first = (problem.loss(theta) - problem.loss(optimum) for theta in (run.theta, start))
     assert gap < (row.gap_with_losses if uplink_loss else row.gap) * first
 
