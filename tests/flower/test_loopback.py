@@ -89,14 +89,19 @@ def test_sigterm_stops_all_processes(tmp_path):
     assert has_ended(name)
 
 
-@pytest.mark.deployment
-def test_keyboard_interrupt_stops_all_processes(tmp_path):
+def test_keyboard_interrupt_stops_all_processes(tmp_path, monkeypatch):
     names: list[str] = []
 
+    def in_two_sessions(self):
+        command = ["sh", "-c", "setsid sleep 600 & sleep 600"]
+        self.processes["superlink"] = start_process("link", command, tmp_path, self.environment)
+
+    monkeypatch.setattr(Federation, "start_superlink", in_two_sessions)
+
     def interrupted():
-        with federation(1, tmp_path) as running:
+        with federation(0, tmp_path) as running:
             names.append(running.environment[FEDERATION_VARIABLE])
-            assert leftover_processes(names[0])
+            wait_until(lambda: len(leftover_processes(names[0])) == 3, running.superlink, 20)
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(5)
 
