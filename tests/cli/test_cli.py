@@ -75,7 +75,7 @@ def test_compare_ends_with_a_table_and_a_figure(tmp_path):
 
 
 def test_compare_runs_a_dozen_methods_by_default(tmp_path):
-    text = output("compare", "--rounds", "2", "--out", str(tmp_path))
+    text = output("compare", "--rounds", "1", "--out", str(tmp_path))
     labels = [parse_method_spec(spec).label for spec in DEFAULT_METHODS]
     assert 10 <= len(labels) <= 14
     assert all(f"\n {label} " in text for label in labels)
@@ -83,7 +83,7 @@ def test_compare_runs_a_dozen_methods_by_default(tmp_path):
 
 
 def test_compare_all_runs_every_method(tmp_path):
-    text = output("compare", "--all", "--rounds", "2", "--link", "lte", "--out", str(tmp_path))
+    text = output("compare", "--all", "--rounds", "1", "--link", "lte", "--out", str(tmp_path))
     assert all(f"\n {name} " in text for name in METHODS)
     assert "\n eden density=0.1 " in text
 

@@ -35,6 +35,13 @@ def points(figure, line: int = 0) -> list[tuple[float, float]]:
     return [tuple(xy) for xy in figure.axes[0].lines[line].get_xydata()]
 
 
+@pytest.fixture
+def few_figures(monkeypatch):
+    """Let the command draw three figures only, for tests of where it writes them."""
+    for name in set(FIGURES) - {"bits_per_round", "loss_against_bits", "loss_by_beta"}:
+        monkeypatch.delitem(FIGURES, name)
+
+
 def test_folder_gets_every_figure_it_has_data_for(tmp_path):
     for beta in ("0.1", "0.5"):
         write_fake_run(tmp_path / "runs" / beta, f"aquila beta={beta}", TIMED)
@@ -56,6 +63,7 @@ def test_quality_against_simulated_costs():
     assert quality_against(RESULTS, TIME) is None
 
 
+@pytest.mark.usefixtures("few_figures")
 def test_runs_of_different_folders_are_not_mixed(tmp_path):
     for name in ("a/laq", "a/qsgd", "b/laq"):
         write_fake_run(tmp_path / name, name[2:], RECORDS[:2])
@@ -65,6 +73,7 @@ def test_runs_of_different_folders_are_not_mixed(tmp_path):
     assert "loss_by_beta" not in text
 
 
+@pytest.mark.usefixtures("few_figures")
 def test_run_folder_may_contain_other_runs(tmp_path):
     write_fake_run(tmp_path / "runs", "laq", RECORDS[:2])
     write_fake_run(tmp_path / "runs" / "qsgd", "qsgd", RECORDS[:2])
@@ -73,6 +82,7 @@ def test_run_folder_may_contain_other_runs(tmp_path):
         assert (tmp_path / folder / "loss_against_bits.png").exists()
 
 
+@pytest.mark.usefixtures("few_figures")
 def test_single_run_can_be_drawn(tmp_path):
     write_fake_run(tmp_path / "run", "laq", RECORDS[:2])
     output("figures", str(tmp_path / "run"))
@@ -189,6 +199,7 @@ def test_negative_values_keep_a_linear_scale():
     assert figure.axes[0].get_yscale() == "linear"
 
 
+@pytest.mark.usefixtures("few_figures")
 def test_figures_create_missing_folders(tmp_path: Path):
     write_fake_run(tmp_path / "run", "laq", RECORDS[:1])
     output("figures", str(tmp_path / "run"), "--out", str(tmp_path / "a" / "b"))
