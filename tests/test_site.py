@@ -30,7 +30,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the site; `--strict` fails on broken links and anchors."""
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -79,7 +79,7 @@ def test_search_works_without_a_server(site):
     command += ["--virtual-time-budget=20000", "--dump-dom"]
     done = subprocess.run(
         [*command, (site / "index.html").as_uri() + "?q=innovation"],
-        capture_output=True, text=True, timeout=120,
+        capture_output=True, text=True, timeout=600,
     )  # fmt: skip
     assert re.search(r"\d+ matching documents", done.stdout)
 
@@ -97,6 +97,7 @@ def test_formulas_render_without_a_network(site):
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=BROWSER, args=root)
         window = browser.new_context(offline=True).new_page()
+        window.set_default_timeout(300_000)
         complaints: list[str] = []
         window.on("console", lambda message: complaints.append(message.text))
         window.on("pageerror", lambda error: complaints.append(str(error)))
