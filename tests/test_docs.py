@@ -14,10 +14,10 @@ from aquila.cli import main
 from aquila.cli.method_spec import parse_method_spec
 from aquila.core.method import has_memory
 from aquila.methods.parts.factory import MethodFactory
-from aquila.report.figures import FIGURES
 from helpers import contract, doc_commands
 from helpers.documents import DOCUMENTS, ROOT, code_blocks, document_name, documents_with_blocks
 from helpers.problems import ridge
+from helpers.run_folders import draw_only
 
 DEMO_ROW = re.compile(r"\|.* x(\*\*)? \|$")
 README_ROW = re.compile(r"\|.* MiB \|")
@@ -52,8 +52,7 @@ def checkout(tmp_path, demo, monkeypatch):
     shutil.copytree(demo, tmp_path / "runs" / "demo")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "agg")
-    for name in [*FIGURES][1:]:  # one figure is as good as ten here
-        monkeypatch.delitem(FIGURES, name)
+    draw_only(monkeypatch, "loss_against_bits")
 
 
 @pytest.mark.parametrize("path", documents_with_blocks("python", "sh"), ids=document_name)

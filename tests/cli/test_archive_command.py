@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from aquila.report.figures import FIGURES
 from helpers.command_line import error_line, output
-from helpers.run_folders import write_comparison, write_run
+from helpers.run_folders import draw_only, write_comparison, write_run
 
 ARCHIVED = ["records.jsonl.gz", "run.json", "split.json.gz"]
 
@@ -116,8 +115,7 @@ def test_run_with_a_damaged_record_is_not_archived(run, tmp_path):
 
 
 def test_report_figures_and_table_read_archived_runs(tmp_path, monkeypatch):
-    for name in set(FIGURES) - {"loss_against_bits", "levels_over_time"}:
-        monkeypatch.delitem(FIGURES, name)
+    draw_only(monkeypatch, "loss_against_bits", "levels_over_time")
     runs, archived = write_comparison(tmp_path / "runs"), tmp_path / "kept"
     output("archive", str(runs), str(archived))
     shown = []

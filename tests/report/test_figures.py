@@ -24,6 +24,7 @@ from aquila.report.levels import level_map, levels_over_time
 from aquila.report.style import line_styles
 from helpers.command_line import output
 from helpers.fake_records import fake_record, write_fake_run
+from helpers.run_folders import draw_only
 
 RECORDS = [fake_record(n) for n in range(12)]
 RESULTS = [LabelledRun("aquila", RECORDS), LabelledRun("qsgd", RECORDS)]
@@ -37,9 +38,7 @@ def points(figure, line: int = 0) -> list[tuple[float, float]]:
 
 @pytest.fixture
 def few_figures(monkeypatch):
-    """Let the command draw three figures only, for tests of where it writes them."""
-    for name in set(FIGURES) - {"bits_per_round", "loss_against_bits", "loss_by_beta"}:
-        monkeypatch.delitem(FIGURES, name)
+    draw_only(monkeypatch, "bits_per_round", "loss_against_bits", "loss_by_beta")
 
 
 def test_folder_gets_every_figure_it_has_data_for(tmp_path):
