@@ -16,6 +16,7 @@ from aquila.methods.parts.factory import MethodFactory
 from helpers import contract, doc_commands
 from helpers.documents import DOCUMENTS, ROOT, code_blocks, document_name, documents_with_blocks
 from helpers.problems import ridge
+from helpers.run_folders import draw_only
 
 DEMO_ROW = re.compile(r"\|.* x(\*\*)? \|$")
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
@@ -49,6 +50,7 @@ def checkout(tmp_path, demo, monkeypatch):
     shutil.copytree(demo, tmp_path / "runs" / "demo")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "agg")
+    draw_only(monkeypatch, "loss_against_bits")
 
 
 @pytest.mark.parametrize("path", documents_with_blocks("python", "sh"), ids=document_name)
@@ -74,7 +76,7 @@ def test_method_of_the_guide_keeps_the_promises_of_its_row(uplink_loss):
     method = entry(**{"alpha": 0.5 / problem.smoothness(), **row.parameters})
     assert (row.name, row.memory) == (entry.name, has_memory(method.server))
     options = aquila.RunOptions(uplink_loss=uplink_loss)
-    run = aquila.simulate(method, start, problem.devices, rounds=100, options=options)
+    run = aquila.simulate(method, start, problem.devices, contract.ROUNDS, options=options)
     gap, first = (problem.loss(theta) - problem.loss(optimum) for theta in (run.theta, start))
     assert gap < (row.gap_with_losses if uplink_loss else row.gap) * first
 

@@ -7,7 +7,7 @@ import pytest
 
 from aquila.report.units import format_bytes
 from helpers.command_line import error_line, output
-from helpers.run_folders import write_comparison, write_run
+from helpers.run_folders import draw_only, write_comparison, write_run
 
 ARCHIVED = ["records.jsonl.gz", "run.json", "split.json.gz"]
 
@@ -115,7 +115,8 @@ def test_run_with_a_damaged_record_is_not_archived(run, tmp_path):
     assert not (tmp_path / "x").exists()
 
 
-def test_report_figures_and_table_read_archived_runs(tmp_path):
+def test_report_figures_and_table_read_archived_runs(tmp_path, monkeypatch):
+    draw_only(monkeypatch, "loss_against_bits", "levels_over_time")
     runs, archived = write_comparison(tmp_path / "runs"), tmp_path / "kept"
     output("archive", str(runs), str(archived))
     shown = []

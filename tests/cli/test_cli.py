@@ -2,11 +2,8 @@
 
 import json
 import re
-import signal
 import subprocess
 import sys
-import time
-from functools import partial
 
 import pytest
 import torch
@@ -18,7 +15,7 @@ from aquila.core.packet import Packet
 from aquila.core.quantize import midrise
 from aquila.core.wire import pack
 from aquila.methods import METHODS
-from helpers.command_line import error_line, output
+from helpers.command_line import error_line, output, press_ctrl_c
 
 
 def test_help_does_not_import_torch():
@@ -75,7 +72,7 @@ def test_compare_ends_with_a_table_and_a_figure(tmp_path):
 
 
 def test_compare_runs_a_dozen_methods_by_default(tmp_path):
-    text = output("compare", "--rounds", "2", "--out", str(tmp_path))
+    text = output("compare", "--rounds", "1", "--out", str(tmp_path))
     labels = [parse_method_spec(spec).label for spec in DEFAULT_METHODS]
     assert 10 <= len(labels) <= 14
     assert all(f"\n {label} " in text for label in labels)
@@ -83,7 +80,7 @@ def test_compare_runs_a_dozen_methods_by_default(tmp_path):
 
 
 def test_compare_all_runs_every_method(tmp_path):
-    text = output("compare", "--all", "--rounds", "2", "--link", "lte", "--out", str(tmp_path))
+    text = output("compare", "--all", "--rounds", "1", "--link", "lte", "--out", str(tmp_path))
     assert all(f"\n {name} " in text for name in METHODS)
     assert "\n eden density=0.1 " in text
 
@@ -165,18 +162,12 @@ def test_downlink_error_option(tmp_path):
 def test_run_can_be_resumed_after_ctrl_c(tmp_path):
     whole, part = tmp_path / "whole", tmp_path / "part"
     arguments = ("run", "-m", "marina:p=0.3", "--rounds")
-    command = [sys.executable, "-m", "aquila", *arguments, "100000", "--out", str(part)]
-    # background jobs of a shell may inherit that Ctrl-C is ignored
-    listen = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, preexec_fn=listen, **pipes) as process:
-        while process.poll() is None and not (part / "records.jsonl").exists():
-            time.sleep(0.01)
-        process.send_signal(signal.SIGINT)
-        _, error = process.communicate()
-    assert process.returncode == 130
-    assert b"can be continued with --resume" in error
-    assert b"Traceback" not in error
+    status, errors = press_ctrl_c(
+        *arguments, "100000", "--out", str(part), when=(part / "records.jsonl").exists
+    )
+    assert status == 130
+    assert "can be continued with --resume" in errors
+    assert "Traceback" not in errors
     rounds = str(len((part / "records.jsonl").read_text().splitlines()) + 10)
     output(*arguments, rounds, "--out", str(part), "--resume")
     output(*arguments, rounds, "--out", str(whole))

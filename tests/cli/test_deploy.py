@@ -22,7 +22,7 @@ main(sys.argv[1:])
 
 def without_extra(*arguments) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", BLOCKED, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
 
 def require_extra() -> None:

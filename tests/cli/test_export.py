@@ -1,11 +1,5 @@
 """Models on the command line: written by runs, exported, and used as a start."""
 
-import os
-import signal
-import subprocess
-import sys
-import time
-
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -15,7 +9,7 @@ from aquila.runtime.persist import save_server
 from aquila.sim.records import read_records
 from aquila.sim.setting import Setting
 from aquila.tasks.models import build_model
-from helpers.command_line import error_line, output
+from helpers.command_line import error_line, output, press_ctrl_c
 from helpers.problems import ridge
 
 RUN = ("run", "-m", "qsgd", "--model", "mlp", "--devices", "4", "--split", "iid")
@@ -173,15 +167,8 @@ def test_interrupted_command_writes_its_model(tmp_path):
         *RUN, "--rounds", "100000", "--checkpoint-every", "0", "--evaluate-every", "100000",
         "--out", str(tmp_path),
     )  # fmt: skip
-    process = subprocess.Popen(
-        [sys.executable, "-m", "aquila", *arguments],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ},
-    )  # fmt: skip
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and len(read_records(tmp_path)) < 3:
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=60) == 130
+    status, _ = press_ctrl_c(*arguments, when=lambda: len(read_records(tmp_path)) >= 3)
+    assert status == 130
     output("export", str(tmp_path), "--checkpoint", "-o", str(tmp_path / "m.safetensors"))
     final = load_file(tmp_path / "model.safetensors")
     assert same(final, load_file(tmp_path / "m.safetensors"))

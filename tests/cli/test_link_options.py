@@ -62,7 +62,7 @@ def test_methods_that_need_a_link_model():
 
 
 def test_compare_leaves_them_out_without_a_link_model(tmp_path):
-    text = output("compare", "--all", "--rounds", "1", "--out", str(tmp_path))
+    text = output("compare", "--all", "--smoke", "--rounds", "1", "--out", str(tmp_path))
     assert "Warning: adagq is left out, because it needs a link model: set --link" in text
     assert (tmp_path / "qsgd").exists()
     assert not (tmp_path / "bandwidth_adaptive").exists()

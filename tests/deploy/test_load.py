@@ -57,7 +57,7 @@ def proxy_process(folder, port, superlink, log=None):
         f"--max-connections {LIMIT} --max-connections-per-address {LIMIT}"
     )
     process = subprocess.Popen(command.split(), stderr=log)
-    end = time.monotonic() + 20
+    end = time.monotonic() + 120
     try:
         while time.monotonic() < end:
             with suppress(ConnectionError), socket.create_connection(("127.0.0.1", port)):
@@ -66,7 +66,7 @@ def proxy_process(folder, port, superlink, log=None):
         yield process.pid
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(60)
 
 
 async def attack(folder, port, listener, process_id):
@@ -76,18 +76,18 @@ async def attack(folder, port, listener, process_id):
     superlink = asyncio.create_task(server.serve(listener))
     hostile = Attack(port, tls_context(folder))
     task = asyncio.create_task(hostile.run(CONNECTIONS))
-    await asyncio.sleep(1.0)
+    await asyncio.sleep(0.5)
     headers = signed_headers((folder / "device-0" / "device.key").read_bytes())
 
     async def send():  # a new connection each time, the worst case
         transport = httpx.AsyncHTTPTransport(verify=tls_context(folder))
         address = f"https://127.0.0.1:{port}"
-        async with httpx.AsyncClient(transport=transport, base_url=address, timeout=10) as client:
+        async with httpx.AsyncClient(transport=transport, base_url=address, timeout=60) as client:
             reply = await client.post(PULL, content=b"abc", headers=headers)
             assert (reply.status_code, reply.content) == (200, b"fine")
 
     try:
-        return await send_honest_requests(send, 2.0), open_files(process_id)
+        return await send_honest_requests(send, 1.0), open_files(process_id)
     finally:
         for job in (task, superlink):
             job.cancel()

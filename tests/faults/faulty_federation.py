@@ -36,9 +36,10 @@ Script = Generator[Condition, None, None]
 class FaultyFederation:
     """A running federation, and the control folder that its devices read."""
 
-    def __init__(self, running: Federation, folder: Path) -> None:
+    def __init__(self, running: Federation, folder: Path, devices: int) -> None:
         self.running = running
         self.folder = folder
+        self.devices = devices
         self.run_folder = folder / "run"
         self.states = running.folder / "state" / "aquila" / "flower"
 
@@ -54,7 +55,8 @@ class FaultyFederation:
                 waiting[:] = [condition for condition in [next(script, None)] if condition]
 
         try:
-            self.running.run(APP, {"control_folder": str(self.folder), **config}, seconds, watch)
+            given = {"control_folder": str(self.folder), "devices": self.devices, **config}
+            self.running.run(APP, given, seconds, watch)
         except FederationError as error:  # a script may kill the server app
             if NOTICE not in str(error):
                 raise
@@ -103,12 +105,12 @@ class FaultyFederation:
 
     def theta(self) -> torch.Tensor:
         """Return the model in the checkpoint."""
-        return server_of(self.run_folder, METHOD, theta0(), DEVICES).theta
+        return server_of(self.run_folder, METHOD, theta0(), self.devices).theta
 
     def check(self, rounds: int) -> None:
         """Assert that all rounds are closed and that q̄ counts every memory exactly once."""
         assert len(self.records()) == rounds
-        assert_consistent(self.run_folder, self.states, METHOD, theta0(), DEVICES)
+        assert_consistent(self.run_folder, self.states, METHOD, theta0(), self.devices)
 
     def _process(self, device: int) -> int | None:
         path = self.folder / f"working-{device}"
@@ -138,13 +140,13 @@ def _kill_tree(process: Process) -> None:
 
 
 @contextmanager
-def faulty_federation(folder: Path) -> Iterator[FaultyFederation]:
+def faulty_federation(folder: Path, devices: int = DEVICES) -> Iterator[FaultyFederation]:
     """Start a federation, and stop all its processes on exit."""
     (folder / "control").mkdir(parents=True)
     tests = Path(__file__).parents[1]
     source = Path(aquila.__file__).parents[1]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join([str(source), str(tests)]))
-        with federation(DEVICES, folder / "federation") as running:
-            yield FaultyFederation(running, folder / "control")
+        with federation(devices, folder / "federation") as running:
+            yield FaultyFederation(running, folder / "control", devices)
     assert not leftover_processes(running.environment[FEDERATION_VARIABLE])

@@ -14,6 +14,7 @@ import aquila
 import aquila.flower
 import aquila.flower.transport
 from aquila.flower.transport import frame_of
+from aquila.methods.parts.mean import NoState
 from aquila.runtime.device_session import DeviceSession
 from aquila.runtime.norm_limit import NormLimit
 from helpers import contract
@@ -25,7 +26,15 @@ ROUNDS, SEED = 8, 3
 
 WITH_LINKS = [row.name for row in contract.ROWS if "link" in row.options]
 
-every_method = pytest.mark.parametrize("name", [n for n in aquila.METHODS if n not in WITH_LINKS])
+NAMES = [name for name in aquila.METHODS if name not in WITH_LINKS]
+every_method = pytest.mark.parametrize("name", NAMES)
+one_of_each_kind = pytest.mark.parametrize(
+    "name", [name for name in contract.ONE_OF_EACH_KIND if name not in WITH_LINKS]
+)
+with_device_state = pytest.mark.parametrize(
+    "name",
+    [n for n in NAMES if not isinstance(aquila.create(n).device.init(torch.zeros(1)), NoState)],
+)
 
 
 def theta0(dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -58,43 +67,45 @@ def size(theta):
 
 
 @cache
-def undisturbed(name, dtype=torch.float32):
+def undisturbed(name):
     """A run without faults, shared by several tests, and its grid."""
-    return on_flower(aquila.create(name, alpha=ALPHA), theta0(dtype), evaluate=size)
+    return on_flower(aquila.create(name, alpha=ALPHA), theta0(), evaluate=size)
 
 
 @every_method
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_same_model_and_records_as_the_simulator(name, dtype):
+def test_same_frames_and_records_as_the_simulator(name, monkeypatch):
     method = aquila.create(name, alpha=ALPHA)
-    wanted = aquila.simulate(method, theta0(dtype), PROBLEM.devices, ROUNDS, SEED, evaluate=size)
-    got, _ = undisturbed(name, dtype)
+    frames: list[bytes] = []
+    pack = DeviceSession.pack
+
+    def recording(session, reply):
+        frames.append(pack(session, reply))
+        return frames[-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DeviceSession, "pack", recording)
+        options = aquila.RunOptions(workers=1)
+        wanted = aquila.simulate(
+            method, theta0(), PROBLEM.devices, ROUNDS, SEED, evaluate=size, options=options
+        )
+    got, grid = undisturbed(name)
+    replies = [m for m in grid.answered if m.metadata.message_type == "train.aquila"]
+    assert [frame_of(reply.content, "f") for reply in replies] == frames
     assert torch.equal(got.theta, wanted.theta)
     assert got.records == wanted.records
     assert [overhead.round for overhead in got.overheads] == list(range(ROUNDS))
 
 
-@every_method
-def test_same_frames_as_the_simulator(name, monkeypatch):
-    method = aquila.create(name, alpha=ALPHA)
-    wanted: list[bytes] = []
-    pack = DeviceSession.pack
-
-    def recording(session, reply):
-        wanted.append(pack(session, reply))
-        return wanted[-1]
-
-    with monkeypatch.context() as patch:
-        patch.setattr(DeviceSession, "pack", recording)
-        options = aquila.RunOptions(workers=1)
-        aquila.simulate(method, theta0(), PROBLEM.devices, ROUNDS, SEED, options=options)
-    _, grid = undisturbed(name)
-    replies = [m for m in grid.answered if m.metadata.message_type == "train.aquila"]
-    got = [frame_of(reply.content, "f") for reply in replies]
-    assert got == wanted
+@one_of_each_kind
+def test_same_model_in_double_precision(name):
+    method, theta = aquila.create(name, alpha=ALPHA), theta0(torch.float64)
+    wanted = aquila.simulate(method, theta, PROBLEM.devices, ROUNDS, SEED)
+    got, _ = on_flower(method, theta)
+    assert torch.equal(got.theta, wanted.theta)
+    assert got.records == wanted.records
 
 
-@every_method
+@one_of_each_kind
 def test_run_resumes_from_its_folder(name, tmp_path):
     method = aquila.create(name, alpha=ALPHA)
     uninterrupted, _ = undisturbed(name)
@@ -106,7 +117,7 @@ def test_run_resumes_from_its_folder(name, tmp_path):
     assert len(resumed.overheads) == ROUNDS - 3
 
 
-@every_method
+@with_device_state
 def test_run_converges_although_device_loses_its_state(name, tmp_path):
     """A device gets a new disk during the run. Its earlier uploads are not counted twice."""
     method = contract.create(name, PROBLEM)
@@ -211,7 +222,7 @@ def test_partial_participation():
     assert got.records == wanted.records
 
 
-@every_method
+@one_of_each_kind
 def test_models_sent_as_differences(name, tmp_path):
     method = aquila.create(name, alpha=ALPHA)
     wanted = aquila.simulate(

@@ -24,7 +24,7 @@ from aquila.flower.loopback import (
 
 def has_ended(name: str) -> bool:
     """Whether no process of that name runs any more, after a short wait."""
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while leftover_processes(name) and time.monotonic() < end:
         time.sleep(0.05)
     return not leftover_processes(name)
@@ -52,7 +52,7 @@ def test_leftover_processes_are_found_by_name(tmp_path):
     env = {**os.environ, FEDERATION_VARIABLE: tmp_path.name}
     process = start_process("part", ["sleep", "600"], tmp_path, env)
     try:
-        wait_until(lambda: leftover_processes(tmp_path.name) == [process.handle.pid], process, 10)
+        wait_until(lambda: leftover_processes(tmp_path.name) == [process.handle.pid], process, 60)
     finally:
         process.stop()
     assert has_ended(tmp_path.name)
@@ -85,18 +85,23 @@ def test_sigterm_stops_all_processes(tmp_path):
         holder.send_signal(signal.SIGTERM)
         time.sleep(0.5)
         holder.send_signal(signal.SIGTERM)  # a second signal must not interrupt the clean-up
-        assert holder.wait(40) == 128 + signal.SIGTERM
+        assert holder.wait(120) == 128 + signal.SIGTERM
     assert has_ended(name)
 
 
-@pytest.mark.deployment
-def test_keyboard_interrupt_stops_all_processes(tmp_path):
+def test_keyboard_interrupt_stops_all_processes(tmp_path, monkeypatch):
     names: list[str] = []
 
+    def in_two_sessions(self):
+        command = ["sh", "-c", "setsid sleep 600 & sleep 600"]
+        self.processes["superlink"] = start_process("link", command, tmp_path, self.environment)
+
+    monkeypatch.setattr(Federation, "start_superlink", in_two_sessions)
+
     def interrupted():
-        with federation(1, tmp_path) as running:
+        with federation(0, tmp_path) as running:
             names.append(running.environment[FEDERATION_VARIABLE])
-            assert leftover_processes(names[0])
+            wait_until(lambda: len(leftover_processes(names[0])) == 3, running.superlink, 20)
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(5)
 

@@ -26,6 +26,15 @@ SERVER = {
     "weights": {"server_optimizer": "nesterov", "server_lr": 0.5, "weights": "samples"},
 }
 METHODS = ("fedavg", "aquila", "aquila_dither", "marina")
+RECIPES = [
+    pytest.param(METHODS[(i + j) % 4], LOCAL[local], SERVER[server], id=f"{local}-{server}")
+    for i, local in enumerate(LOCAL)
+    for j, server in enumerate(SERVER)
+]
+SELECTIONS = [
+    *((name, "rpow_d") for name in METHODS),
+    *(("aquila", rule) for rule in ("weighted", "pow_d", "cpow_d")),
+]
 
 
 def make_problem(training):
@@ -52,9 +61,7 @@ def client_app(problem, method):
     return aquila.flower.client_app(method, lambda device, _: problem.devices[device])
 
 
-@pytest.mark.parametrize("server", SERVER.values(), ids=SERVER)
-@pytest.mark.parametrize("local", LOCAL.values(), ids=LOCAL)
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize(("name", "local", "server"), RECIPES)
 def test_same_bits_as_the_simulator(name, local, server):
     problem, method, options = make_problem(local), create(name), aquila.RunOptions(**server)
     wanted = aquila.simulate(method, problem.theta0, problem.devices, ROUNDS, SEED, options=options)
@@ -101,8 +108,7 @@ def test_devices_without_samples_are_refused(caplog):
     assert "weights=samples needs the number of samples of every device" in caplog.text
 
 
-@pytest.mark.parametrize("rule", ["weighted", "pow_d", "cpow_d", "rpow_d"])
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize(("name", "rule"), SELECTIONS)
 def test_selection_gives_the_same_bits_as_the_simulator(name, rule, tmp_path):
     problem, method = make_problem(LOCAL["momentum"]), create(name)
     options = aquila.RunOptions(selection=rule, participation=0.4, weights="samples")

@@ -1,8 +1,18 @@
 """Calls of the command line as a user makes them."""
 
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+
 from click.testing import CliRunner, Result
 
 from aquila.cli import main
+
+STOP_SECONDS = 300
+"""Longest wait for a process that must end; an idle machine needs less than a second."""
 
 
 def invoke(*arguments: str) -> Result:
@@ -23,3 +33,21 @@ def error_line(*arguments: str) -> str:
     assert isinstance(result.exception, SystemExit)
     (line,) = [line for line in result.output.splitlines() if line.startswith("Error:")]
     return line
+
+
+def press_ctrl_c(*arguments: str, when: Callable[[], bool]) -> tuple[int, str]:
+    """Run a call in a process and interrupt it; return its exit status and its errors."""
+    # background jobs of a shell may inherit that Ctrl-C is ignored
+    listen = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    with subprocess.Popen(
+        [sys.executable, "-m", "aquila", *arguments],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, preexec_fn=listen,
+    ) as process:  # fmt: skip
+        try:
+            while process.poll() is None and not when():
+                time.sleep(0.02)
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=STOP_SECONDS)
+        finally:
+            process.kill()
+    return process.returncode, errors

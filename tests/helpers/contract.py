@@ -15,6 +15,7 @@ from aquila.sim.network import Network
 from helpers.problems import Ridge
 
 WHERE = "ROWS in tests/helpers/contract.py"
+ROUNDS = 50
 
 
 @dataclass(frozen=True)
@@ -31,11 +32,11 @@ class Row:
         silent_on_zero: Whether a device with a zero gradient and no history skips the round.
         skip_scalars: Scalars that a skip carries.
         works: Values of the parameter `work`; empty if the method has no such parameter.
-        gap: Largest gap after 100 rounds.
-        gap_with_losses: Largest gap after 100 rounds if a fifth of the replies is lost.
+        gap: Largest gap after ROUNDS rounds.
+        gap_with_losses: Largest gap after ROUNDS rounds if a fifth of the replies is lost.
         gap_after_restart: Largest gap after 20 rounds on Flower if a device restarts from its
             initial state.
-        loss_ratio: Largest last loss ÷ first loss in 30 rounds of minibatches or local epochs.
+        loss_ratio: Largest last loss ÷ first loss in 15 rounds of minibatches or local epochs.
         loss_ratio_with_widths: The same if two of five devices hold half of the model.
         max_overhead_bytes: Largest size of a reply minus its bits × coordinates.
         options: Run options that the method needs, such as a link model.
@@ -78,13 +79,13 @@ ROWS = (
     Row("fedpaq", parameters={"bits": 6}, works=()),
     Row("adaquantfl", skip_scalars=("loss",)),
     Row("adaquantfl_levels", skip_scalars=("loss",), parameters={"s_0": 32}),
-    Row("dadaquant", skip_scalars=("loss",), parameters={"q_min": 8, "q_max": 64, "phi": 5}),
+    Row("dadaquant", skip_scalars=("loss",), parameters={"q_min": 16, "q_max": 64, "phi": 5}),
     memory_row("lag"),
     memory_row("laq"),
     memory_row("ladaq", skip_scalars=("loss",)),
     # two bits leave an error that can silence a device, as in LAQ
     memory_row("aqg", parameters={"b_min": 4}),
-    memory_row("lena"),
+    memory_row("lena", gap=5e-3),
     Row("lena_tables"),
     Row("marina", silent_on_zero=False),
     memory_row("ef21", parameters={"density": 0.5}),
@@ -99,10 +100,11 @@ ROWS = (
         gap=0.35,
         gap_with_losses=0.35,
         gap_after_restart=0.5,
+        loss_ratio=0.8,
         loss_ratio_with_widths=0.8,
     ),
     # without a memory, errors of devices that differ do not vanish
-    Row("ef_signsgd", parameters={"alpha": 0.1}, gap=0.03, gap_after_restart=0.05),
+    Row("ef_signsgd", parameters={"alpha": 0.1}, gap=0.03, gap_after_restart=0.05, loss_ratio=0.8),
     Row("topk", parameters={"density": 0.5}, gap=0.02),
     Row("sparseloco", parameters={"density": 0.5, "chunk": 10}, works=(), gap=0.02),
     Row("feddq"),
@@ -118,6 +120,15 @@ ROWS = (
         "adagq", skip_scalars=("before", "after", "after_half"), gap=0.01, max_overhead_bytes=96
     ),
 )
+
+ONE_OF_EACH_KIND = (
+    "fedavg", "aquila", "aquila_dither", "lena", "marina", "ef_signsgd", "powersgd", "dadaquant",
+    "adagq",
+)  # fmt: skip
+"""Methods whose states, messages and orders differ in kind.
+
+Tests use them for features that no method has code for, because equal kinds fail equally.
+"""
 
 
 def find_row(name: str) -> Row:

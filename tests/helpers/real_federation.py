@@ -19,7 +19,7 @@ from aquila.flower.loopback import (
     wait_until,
 )
 
-SECONDS = 60.0
+SECONDS = 180.0
 ACTIVATED = "SuperNode ID:"
 """What a SuperNode prints when the server has accepted it."""
 
@@ -72,7 +72,7 @@ class ProcessGroup:
         """Stop all processes; return those that are still running."""
         for process in reversed(self.started):
             process.stop()
-        name, end = self.environment[FEDERATION_VARIABLE], time.monotonic() + 20
+        name, end = self.environment[FEDERATION_VARIABLE], time.monotonic() + 120
         while (leftover := leftover_processes(name)) and time.monotonic() < end:
             time.sleep(0.1)
         return leftover

@@ -4,6 +4,9 @@ import json
 import math
 from pathlib import Path
 
+import pytest
+
+from aquila.report.figures import FIGURES
 from aquila.sim.records import Record, write_records
 from aquila.sim.setting import Setting
 
@@ -58,3 +61,9 @@ def write_comparison(folder: Path) -> Path:
     for method, level in {"aquila": 4, "aquila b_min=2": 5, "fedsgd": 32, "qsgd": 6}.items():
         write_run(folder / method.replace(" ", "_"), method, level=level)
     return folder
+
+
+def draw_only(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """Let `aquila figures` draw few figures, for tests of where it reads and writes."""
+    for name in set(FIGURES) - set(names):
+        monkeypatch.delitem(FIGURES, name)

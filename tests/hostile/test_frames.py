@@ -530,6 +530,7 @@ DITHERED_INVALID = {
 }  # fmt: skip
 VALID |= DITHERED_VALID
 INVALID |= DITHERED_INVALID
+MAX_FLIPPED_BITS = 600
 ENTROPY_CODED = CODED_VALID | DITHERED_VALID
 ENTROPY_CODED_INVALID = [
     name for name in CODED_INVALID | DITHERED_INVALID if INVALID[name].dimension < 2**20
@@ -634,7 +635,9 @@ def test_a_truncated_or_extended_coded_body_is_refused(name):
 @pytest.mark.parametrize("name", ENTROPY_CODED)
 def test_both_readers_agree_on_any_flipped_bit_of_a_coded_or_dithered_body(name):
     raw_frame = ENTROPY_CODED[name]
-    for place in range(8 * len(raw_frame.body)):
+    bits = 8 * len(raw_frame.body)
+    step = bits // MAX_FLIPPED_BITS | 1  # odd, so that every bit of a byte has its turn
+    for place in range(0, bits, step):
         body = bytearray(raw_frame.body)
         body[place // 8] ^= 1 << place % 8
         frame = replace(raw_frame, body=bytes(body)).bytes()

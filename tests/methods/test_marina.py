@@ -205,5 +205,9 @@ def test_both_points_are_evaluated_on_the_same_minibatch(problem):
 def test_probability_of_the_authors(problem, bits, bucket, expected):
     simulation = start(problem, bits=bits, bucket=bucket, p_rule="authors")
     assert simulation.server.half.p.probability(DIMENSION) == pytest.approx(expected)
+
+
+def test_full_rounds_are_as_frequent_as_their_probability(problem):
+    simulation = start(problem, bits=2, bucket=4, p_rule="authors")
     full = [set(simulation.advance().levels.values()) == {64} for _ in range(300)]
-    assert np.mean(full) == pytest.approx(expected, abs=0.09)
+    assert np.mean(full) == pytest.approx(1 / 3, abs=0.09)

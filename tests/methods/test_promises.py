@@ -53,7 +53,7 @@ def test_approaches_the_optimum_of_a_strongly_convex_problem(row, uplink_loss):
         create(row),
         theta0(torch.float64),
         PROBLEM.devices,
-        rounds=100,
+        rounds=contract.ROUNDS,
         options=contract.run_options(row.name, uplink_loss=uplink_loss),
     )
     gap = PROBLEM.loss(run.theta) - PROBLEM.loss(optimum)
@@ -134,9 +134,9 @@ def test_trains_with_minibatches_and_local_epochs(row, work):
     problem = aquila.problem(
         torch.nn.Linear(4, 3), [(x[m::4], y[m::4]) for m in range(4)], batch_size=8, epochs=2
     )
-    method = aquila.create(row.name, **{"alpha": 0.2, **row.parameters, **work})
-    run = problem.train(method, rounds=30, options=contract.run_options(row.name))
-    first, last = (sum(r.loss for r in part) / 5 for part in (run.records[:5], run.records[-5:]))
+    method = aquila.create(row.name, **{"alpha": 0.4, **row.parameters, **work})
+    run = problem.train(method, rounds=15, options=contract.run_options(row.name))
+    first, last = (sum(r.loss for r in part) / 3 for part in (run.records[:3], run.records[-3:]))
     contract.check_limit(row, "loss_ratio", last / first)
 
 

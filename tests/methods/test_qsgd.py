@@ -66,7 +66,7 @@ def test_qsgd_follows_its_rule_round_by_round(problem, norm, bucket, bits):
 @pytest.mark.parametrize(("norm", "bucket"), [("max", 0), ("max", 8), ("l2", 0)])
 def test_expected_step_is_the_gradient_step(problem, norm, bucket):
     runs = []
-    for seed in range(400):
+    for seed in range(200):
         simulation = start(problem, seed=seed, bits=3, norm=norm, bucket=bucket)
         simulation.advance()
         runs.append(simulation.theta.numpy().copy())
@@ -76,7 +76,7 @@ def test_expected_step_is_the_gradient_step(problem, norm, bucket):
     assert np.all(spread > 0)
     assert np.all(np.abs(np.mean(runs, axis=0) - expected) < 4.5 * spread)
     # precise enough to distinguish a step from no step
-    assert np.linalg.norm(spread) < 0.05 * np.linalg.norm(expected - 1)
+    assert np.linalg.norm(spread) < 0.1 * np.linalg.norm(expected - 1)
 
 
 @pytest.mark.parametrize("bits", [2, 6, 9])

@@ -46,7 +46,7 @@ def test_method_approaches_the_weighted_optimum(row):
     """Twice the promised gap holds for the weighted objective, too."""
     start = torch.zeros(PROBLEM.dimension, dtype=torch.float64)
     options = contract.run_options(row.name, weights="samples")
-    run = aquila.simulate(create(row), start, devices(), rounds=100, options=options)
+    run = aquila.simulate(create(row), start, devices(), contract.ROUNDS, options=options)
     best = weighted_loss(weighted_optimum(PROBLEM, SAMPLES))
     gap = (weighted_loss(run.theta) - best) / (weighted_loss(start) - best)
     contract.check_limit(row, "gap", gap / 2)

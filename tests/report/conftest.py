@@ -13,7 +13,7 @@ from helpers.run_folders import write_comparison, write_run
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 WINDOW = {"width": 1280, "height": 900}
-TIMEOUT_MS = 20_000
+TIMEOUT_MS = 120_000
 
 
 @pytest.fixture(scope="module")

@@ -24,6 +24,7 @@ from aquila.report.levels import level_map, levels_over_time
 from aquila.report.style import line_styles
 from helpers.command_line import output
 from helpers.fake_records import fake_record, write_fake_run
+from helpers.run_folders import draw_only
 
 RECORDS = [fake_record(n) for n in range(12)]
 RESULTS = [LabelledRun("aquila", RECORDS), LabelledRun("qsgd", RECORDS)]
@@ -33,6 +34,11 @@ NOTHING = [LabelledRun("qsgd", [fake_record(0, uploads=0, paper_bits=0, levels={
 
 def points(figure, line: int = 0) -> list[tuple[float, float]]:
     return [tuple(xy) for xy in figure.axes[0].lines[line].get_xydata()]
+
+
+@pytest.fixture
+def few_figures(monkeypatch):
+    draw_only(monkeypatch, "bits_per_round", "loss_against_bits", "loss_by_beta")
 
 
 def test_folder_gets_every_figure_it_has_data_for(tmp_path):
@@ -56,6 +62,7 @@ def test_quality_against_simulated_costs():
     assert quality_against(RESULTS, TIME) is None
 
 
+@pytest.mark.usefixtures("few_figures")
 def test_runs_of_different_folders_are_not_mixed(tmp_path):
     for name in ("a/laq", "a/qsgd", "b/laq"):
         write_fake_run(tmp_path / name, name[2:], RECORDS[:2])
@@ -65,6 +72,7 @@ def test_runs_of_different_folders_are_not_mixed(tmp_path):
     assert "loss_by_beta" not in text
 
 
+@pytest.mark.usefixtures("few_figures")
 def test_run_folder_may_contain_other_runs(tmp_path):
     write_fake_run(tmp_path / "runs", "laq", RECORDS[:2])
     write_fake_run(tmp_path / "runs" / "qsgd", "qsgd", RECORDS[:2])
@@ -73,6 +81,7 @@ def test_run_folder_may_contain_other_runs(tmp_path):
         assert (tmp_path / folder / "loss_against_bits.png").exists()
 
 
+@pytest.mark.usefixtures("few_figures")
 def test_single_run_can_be_drawn(tmp_path):
     write_fake_run(tmp_path / "run", "laq", RECORDS[:2])
     output("figures", str(tmp_path / "run"))
@@ -189,6 +198,7 @@ def test_negative_values_keep_a_linear_scale():
     assert figure.axes[0].get_yscale() == "linear"
 
 
+@pytest.mark.usefixtures("few_figures")
 def test_figures_create_missing_folders(tmp_path: Path):
     write_fake_run(tmp_path / "run", "laq", RECORDS[:1])
     output("figures", str(tmp_path / "run"), "--out", str(tmp_path / "a" / "b"))

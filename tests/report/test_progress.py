@@ -101,7 +101,7 @@ def on_a_terminal(*arguments: str, stop_at: bytes | None = None) -> tuple[int, b
         env={**environment, "TERM": "xterm-256color"},
     )  # fmt: skip
     os.close(theirs)
-    seen, deadline = b"", time.monotonic() + 120
+    seen, deadline = b"", time.monotonic() + 300
     while time.monotonic() < deadline:
         if select.select([ours], [], [], 0.1)[0]:
             try:
@@ -113,7 +113,7 @@ def on_a_terminal(*arguments: str, stop_at: bytes | None = None) -> tuple[int, b
             os.write(ours, b"\x03")
             stop_at = None
     os.close(ours)
-    return process.wait(timeout=30), seen
+    return process.wait(timeout=120), seen
 
 
 def last_shown(seen: bytes) -> list[str]:

@@ -33,7 +33,7 @@ def test_second_process_waits_and_says_so(tmp_path):
     with file_lock(lock, "the run"):
         second = threading.Thread(target=lock_second)
         second.start()
-        assert waits.wait(20)
+        assert waits.wait(120)
         order.append("first")
     second.join(20)
     assert order == ["another process is using the run; waiting for it", "first", "second"]
@@ -61,7 +61,7 @@ def test_killed_process_releases_lock(tmp_path):
         with pytest.raises(TimeoutError), file_lock(lock, "the run"):
             pass
         holder.kill()
-        holder.wait(20)
+        holder.wait(120)
         with file_lock(lock, "the run", 5, on_wait=pytest.fail):
             pass
 

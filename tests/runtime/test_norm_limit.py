@@ -1,6 +1,7 @@
 """Uploads above the norm limit are rejected or clipped."""
 
 import math
+from functools import cache
 
 import pytest
 import torch
@@ -172,13 +173,10 @@ def test_uploads_are_clipped_to_the_median_norm():
         ServerSession(aquila.create("aquila"), torch.zeros(2), fleet, 0, options)
 
 
-@pytest.fixture(scope="module")
-def digits():
-    return softmax_digits(20)
-
-
-def attacked(problem, name, kinds, limit="adaptive"):
+@cache
+def attacked(name, kinds, limit="adaptive"):
     """Return the accuracy and the records of a run in which a fifth of the devices are bad."""
+    problem = softmax_digits(20)
     devices = with_bad_devices(problem.devices, kinds) if kinds else problem.devices
     run = aquila.simulate(
         aquila.create(name, alpha=1.0), torch.zeros(650), devices, 60,
@@ -188,18 +186,18 @@ def attacked(problem, name, kinds, limit="adaptive"):
 
 
 @pytest.mark.parametrize("name", ["fedavg", "topk", "aquila_topk"])
-def test_a_fifth_of_bad_devices_costs_at_most_three_points(name, digits):
-    honest, _ = attacked(digits, name, [])
-    accuracy, records = attacked(digits, name, list(ATTACKS))
+def test_a_fifth_of_bad_devices_costs_at_most_three_points(name):
+    honest, _ = attacked(name, ())
+    accuracy, records = attacked(name, tuple(ATTACKS))
     assert accuracy > honest - 0.03
     assert records[0].rejected == [7, 12]  # scaled and constant
     assert records[0].quarantined == [7, 12, 17]  # and NaN
 
 
 @pytest.mark.parametrize("kind", ATTACKS)
-def test_each_attack_costs_at_most_three_points(kind, digits):
-    assert attacked(digits, "fedavg", [kind])[0] > attacked(digits, "fedavg", [])[0] - 0.03
+def test_each_attack_costs_at_most_three_points(kind):
+    assert attacked("fedavg", (kind,))[0] > attacked("fedavg", ())[0] - 0.03
 
 
-def test_without_a_limit_an_attack_costs_ten_points(digits):
-    assert attacked(digits, "fedavg", ["constant"], "none")[0] < 0.83
+def test_without_a_limit_an_attack_costs_ten_points():
+    assert attacked("fedavg", ("constant",), "none")[0] < 0.83

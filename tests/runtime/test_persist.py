@@ -31,7 +31,10 @@ from helpers.problems import ridge
 D = 25
 PROBLEM = ridge(devices=2, dimension=D)
 
-every_method = pytest.mark.parametrize("name", aquila.METHODS)
+SESSIONS = [
+    *((name, 0.0) for name in aquila.METHODS),
+    *((name, 0.5) for name in contract.ONE_OF_EACH_KIND),
+]
 
 
 def server_of(name, archive=None, downlink_error=0.0):
@@ -59,14 +62,13 @@ def run_rounds(server, devices, rounds):
         server.close_round()
 
 
-@every_method
-@pytest.mark.parametrize("downlink_error", [0.0, 0.5])
+@pytest.mark.parametrize(("name", "downlink_error"), SESSIONS)
 def test_restarting_every_session_in_every_round_gives_the_same_bits(
     name, downlink_error, tmp_path
 ):
     uninterrupted, restarted = (server_of(name, downlink_error=downlink_error) for _ in range(2))
     devices, again = [[device_of(name, m) for m in range(2)] for _ in range(2)]
-    for _ in range(5):
+    for _ in range(4):
         run_rounds(uninterrupted, devices, 1)
         for m, order in restarted.open_round().items():
             frame = again[m].handle(order)

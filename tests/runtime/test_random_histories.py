@@ -111,7 +111,7 @@ class RandomHistoryWithDifferences(RandomHistory):
     options: ClassVar = DIFFERENCES
 
 
-LONG = settings(max_examples=150, stateful_step_count=40, deadline=None)
+LONG = settings(max_examples=50, stateful_step_count=40, deadline=None)
 RandomHistory.TestCase.settings = RandomHistoryWithDifferences.TestCase.settings = LONG
 RandomHistoryWithWeights.TestCase.settings = LONG
 test_random_histories_keep_weighted_memories_consistent = RandomHistoryWithWeights.TestCase
@@ -152,9 +152,7 @@ def run_with_faults(name, seed, steps, **options):
 
 OPTIONS = {
     "plain": {},
-    "differences": {"downlink_error": 0.5},
-    "weights": {"weights": [90.0, 7.0, 3.0]},
-    "optimizer": {
+    "everything": {
         "weights": [1.0, 20.0, 3.0], "server_optimizer": "yogi", "schedule": "steps:5,9",
         "downlink_error": 0.5,
     },
@@ -164,7 +162,7 @@ OPTIONS = {
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 @pytest.mark.parametrize("name", METHODS_WITH_MEMORY)
 def test_methods_keep_memories_consistent(name, options):
-    for seed in range(4):
+    for seed in range(2):
         run_with_faults(name, seed, steps=25, **options)
 
 

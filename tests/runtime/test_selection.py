@@ -87,17 +87,28 @@ def test_options_that_do_not_fit_are_refused(options, error):
         Selector.of(aquila.RunOptions(**options), 10, 0)
 
 
-@every_method
-@pytest.mark.parametrize("rule", POWER_OF_CHOICE)
-def test_every_method_trains(row, rule):
+def assert_trains(row, rule):
     options = contract.run_options(row.name, selection=rule, participation=0.4, uplink_loss=0.1)
     # few devices have the two consecutive models that a change of MARINA needs
     more_full_rounds = {"p": 0.5} if row.name == "marina" else {}
     method = create(row, **more_full_rounds)
-    run = aquila.simulate(method, theta0(), PROBLEM.devices, 40, options=options)
+    run = aquila.simulate(method, theta0(), PROBLEM.devices, 30, options=options)
     losses = [PROBLEM.loss(theta.double()) for theta in (theta0(), run.theta)]
     assert losses[1] < 0.9 * losses[0]
     assert all(record.uploads + record.skips + record.lost == 2 for record in run.records)
+
+
+@every_method
+def test_every_method_trains_while_devices_report_losses(row):
+    """Orders and replies have a scalar more."""
+    assert_trains(row, "rpow_d")
+
+
+@pytest.mark.parametrize("rule", ["pow_d", "cpow_d"])
+@pytest.mark.parametrize("name", ["fedsgd", "aquila", "marina"])
+def test_methods_train_after_queries(name, rule):
+    """Sessions answer queries; methods do not see them."""
+    assert_trains(contract.find_row(name), rule)
 
 
 @pytest.mark.parametrize("rule", ["weighted", *POWER_OF_CHOICE])

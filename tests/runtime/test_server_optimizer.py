@@ -13,7 +13,8 @@ from aquila.runtime.messages import Order
 from aquila.runtime.persist import restore_server, server_to_bytes
 from aquila.runtime.server_session import ServerSession
 from aquila.sim.oracle import FunctionOracle, as_shard
-from helpers.contract_runs import KNOWN_ROWS, PROBLEM, create, theta0
+from helpers.contract import ONE_OF_EACH_KIND, find_row
+from helpers.contract_runs import PROBLEM, create, theta0
 from helpers.problems import all_gradients
 
 ROUNDS = 12
@@ -109,12 +110,12 @@ def test_schedule_scales_local_and_server_steps():
     torch.testing.assert_close(trained.theta, theta, rtol=1e-12, atol=1e-14)
 
 
-SHORT_LIST = ("aquila", "aquila_dither", "fedavg", "marina")
 RESUMED = [
-    pytest.param(row, recipe, id=f"{row.name}-{name}")
-    for row in KNOWN_ROWS
-    for name, recipe in RECIPES.items()
-    if name == "everything" or row.name in SHORT_LIST
+    pytest.param(find_row(method), RECIPES[recipe], id=f"{method}-{recipe}")
+    for method, recipe in [
+        *((method, "everything") for method in ONE_OF_EACH_KIND),
+        *(("aquila", recipe) for recipe in RECIPES if recipe != "everything"),
+    ]
 ]
 
 

@@ -20,7 +20,7 @@ rounds_of_outcomes = st.lists(st.tuples(*[st.sampled_from(OUTCOMES)] * 3), min_s
 
 
 @pytest.mark.parametrize("name", METHODS_WITH_MEMORY)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(outcomes=rounds_of_outcomes)
 def test_memories_agree_after_any_outcomes_of_messages(name, outcomes):
     server, devices = make_sessions(name)

@@ -41,18 +41,25 @@ def name(path: Path) -> str:
 
 
 @cache
-def paper_bits_of_an_upload(model: str, data: str, width: float) -> int:
-    """Return the record of one round of one device with the model's full dimension."""
+def dimension_of(model: str, data: str, width: float) -> int:
+    """Return the number of parameters of a model."""
     option = "vocabulary" if data == "wikitext2" else "classes"
     with torch.device("meta"):
         module = build_model(model, width, **{option: CLASSES[data]})
-    dimension = sum(p.numel() for p in module.parameters())
-    gradient = torch.randn(dimension, generator=torch.Generator().manual_seed(0))
+    return sum(p.numel() for p in module.parameters())
+
+
+@cache
+def paper_bits_of_a_coordinate() -> int:
+    """Return the paper's bits per coordinate of one upload of QSGD, whose bytes are as many."""
+    gradient = torch.randn(10_000, generator=torch.Generator().manual_seed(0))
     run = aquila.simulate(
-        aquila.create("qsgd"), torch.zeros(dimension), [lambda theta: (1.0, gradient)], rounds=1
+        aquila.create("qsgd"), torch.zeros(10_000), [lambda theta: (1.0, gradient)], rounds=1
     )
     assert run.records[0].uplink_bytes - run.records[0].paper_bits / 8 < 64
-    return run.records[0].paper_bits
+    bits, rest = divmod(run.records[0].paper_bits, 10_000)
+    assert rest == 0
+    return bits
 
 
 def test_every_row_of_both_tables_has_a_file():
@@ -65,10 +72,10 @@ def test_qsgd_gives_the_count_of_the_paper(path):
     rounds = PRINTED_ROUNDS.get(name(path), setting.rounds)
     widths = [float(width) for width in setting.widths.split(",")]
     bits = sum(
-        paper_bits_of_an_upload(setting.model, setting.data, width)
-        * (setting.devices // len(widths))
+        dimension_of(setting.model, setting.data, width) * (setting.devices // len(widths))
         for width in widths
     )
+    bits *= paper_bits_of_a_coordinate()
     assert round(bits * rounds / 8 / 2**30, 2) == PRINTED[name(path)]
 
 
@@ -84,40 +91,54 @@ def test_files_start_with_the_expected_result(path):
         assert text.partition(":")[0] in aquila.METHODS
 
 
-@lru_cache(maxsize=1)
-def trained(setting, method):
-    """Train in a setting; files that differ in the number of devices alone are the same in short.
+def smoke_version(path):
+    """Return the setting of a short run, and its AQUILA."""
+    experiment = read_experiment(path, {})
+    setting = experiment.setting.smoke()
+    parameters = {**setting.method_defaults, **experiment.methods.get("aquila", {})}
+    return setting, aquila.create("aquila", **parameters)
 
-    They stand next to each other, so that the last run is enough to keep.
-    """
-    problem, parts = setting.problem()
-    run = aquila.simulate(
-        method,
-        problem.theta0,
-        problem.devices,
-        setting.rounds,
-        evaluate=problem.evaluate,
-        options=aquila.RunOptions(fleet=problem.fleet, evaluate_every=2),
-    )
-    return problem, parts, run
+
+@lru_cache(maxsize=1)  # neighbours in the list are often the same in short
+def problem_of(setting):
+    return setting.problem()
+
+
+def trained_files():
+    """Return files that use each option of training with each model for which a file sets it."""
+    seen, chosen = set(), []
+    for path in FILES:
+        setting, _ = smoke_version(path)
+        options = ("mask_classes", "widths", "work", "augment", "training")
+        used = {(setting.model, option, getattr(setting, option)) for option in options}
+        if not used <= seen:
+            chosen.append(path)
+            seen |= used
+    return chosen
 
 
 @pytest.mark.parametrize("path", FILES, ids=name)
+def test_smoke_versions_have_a_problem(path):
+    setting, _ = smoke_version(path)
+    problem, parts = problem_of(setting)
+    assert len(parts) == len(problem.devices) == setting.devices
+    assert (len(problem.fleet.slices) == 2) == ("0.0625" in setting.widths)
+
+
+@pytest.mark.parametrize("path", trained_files(), ids=name)
 def test_smoke_versions_run(path):
-    experiment = read_experiment(path, {})
-    setting = experiment.setting.smoke()
+    setting, method = smoke_version(path)
     assert not setting.compile_model
-    method = aquila.create(
-        "aquila", **{**setting.method_defaults, **experiment.methods.get("aquila", {})}
+    problem, _ = setting.problem()
+    options = aquila.RunOptions(fleet=problem.fleet)
+    run = aquila.simulate(
+        method, problem.theta0, problem.devices, 1, evaluate=problem.evaluate, options=options
     )
-    problem, parts, run = trained(setting, method)
-    assert len(parts) == setting.devices
     assert run.records[0].uploads == setting.devices
     metrics = run.records[-1].metrics
     wanted = "perplexity" if setting.data.endswith("wikitext2") else "local_accuracy"
     assert wanted in metrics or not setting.mask_classes
     assert "last_minibatch_train_accuracy" in metrics
-    assert (len(problem.fleet.slices) == 2) == ("0.0625" in setting.widths)
 
 
 def test_overrides_take_precedence_over_the_file():

@@ -56,7 +56,7 @@ def test_worker_can_capture_once_others_have_stopped():
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=10)
+        thread.join(timeout=60)
     assert not any(thread.is_alive() for thread in threads)
     assert order in (
         ["a begins", "a ends", "b begins", "b ends"],
@@ -81,5 +81,5 @@ def test_capture_does_not_wait_for_released_work():
     resting.wait()
     with lock.exclusive():
         recorded.set()
-    worker.join(timeout=10)
+    worker.join(timeout=60)
     assert not worker.is_alive()

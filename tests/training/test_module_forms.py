@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 import pytest
 import torch
@@ -11,8 +12,10 @@ from torch.utils.data import DataLoader, Dataset
 import aquila
 from aquila.core.random import Key
 
-peft = pytest.importorskip("peft")
-transformers = pytest.importorskip("transformers")
+# the tests import them, because importing takes seconds
+for package in ("peft", "transformers"):
+    if find_spec(package) is None:
+        pytest.skip(f"{package} is not installed", allow_module_level=True)
 
 X = torch.randn(24, 5, generator=torch.Generator().manual_seed(0))
 Y = (X.sum(1) > 0).long() + (X[:, 0] > 1).long()
@@ -147,6 +150,8 @@ def test_buffers_start_every_round_with_their_first_values():
 
 
 def bert(**options):
+    import transformers
+
     torch.manual_seed(0)
     config = transformers.BertConfig(
         vocab_size=30, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
@@ -189,7 +194,13 @@ def test_a_classifier_of_hugging_face_trains():
     assert "perplexity" not in metrics[-1]
 
 
-@pytest.mark.parametrize("form", [Rows, lambda batch: transformers.BatchEncoding(batch)])
+def batch_encoding(batch):
+    import transformers
+
+    return transformers.BatchEncoding(batch)
+
+
+@pytest.mark.parametrize("form", [Rows, batch_encoding])
 def test_dicts_of_every_form_give_the_same_bits(form):
     thetas = []
     for make in (dict, form):
@@ -210,6 +221,8 @@ def test_a_loader_of_dicts_trains():
 
 
 def test_a_causal_language_model_has_a_perplexity():
+    import transformers
+
     torch.manual_seed(0)
     config = transformers.GPT2Config(
         vocab_size=20, n_positions=8, n_embd=16, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0
@@ -251,6 +264,8 @@ def test_a_loss_needs_targets():
 
 
 def test_lora_trains_adapters_only():
+    import peft
+
     base = bert()
     config = peft.LoraConfig(r=2, target_modules=["query", "value"], task_type="SEQ_CLS")
     module = peft.get_peft_model(base, config)

@@ -22,7 +22,7 @@ def test_models_draw_one_at_a_time_and_restore_the_generator():
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=10)
+        thread.join(timeout=60)
     assert torch.equal(torch.get_rng_state(), before)
     for seed in range(4):
         generator = torch.Generator().manual_seed(seed)
@@ -45,7 +45,7 @@ def test_waiting_to_draw_does_not_block_a_capture():
         waiting.wait()
         with CAPTURE_LOCK.exclusive():
             pass
-    later.join(timeout=10)
+    later.join(timeout=60)
     assert not later.is_alive()
 
 

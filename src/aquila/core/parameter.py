@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cache
 from numbers import Integral, Real
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
@@ -88,6 +89,11 @@ class Parameter:
 
 def parameters(factory: Callable[..., Any]) -> dict[str, Parameter]:
     """Return the parameters of a factory whose types are `Annotated`."""
+    return dict(_read_signature(factory))
+
+
+@cache  # a report of many runs asks thousands of times
+def _read_signature(factory: Callable[..., Any]) -> dict[str, Parameter]:
     hints = get_type_hints(factory, include_extras=True)
     return {
         name: _parameter(name, hints[name], given.default)

@@ -13,7 +13,7 @@ from flwr.serverapp import Grid, ServerApp
 import aquila.flower
 from faults.bad_frames import with_bad_frame
 from faults.lossy_grid import LossyGrid
-from faults.setup import DEVICES, METHOD, faulty_device, theta0
+from faults.setup import METHOD, faulty_device, theta0
 
 correct_client = aquila.flower.client_app(
     METHOD, lambda device, context: faulty_device(device, control_folder_of(context))
@@ -44,7 +44,7 @@ def main(grid: Grid, context: Context) -> None:
     aquila.flower.strategy(
         METHOD,
         theta0(),
-        devices=DEVICES,
+        devices=int(config["devices"]),
         rounds=int(config["rounds"]),
         options=aquila.RunOptions(out=control_folder_of(context) / "run"),
         deployment=aquila.flower.Deployment(

@@ -1,5 +1,6 @@
 """MLflow's own client reads what was logged to a database file."""
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,8 @@ from aquila.report.trackers import round_metrics
 from aquila.sim.records import read_records
 from helpers.command_line import error_line, output
 
-pytest.importorskip("mlflow", reason="needs the extra: pip install -e '.[mlflow]'")
-pytest.importorskip("sqlalchemy", reason="needs the extra: pip install -e '.[mlflow]'")
-
-from mlflow.tracking import MlflowClient
+if find_spec("mlflow") is None or find_spec("sqlalchemy") is None:
+    pytest.skip("needs the extra: pip install -e '.[mlflow]'", allow_module_level=True)
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # raised by MLflow's drivers
@@ -28,13 +27,19 @@ def uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return f"sqlite:///{tmp_path / 'runs.db'}"
 
 
+def client_of(uri: str) -> Any:
+    from mlflow.tracking import MlflowClient  # takes a second
+
+    return MlflowClient(uri, uri)
+
+
 def runs(uri: str, experiment: str = "aquila") -> list[Any]:
-    client = MlflowClient(uri, uri)
+    client = client_of(uri)
     return list(client.search_runs([client.get_experiment_by_name(experiment).experiment_id]))
 
 
 def history(uri: str, run: Any, name: str) -> list[tuple[int, float]]:
-    metrics = MlflowClient(uri, uri).get_metric_history(run.info.run_id, name)
+    metrics = client_of(uri).get_metric_history(run.info.run_id, name)
     return sorted((metric.step, metric.value) for metric in metrics)
 
 
