@@ -1,6 +1,7 @@
 """The outer loop on real processes that are connected by gloo."""
 
 import json
+import re
 
 import pytest
 import torch
@@ -104,12 +105,11 @@ def test_tied_frozen_and_narrow_parameters_and_buffers(tmp_path):
     assert torch.allclose(torch.tensor(mean), torch.tensor((own_mean + other_mean) / 2))
 
 
-@pytest.fixture
-def alone(tmp_path):
-    """A world of one rank in this process."""
-    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/one", rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
+def raised_by(folder, function, *arguments):
+    """Return what a function raises in a world of one rank."""
+    (error,) = run_ranks(folder, function, *arguments, ranks=1)
+    assert isinstance(error, ValueError | RuntimeError), error
+    return str(error)
 
 
 def test_outer_needs_an_initialized_process_group():
@@ -130,50 +130,79 @@ def test_outer_needs_an_initialized_process_group():
         ({"method": "fedavg", "schedule": "cosine:3"}, "no option 'schedule'"),
     ],
 )
-def test_invalid_arguments(alone, arguments, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        Outer(make_model(), **arguments)
+def test_invalid_arguments(tmp_path, arguments, sentence):
+    assert re.search(sentence, raised_by(tmp_path, make_outer, arguments))
 
 
-def test_modules_that_cannot_be_trained(alone):
-    frozen = make_model().requires_grad_(False)
-    with pytest.raises(ValueError, match="no parameters to train"):
-        Outer(frozen, "fedavg")
-    mixed = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2, device="meta"))
-    with pytest.raises(ValueError, match="are on cpu and meta; they must be on one device"):
-        Outer(mixed, "fedavg")
-    strange = nn.Module()
-    strange.weight = nn.Parameter(torch.ones(2, dtype=torch.complex64))
-    with pytest.raises(ValueError, match=r"a trained parameter is torch\.complex64"):
-        Outer(strange, "fedavg")
+def make_outer(arguments):
+    Outer(make_model(), **arguments)
 
 
-def test_invalid_exchange(alone):
-    with pytest.raises(ValueError, match="timeout must be above 0 seconds, not 0"):
-        Exchange(timeout=0)
-    with pytest.raises(ValueError, match="bits_per_second must be above 0, not -1"):
-        Exchange(bandwidth=-1)
+def make_outer_of(kind):
+    if kind == "frozen":
+        model = make_model().requires_grad_(False)
+    elif kind == "mixed":
+        model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2, device="meta"))
+    else:
+        model = nn.Module()
+        model.weight = nn.Parameter(torch.ones(2, dtype=torch.complex64))
+    Outer(model, "fedavg")
 
 
-def test_method_that_needs_the_loss(alone):
+@pytest.mark.parametrize(
+    ("kind", "sentence"),
+    [
+        ("frozen", "no parameters to train"),
+        ("mixed", "are on cpu and meta; they must be on one device"),
+        ("complex", "a trained parameter is torch.complex64"),
+    ],
+)
+def test_modules_that_cannot_be_trained(tmp_path, kind, sentence):
+    assert sentence in raised_by(tmp_path, make_outer_of, kind)
+
+
+def make_exchange(arguments):
+    Exchange(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"timeout": 0}, "timeout must be above 0 seconds, not 0"),
+        ({"bandwidth": -1}, "bits_per_second must be above 0, not -1"),
+    ],
+)
+def test_invalid_exchange(tmp_path, arguments, sentence):
+    assert raised_by(tmp_path, make_exchange, arguments) == sentence
+
+
+def step_once(loss):
+    record = Outer(make_model(), "adaquantfl", every=1).step(loss)
+    return record.loss
+
+
+def test_method_that_needs_the_loss(tmp_path):
+    assert "sends the loss; call outer.step(loss)" in raised_by(tmp_path, step_once, None)
+    assert run_ranks(tmp_path, step_once, 0.5, ranks=1) == [0.5]
+
+
+def train_marina():
     model = make_model()
-    outer = Outer(model, "adaquantfl", every=1)
-    with pytest.raises(RuntimeError, match=r"sends the loss; call outer.step\(loss\)"):
-        outer.step()
-    outer = Outer(model, "adaquantfl", every=1)
-    assert outer.step(0.5).loss == 0.5
+    train(Outer(model, "marina:p=0.01", every=1), model, 5)
 
 
-def test_method_that_needs_two_models(alone):
-    model = make_model()
-    outer = Outer(model, "marina:p=0.01", every=1)
-    with pytest.raises(RuntimeError, match="marina: the method needs gradients or losses at other"):
-        train(outer, model, 5)
+def test_method_that_needs_two_models(tmp_path):
+    message = raised_by(tmp_path, train_marina)
+    assert "marina: the method needs gradients or losses at other models" in message
 
 
-def test_trained_parameters_must_not_change(alone):
+def freeze_later():
     model = make_model()
     outer = Outer(model, "fedavg", every=1)
     model[0].bias.requires_grad_(False)
-    with pytest.raises(RuntimeError, match="other parameters require gradients than at the start"):
-        outer.step()
+    outer.step()
+
+
+def test_trained_parameters_must_not_change(tmp_path):
+    message = raised_by(tmp_path, freeze_later)
+    assert "other parameters require gradients than at the start" in message

@@ -1,5 +1,6 @@
 """Runs a function on several ranks, which are processes connected by gloo."""
 
+import itertools
 import multiprocessing
 import traceback
 from collections.abc import Callable
@@ -15,6 +16,9 @@ from helpers.namespaces import TwoHosts
 
 JOIN_SECONDS = 60
 
+STORES = itertools.count()
+"""Numbers of stores. A rank that ends late deletes its store, so no other may have its name."""
+
 
 def run_ranks(
     folder: Path,
@@ -29,7 +33,7 @@ def run_ranks(
     """
     context = multiprocessing.get_context("fork")
     pipes = [context.Pipe(duplex=False) for _ in range(ranks)]
-    store = f"file://{folder}/store-{len(list(folder.glob('store-*')))}"
+    store = f"file://{folder}/store-{next(STORES)}"
     meeting = (store if hosts is None else hosts.address, hosts)
     processes = [
         context.Process(
