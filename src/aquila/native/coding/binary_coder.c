@@ -17,10 +17,16 @@ void start_encoder(BinaryEncoder *encoder, Bytes *out) {
 }
 
 /* A byte that can take the carry always exists, because the output as a fraction is below 1. */
-static void propagate_carry(BinaryEncoder *encoder) {
+void propagate_carry(BinaryEncoder *encoder) {
+    if (encoder->failed) return;
     uint8_t *byte = encoder->out->data + encoder->out->size;
     while (++*--byte == 0) {
     }
+}
+
+void shift_out_bytes(BinaryEncoder *encoder) {
+    for (; encoder->range < MIN_RANGE; encoder->range <<= 8, encoder->low <<= 8)
+        encoder->failed |= encoder->failed || !write_byte(encoder->out, encoder->low >> 24);
 }
 
 static void encode_with(BinaryEncoder *encoder, uint32_t probability, bool bit) {
@@ -30,10 +36,9 @@ static void encode_with(BinaryEncoder *encoder, uint32_t probability, bool bit) 
     } else {
         encoder->low += bound;
         encoder->range -= bound;
-        if (encoder->low < bound && !encoder->failed) propagate_carry(encoder);
+        if (encoder->low < bound) propagate_carry(encoder);
     }
-    for (; encoder->range < MIN_RANGE; encoder->range <<= 8, encoder->low <<= 8)
-        encoder->failed |= encoder->failed || !write_byte(encoder->out, encoder->low >> 24);
+    shift_out_bytes(encoder);
 }
 
 void encode_bit(BinaryEncoder *encoder, Context *context, bool bit) {

@@ -22,14 +22,15 @@ typedef struct {
 } NumberContexts;
 
 /* 2^42 / (2 seen + 3), rounded up. A product with it is the exact quotient of numbers below 2^32,
- * in a fraction of the time of a division. */
+ * in a fraction of the time of a division. Shifted by one bit less, it is that of twice the number.
+ */
 extern uint64_t context_reciprocals[SEEN_LIMIT + 1];
 void prepare_contexts(void);
 
 ALWAYS_INLINE void update_context(Context *context, bool bit) {
     uint32_t one = UINT32_C(1) << PROBABILITY_BITS, average = context->average;
-    uint64_t doubled = 2 * (uint64_t)(bit ? one - average : average);
-    uint32_t change = (uint32_t)(doubled * context_reciprocals[context->seen] >> 42);
+    uint64_t distance = bit ? one - average : average;
+    uint32_t change = (uint32_t)(distance * context_reciprocals[context->seen] >> 41);
     context->average = bit ? average + change : average - change;
     context->seen += context->seen < SEEN_LIMIT;
 }
@@ -51,6 +52,10 @@ typedef struct {
 } BinaryEncoder;
 
 void start_encoder(BinaryEncoder *encoder, Bytes *out);
+/* Add a carry to the bytes already written. */
+void propagate_carry(BinaryEncoder *encoder);
+/* Write the leading bytes of `low` until the range is large enough again. */
+void shift_out_bytes(BinaryEncoder *encoder);
 void encode_bit(BinaryEncoder *encoder, Context *context, bool bit);
 /* A bit with probability 1/2, without a context. */
 void encode_even_bit(BinaryEncoder *encoder, bool bit);

@@ -1,6 +1,7 @@
 #include "dither_model.h"
 
 #include "../dither.h"
+#include "dithered.h"
 
 const uint32_t dither_rise[LEVELS] = {
     5909,   8357,   11819,  16714,  23637,  33428,  47274,  66856,  94548,  133712, 189097,
@@ -10,8 +11,6 @@ const uint32_t dither_fall[LEVELS] = {
     91625, 90432, 88762, 86438, 83222, 78817, 72873, 65028, 55025, 42949, 29597,
     16799, 7056,  1875,  254,   13,    0,     0,     0,     0,     0,
 };
-/* log2(1 + m/16) in units of 1/16, at the middle of each interval. */
-const uint8_t log_of_mantissa[16] = {1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12, 13, 13, 14, 15, 16};
 /* Initial probability of being sent, in units of 1/4096; it counts as INITIAL_SEEN decisions. With
  * 1/2, a vector with 200 sent coordinates takes 81 % more, one with 7,600 takes 3 % more. */
 static const uint16_t initial_probability[LEVELS] = {
@@ -19,6 +18,19 @@ static const uint16_t initial_probability[LEVELS] = {
     242,  75,   14,   1,    1,    1,    1,    1,    1,    1,
 };
 enum { INITIAL_SEEN = 12, RARE = 1 << (PROBABILITY_BITS - 8), EVEN = 1 << (PROBABILITY_BITS - 1) };
+
+ZeroDecision zero_decisions[DIFFERENCES];
+uint8_t trend_offsets[TREND_OFFSETS];
+
+void prepare_dithered(void) {
+    for (int32_t k = 0; k < DIFFERENCES; k++) {
+        unsigned level = level_of((k - MAX_DIFFERENCE) * (UNIT / 2), 0);
+        zero_decisions[k] = (ZeroDecision){(uint8_t)level, (int16_t)(dither_fall[level] >> SLOW),
+                                           (int32_t)(dither_fall[level] >> FAST)};
+    }
+    for (int32_t k = 0; k < TREND_OFFSETS; k++)
+        trend_offsets[k] = (uint8_t)(LEVELS * trend_of((k - MAX_TREND) * (1 << 17), 0));
+}
 
 void prepare_model(Model *model, uint32_t seed, unsigned sparsity, unsigned bits) {
     model->seed = seed;
@@ -118,4 +130,13 @@ void find_candidates(const Model *model, Block *block, size_t start, size_t tota
 #endif
         scan_block(block, limit, model->seed, model->mixed_seed);
     if (block->count < BLOCK) drop_candidates_from(block, block->count);
+}
+
+CPU_CLONES static void logs_of(int32_t *restrict logs, const uint32_t *restrict complements,
+                               size_t count) {
+    for (size_t k = 0; k < count; k++) logs[k] = log_of_complement(complements[k]);
+}
+
+void logs_of_candidates(int32_t *logs, const Block *block) {
+    logs_of(logs, block->complements, block->candidates);
 }

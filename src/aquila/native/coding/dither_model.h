@@ -48,7 +48,6 @@ ALWAYS_INLINE bool is_candidate(const Block *block, size_t i) {
 }
 
 extern const uint32_t dither_rise[LEVELS], dither_fall[LEVELS];
-extern const uint8_t log_of_mantissa[16];
 
 /* `sparsity` is -log2 of the mean size in steps, in units of 1/8. */
 void prepare_model(Model *model, uint32_t seed, unsigned sparsity, unsigned bits);
@@ -61,7 +60,8 @@ ALWAYS_INLINE int32_t log_of_complement(uint32_t complement) {
     complement |= complement == 0;
     unsigned zeros = leading_zeros(complement);
     uint32_t mantissa = complement << zeros >> 27 & 15;
-    return (int32_t)(31 - zeros) * UNIT + log_of_mantissa[mantissa] * (UNIT / 16);
+    uint32_t sixteenths = mantissa + 1 + (mantissa - 3 < 9); /* log2(1 + mantissa/16) */
+    return (int32_t)((31 - zeros) * UNIT + sixteenths * (UNIT / 16));
 }
 
 ALWAYS_INLINE unsigned level_of(int32_t log, int32_t mean) {
@@ -78,5 +78,31 @@ ALWAYS_INLINE int32_t moved_log(int32_t log, unsigned level, unsigned shift, boo
     log += sent ? (int32_t)(dither_rise[level] >> shift) : -(int32_t)(dither_fall[level] >> shift);
     return log < 0 ? 0 : log < MAX_LOG ? log : MAX_LOG;
 }
+
+/* What a decision 0 does, by the difference of a complement's logarithm and an estimate in half
+ * octaves. Tables over all differences need no limits of levels. */
+enum { MAX_DIFFERENCE = 2 * MAX_LOG / UNIT, DIFFERENCES = 2 * MAX_DIFFERENCE + 16 };
+typedef struct {
+    uint8_t level;
+    int16_t slow_fall;
+    int32_t fast_fall;
+} ZeroDecision;
+enum { MAX_TREND = MAX_LOG >> 17, TREND_OFFSETS = 2 * MAX_TREND + 4 };
+extern ZeroDecision zero_decisions[DIFFERENCES];
+extern uint8_t trend_offsets[TREND_OFFSETS]; /* of the contexts of a trend */
+
+ALWAYS_INLINE const ZeroDecision *zero_decision(int32_t log, int32_t mean) {
+    return &zero_decisions[(log - mean + (MAX_DIFFERENCE + 1) * (UNIT / 2) - UNIT / 4) >> 15];
+}
+
+/* The context of a candidate, given what a decision 0 does to the slow estimate. */
+ALWAYS_INLINE Context *context_of_zero(Model *model, const ZeroDecision *by_slow, int32_t fast,
+                                       int32_t slow) {
+    unsigned trend = (unsigned)((fast - slow + MAX_LOG + UNIT) >> 17);
+    return &model->sent[0][0] + trend_offsets[trend] + by_slow->level;
+}
+
+/* Store the logarithms of the candidates' complements. */
+void logs_of_candidates(int32_t *logs, const Block *block);
 
 #endif

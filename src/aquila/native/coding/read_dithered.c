@@ -30,32 +30,6 @@ static Error decode_listed(BinaryDecoder *decoder, Model *model, const Block *bl
     return NULL;
 }
 
-/* What a decision 0 does, by the difference of a complement's logarithm and an estimate in half
- * octaves. Tables over all differences need no limits of levels. */
-enum { MAX_DIFFERENCE = 2 * MAX_LOG / UNIT, DIFFERENCES = 2 * MAX_DIFFERENCE + 16 };
-typedef struct {
-    uint8_t level;
-    int16_t slow_fall;
-    int32_t fast_fall;
-} ZeroDecision;
-static ZeroDecision zero_decisions[DIFFERENCES];
-enum { MAX_TREND = MAX_LOG >> 17, TREND_OFFSETS = 2 * MAX_TREND + 4 };
-static uint8_t trend_offsets[TREND_OFFSETS]; /* of the contexts of a trend */
-
-void prepare_dithered(void) {
-    for (int32_t k = 0; k < DIFFERENCES; k++) {
-        unsigned level = level_of((k - MAX_DIFFERENCE) * (UNIT / 2), 0);
-        zero_decisions[k] = (ZeroDecision){(uint8_t)level, (int16_t)(dither_fall[level] >> SLOW),
-                                           (int32_t)(dither_fall[level] >> FAST)};
-    }
-    for (int32_t k = 0; k < TREND_OFFSETS; k++)
-        trend_offsets[k] = (uint8_t)(LEVELS * trend_of((k - MAX_TREND) * (1 << 17), 0));
-}
-
-ALWAYS_INLINE const ZeroDecision *zero_decision(int32_t log, int32_t mean) {
-    return &zero_decisions[(log - mean + (MAX_DIFFERENCE + 1) * (UNIT / 2) - UNIT / 4) >> 15];
-}
-
 /* Decode the decisions on candidates from `k` on until one is sent. Returns its number, or the
  * number of candidates.
  *
@@ -69,8 +43,7 @@ CPU_CLONES static size_t next_sent(BinaryDecoder *decoder, Model *model, const i
     for (; k < candidates; k++) {
         const ZeroDecision *by_slow = zero_decision(logs[k], slow);
         const ZeroDecision *by_fast = zero_decision(logs[k], fast);
-        unsigned trend = (unsigned)((fast - slow + MAX_LOG + UNIT) >> 17);
-        Context *context = &model->sent[0][0] + trend_offsets[trend] + by_slow->level;
+        Context *context = context_of_zero(model, by_slow, fast, slow);
         uint32_t bound = (range >> 16) * probability_of_one(context);
         if (value < bound) break;
         update_context(context, false);
@@ -87,11 +60,6 @@ CPU_CLONES static size_t next_sent(BinaryDecoder *decoder, Model *model, const i
     model->fast = fast;
     model->slow = slow;
     return k;
-}
-
-CPU_CLONES static void logs_of_candidates(int32_t *logs, const Block *block) {
-    for (size_t k = 0; k < block->candidates; k++)
-        logs[k] = log_of_complement(block->complements[k]);
 }
 
 /* Index of the one bit with this number among 64; it exists. */
