@@ -6,10 +6,10 @@ import torch
 
 from aquila.core.fleet import Fleet
 from aquila.core.method import decode_upload, uploads
-from aquila.core.packet import Packet
+from aquila.core.packet import Codes, Packet
 from aquila.core.quantize import shared_dither
 from aquila.core.random import Key
-from aquila.core.vector import SparseVector, squared_norm
+from aquila.core.vector import GridVector, SparseVector, squared_norm
 from aquila.core.wire import pack, unpack
 
 DIMENSION = 7
@@ -233,3 +233,31 @@ def test_upload_with_many_nonzero_coordinates_is_dense():
     replies = dithered_replies(Fleet.uniform(5000, 1), range(1), density=0.3)
     ((_, vector),) = uploads(replies)
     assert isinstance(vector, torch.Tensor)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("bucket", [100_000, 70_000, 33_333, 512, 1])
+def test_coded_uploads_are_measured_and_averaged_with_the_bits_of_dense_ones(bucket, dtype):
+    dimension = 100_000
+    generator, grids = torch.Generator().manual_seed(bucket), -(-dimension // bucket)
+    codes = torch.randint(0, 16, (dimension,), dtype=torch.uint8, generator=generator)
+    low, step = torch.rand(2, grids, generator=generator, dtype=dtype)
+    reply = Packet(0, Codes(codes, 4, -low, step, bucket))
+    ((_, coded),) = uploads({0: reply})
+    assert isinstance(coded, GridVector)
+    spread = torch.arange(dimension) // bucket
+    dense = codes.to(dtype) * step[spread] + -low[spread]
+    assert torch.equal(reply.vector.decode(), dense)
+    assert squared_norm(coded) == squared_norm(dense)
+    for slices in ((None,), (None, torch.arange(1, 2 * dimension, 2))):
+        fleet = Fleet(len(slices) * dimension, [len(slices) - 1], slices, weights=[0.3])
+        means = [fleet.mean_over_holders([(0, vector)]) for vector in (coded, dense)]
+        assert means[0].numpy().tobytes() == means[1].numpy().tobytes()
+
+
+def test_both_means_of_the_same_replies():
+    fleet = Fleet.uniform(4, 3)
+    vectors = [(0, torch.ones(4)), (2, torch.full((4,), 4.0))]
+    mean, over_holders = fleet.mean_of_replies(iter(vectors), {0, 2})
+    assert mean.equal(fleet.mean(vectors, {0, 2}))
+    assert over_holders.equal(fleet.mean_over_holders(vectors))

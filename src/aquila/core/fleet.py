@@ -10,12 +10,9 @@ import torch
 from aquila.core.link import LinkState
 from aquila.core.row_owners import OwnedRows, RowOwners
 from aquila.core.tensors import Shapes, one_tensor, total_size
-from aquila.core.vector import SparseVector, Vector, digest, squared_norm
+from aquila.core.vector import GridVector, SparseVector, Summand, Vector, digest, squared_norm
 
 DeviceId = int
-
-Summand = Vector | SparseVector
-"""What averages take: a vector, or its nonzero coordinates."""
 
 SMALLEST = torch.finfo(torch.float64).tiny
 """Smallest divisor, which prevents division by zero."""
@@ -156,6 +153,14 @@ class Fleet:
         """
         return self._divide(self._sum(vectors, devices), self._weight_of_holders(devices))
 
+    def mean_of_replies(
+        self, vectors: Iterable[tuple[DeviceId, Summand]], devices: Collection[DeviceId]
+    ) -> tuple[Vector, Vector]:
+        """Return `mean` and `mean_over_holders` of the same vectors, which are read once."""
+        total = self._sum(vectors, devices)
+        mean = self._divide(total.clone(), self._weight_of_holders(devices))
+        return mean, self._divide(total, self._total_weight)
+
     def mean_number(self, numbers: Mapping[DeviceId, float]) -> float:
         """Return the weighted average of one number per device."""
         total = sum(self.weights[device] * number for device, number in numbers.items())
@@ -175,8 +180,12 @@ class Fleet:
                 raise KeyError(f"device {device} is not one of the averaged devices")
             weight, indices = self.weights[device], self.slices[self.groups[device]]
             vector = self._owned(device, vector)
+            if isinstance(vector, GridVector) and indices is not None:
+                vector = vector.to_dense()
             if isinstance(vector, SparseVector):
                 vector.at(indices).add_to(total, weight)
+            elif isinstance(vector, GridVector):
+                vector.add_to(total, weight)
             elif indices is None:
                 total.add_(vector, alpha=weight)
             else:
@@ -189,6 +198,8 @@ class Fleet:
             return vector
         if isinstance(vector, SparseVector):
             vector = vector.to_dense(self.dimension_of(device))
+        elif isinstance(vector, GridVector):
+            vector = vector.to_dense()
         return self.owners.keep_owned(device, vector)
 
     def _weight_of_owners(self, owners: RowOwners, weights: Mapping[DeviceId, float]) -> Vector:
@@ -224,7 +235,8 @@ class Fleet:
 
     @staticmethod
     def _divide(total: Vector, weight: torch.Tensor) -> Vector:
-        return torch.where(weight > 0, total / weight.clamp_min(SMALLEST), 0)
+        """Divide in place, because copies of a large model cost time and memory."""
+        return total.div_(weight.clamp_min(SMALLEST)).masked_fill_(weight <= 0, 0)
 
     def _checked_shapes(self, shapes: Sequence[Sequence[torch.Size]] | None) -> tuple[Shapes, ...]:
         sizes = [self.dimension_of_group(group) for group in range(len(self.slices))]

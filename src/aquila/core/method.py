@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, Protocol, TypeVar, cast, runtime_checkable
 
-from aquila.core.fleet import DeviceId, Fleet, Summand
-from aquila.core.packet import Codes, Packet, WireError
+from aquila.core.fleet import DeviceId, Fleet
+from aquila.core.packet import Packet, Upload, WireError, summand_of
 from aquila.core.random import Key
 from aquila.core.tensors import Shapes, UploadReader, check_tensors
-from aquila.core.vector import Vector
+from aquila.core.vector import Summand, Vector
 
 Work = Literal["gradient", "epochs"]
 """What a device computes in a round: one gradient, or local epochs of gradient descent."""
@@ -268,16 +268,18 @@ def loss_at(oracle: Oracle, theta: Vector) -> float:
 
 def decode_upload(reply: Packet) -> Vector:
     """Return the vector of a reply that carries one."""
-    if reply.vector is None:
-        raise WireError(f"the reply of round {reply.round} carries no vector")
-    return reply.vector.decode()
+    return _upload_of(reply).decode()
 
 
 def decode_summand(reply: Packet) -> Summand:
-    """Return the vector of a reply for an average: its nonzero coordinates, if they are known."""
-    if isinstance(reply.vector, Codes):
-        return reply.vector.decode_sparse()
-    return decode_upload(reply)
+    """Return the vector of a reply for an average, in the form that its upload offers."""
+    return summand_of(_upload_of(reply))
+
+
+def _upload_of(reply: Packet) -> Upload:
+    if reply.vector is None:
+        raise WireError(f"the reply of round {reply.round} carries no vector")
+    return reply.vector
 
 
 def uploads(

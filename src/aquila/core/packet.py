@@ -1,12 +1,12 @@
 """Messages between devices and the server, before they become bytes."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import torch
 
-from aquila.core.vector import SparseVector, Vector
+from aquila.core.vector import BLOCK, GridVector, SparseVector, Summand, Vector
 
 NEVER = -1
 """The `ack` of a device before the server has applied any of its replies."""
@@ -92,20 +92,22 @@ class Codes:
 
     def decode(self) -> Vector:
         """Return the vector both sides agree on: round the product, then round the sum."""
-        scaled = self.codes.to(self.low.dtype)
-        if len(self.low) == 1:
-            return scaled.mul_(self.step).add_(self.low)
-        return scaled.mul_(self._expand_buckets(self.step)).add_(self._expand_buckets(self.low))
+        return self._grid_vector.to_dense()
 
-    def decode_sparse(self) -> Vector | SparseVector:
-        """Return the same vector, as a sparse one if few coordinates are known to be nonzero."""
-        if self.nonzero is None or SPARSE_RATIO * self.nonzero.numel() > self.dimension:
-            return self.decode()
-        few = replace(self, codes=self.codes[self.nonzero], nonzero=None)
-        return SparseVector(self.nonzero, few.decode())
+    def summand(self) -> Summand:
+        """Return the same vector for a sum or a norm, as a sparse one if few are nonzero.
 
-    def _expand_buckets(self, grid: Vector) -> Vector:
-        return grid.repeat_interleave(self.bucket)[: self.dimension]
+        A large dense vector stays coded.
+        """
+        if self.nonzero is not None and SPARSE_RATIO * self.nonzero.numel() <= self.dimension:
+            few = replace(self, codes=self.codes[self.nonzero], nonzero=None)
+            return SparseVector(self.nonzero, few.decode())
+        stays_coded = self.dimension > BLOCK and self.codes.is_cpu
+        return self._grid_vector if stays_coded else self.decode()
+
+    @property
+    def _grid_vector(self) -> GridVector:
+        return GridVector(self.codes, self.low, self.step, self.bucket)
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,6 +139,15 @@ class Packet:
         if name not in self.scalars:
             raise WireError(f"message of round {self.round} lacks the scalar {name!r}")
         return self.scalars[name]
+
+
+def summand_of(upload: Upload) -> Summand:
+    """Return the vector of an upload for an average or a norm, in the form that it offers.
+
+    An upload may have a function `summand`. Default: the decoded vector.
+    """
+    summand: Callable[[], Summand] | None = getattr(upload, "summand", None)
+    return upload.decode() if summand is None else summand()
 
 
 def code_dtype(bits: int) -> torch.dtype:

@@ -9,6 +9,7 @@ float32 number is exact in float64; the square of a float64 number is rounded be
 
 import hashlib
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -17,6 +18,13 @@ from aquila.core.passes import passes_for, plain
 
 Vector = torch.Tensor
 """A one-dimensional float32 or float64 tensor."""
+
+BLOCK = 2**15
+"""Coordinates that are decoded at a time. They stay in the cache, and torch uses one thread."""
+
+
+_WIDE_BLOCK = 2**20
+"""Coordinates of a block where a pass may use several threads."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,13 +47,83 @@ class SparseVector:
         total[self.positions] = total[self.positions].add_(self.values, alpha=weight)
 
 
-def squared_norm(v: Vector | SparseVector) -> float:
+@dataclass(frozen=True, eq=False)
+class GridVector:
+    """A vector on the CPU that is still coded: coordinate i is `low + step * codes[i]`.
+
+    `low` and `step` hold one entry per `bucket` consecutive coordinates. The whole vector is never
+    in memory: it is decoded in blocks into one buffer.
+    """
+
+    codes: torch.Tensor
+    low: Vector
+    step: Vector
+    bucket: int
+
+    def blocks(self) -> Iterator[tuple[slice, Vector]]:
+        """Yield where consecutive coordinates are, and their values in float64, in one buffer."""
+        size, count = self._block_size, self.codes.numel()
+        buffer = torch.empty(min(size, count), dtype=self.low.dtype)
+        wide = torch.empty_like(buffer, dtype=torch.float64)
+        for first in range(0, count, size):
+            part = slice(first, min(first + size, count))
+            length = part.stop - first
+            values = self._decode(buffer[:length].copy_(self.codes[part]), first)
+            yield part, wide[:length].copy_(values)
+
+    def to_dense(self) -> Vector:
+        """Return the vector with all its coordinates."""
+        return self._decode(self.codes.to(self.low.dtype), 0)
+
+    def add_to(self, total: Vector, weight: float) -> None:
+        """Add weight times this vector, with the same bits as a dense vector."""
+        for part, values in self.blocks():
+            total[part].add_(values, alpha=weight)
+
+    @property
+    def _block_size(self) -> int:
+        """Whole buckets, unless there is one grid only."""
+        return BLOCK if self.low.numel() == 1 else self.bucket * max(1, BLOCK // self.bucket)
+
+    def _decode(self, codes: Vector, first: int) -> Vector:
+        """Replace codes by values: round the product, then round the sum."""
+        if self.low.numel() == 1:
+            return codes.mul_(self.step).add_(self.low)
+        grid, whole = first // self.bucket, codes.numel() // self.bucket
+        rows, rest = codes[: whole * self.bucket], codes[whole * self.bucket :]
+        if whole:
+            own = slice(grid, grid + whole)
+            rows.view(whole, -1).mul_(self.step[own, None]).add_(self.low[own, None])
+        if rest.numel():
+            rest.mul_(self.step[grid + whole]).add_(self.low[grid + whole])
+        return codes
+
+
+Summand = Vector | SparseVector | GridVector
+"""What averages take: a vector, its nonzero coordinates, or its codes."""
+
+
+def squared_norm(v: Summand) -> float:
     """Return the squared 2-norm, accumulated in float64 so that large models lose no precision."""
-    if not isinstance(v, SparseVector):
+    if isinstance(v, torch.Tensor):
         return passes_for(v).measure(v, None)[1]
     lanes = torch.zeros(plain.LANES, dtype=torch.float64)
-    lanes.index_add_(0, v.positions % plain.LANES, v.values.double().square())
+    if isinstance(v, SparseVector):
+        lanes.index_add_(0, v.positions % plain.LANES, v.values.double().square())
+    else:
+        for part, values in v.blocks():
+            _add_squares(lanes, part.start, values.mul_(values))
     return plain.sum_of_lanes(lanes)
+
+
+def _add_squares(lanes: Vector, first: int, squares: Vector) -> None:
+    """Add the squares of consecutive coordinates, `first` and those after it, to their lanes."""
+    done, count = 0, squares.numel()
+    while done < count:
+        lane = (first + done) % plain.LANES
+        size = min(count - done, plain.LANES - lane)
+        lanes[lane : lane + size] += squares[done : done + size]
+        done += size
 
 
 def max_norm(v: Vector) -> float:
@@ -62,6 +140,20 @@ def error_ratio(v: Vector, approximation: Vector) -> float:
 def relative_norm(squared: float, reference_squared: float) -> float:
     """Return the ratio of two norms, given their squares; 0 if the second is 0."""
     return math.sqrt(squared / reference_squared) if reference_squared else 0.0
+
+
+def subtract(vector: Vector, change: Vector) -> Vector:
+    """Return `vector - change` in the dtype of the vector.
+
+    On the CPU it is computed in blocks, because a wider difference of a large model takes memory.
+    """
+    if vector.dtype == change.dtype or not vector.is_cpu:
+        return (vector - change).to(vector.dtype)
+    result = torch.empty_like(vector)
+    for first in range(0, vector.numel(), _WIDE_BLOCK):
+        part = slice(first, first + _WIDE_BLOCK)
+        result[part] = vector[part] - change[part]
+    return result
 
 
 def check_theta0(theta: object) -> None:

@@ -14,8 +14,9 @@ from typing import Any, Literal, get_args
 
 from aquila.core.fleet import DeviceId
 from aquila.core.method import ServerHalf, decode_summand, has_memory
-from aquila.core.packet import Dense, Packet, WireError
+from aquila.core.packet import Packet, WireError
 from aquila.core.vector import squared_norm
+from aquila.runtime.stored_upload import ScaledUpload
 
 LimitPolicy = Literal["reject", "clip"]
 """An upload above the limit counts as lost (`reject`) or is scaled down to it (`clip`)."""
@@ -88,7 +89,8 @@ def clipped(reply: Packet, limit: float) -> Packet:
     norm = upload_norm(reply)
     if reply.vector is None or norm <= limit:
         return reply
-    return replace(reply, vector=Dense(reply.vector.decode() * (limit / norm)))
+    bits = 8 * reply.vector.decode().itemsize
+    return replace(reply, vector=ScaledUpload(reply.vector, limit / norm, bits))
 
 
 def adaptive_limit(norms: Sequence[float]) -> float:

@@ -1,14 +1,16 @@
 """Reads the replies of devices, with the coordinates and tensors that each device holds."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from aquila.core.fleet import DeviceId, Fleet
 from aquila.core.method import read_upload
-from aquila.core.packet import DimensionError, Packet, WireError
+from aquila.core.packet import DimensionError, Packet, Upload, WireError
 from aquila.core.tensors import FLEET_HINT, UploadReader
+from aquila.runtime.frame_spool import ReadFrame
+from aquila.runtime.stored_upload import stored_upload
 
 
 @dataclass(frozen=True)
@@ -39,3 +41,18 @@ class ReplyReader:
                 f"device {device} and the server have different tensors: {error}; {FLEET_HINT}"
             ) from None
         return read_upload(self.reader, reply, shapes)
+
+    def stored(
+        self, device: DeviceId, reply: Packet, read_frame: ReadFrame, unpack: Callable[..., Packet]
+    ) -> Packet:
+        """Return a reply that takes little memory, because its frame is read again when needed."""
+        if reply.vector is None:
+            return reply
+
+        def load() -> Upload:
+            again = self.read(device, read_frame(), unpack).vector
+            if again is None:
+                raise WireError(f"the frame of device {device} has changed on disk")
+            return again
+
+        return replace(reply, vector=stored_upload(reply.vector, load))

@@ -1,17 +1,17 @@
 """The server's end of the protocol: opens rounds, receives replies and closes rounds."""
 
+import math
 from collections.abc import Collection
 from typing import Any
-
-import torch
 
 from aquila.core.fleet import DeviceId, Fleet
 from aquila.core.method import Method, Scalars, check_reply, has_memory
 from aquila.core.packet import Packet, WireError
 from aquila.core.random import Key, Purpose
-from aquila.core.vector import Vector
+from aquila.core.vector import Vector, max_norm
 from aquila.runtime.device_history import DeviceHistories
 from aquila.runtime.fleet_health import check_scalars
+from aquila.runtime.frame_spool import in_memory
 from aquila.runtime.linked_fleet import LinkedFleet
 from aquila.runtime.loss_reports import LossReports
 from aquila.runtime.messages import NO_ACK, Order, ack_of, rate_scalars
@@ -133,7 +133,8 @@ class ServerSession:
             orders, references = self._packer.pack(
                 packets, self.acks, self.references, self._is_in_step
             )
-            self._open = OpenRound(state, references, orders, scalars)
+            spool = None if self._services.new_spool is None else self._services.new_spool()
+            self._open = OpenRound(state, references, orders, scalars, spool)
         return self._open.orders
 
     def report_failure(self, device: DeviceId, reason: str) -> None:
@@ -179,9 +180,11 @@ class ServerSession:
         ack = ack_of(reply, frame)
         if self._limit is not None:
             reply = self._limit.apply(device, reply)
-        kept_frame = b"" if self.histories is None else frame
-        norm = self.guard.norm_of(reply)
-        self._open.received[device] = ReceivedReply(reply, ack, kept_frame, norm)
+        norm, read_frame = self.guard.norm_of(reply), in_memory(frame if self.histories else b"")
+        if self._open.spool is not None:
+            read_frame = self._open.spool.add(frame)
+            reply = self._replies.stored(device, reply, read_frame, self._services.unpack)
+        self._open.received[device] = ReceivedReply(reply, ack, read_frame, norm)
 
     def close_round(self) -> dict[DeviceId, Packet]:
         """Apply the received replies, advance to the next round, and return the replies."""
@@ -197,7 +200,7 @@ class ServerSession:
         fleet = self._linked_fleet.in_round(self.round, self._open.orders)
         state, step = self.half.update(state, fleet, replies)
         moments, theta = self._descent.apply(self.moments, self.theta, step, self.round)
-        if not torch.isfinite(theta).all():
+        if not math.isfinite(max_norm(theta)):
             raise NonFiniteError(
                 f"the model is not finite after round {self.round}; try a smaller alpha"
             )

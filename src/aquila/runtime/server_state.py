@@ -8,6 +8,7 @@ from aquila.core.method import Scalars
 from aquila.core.packet import Packet
 from aquila.core.vector import Vector
 from aquila.runtime.fleet_health import FleetHealth
+from aquila.runtime.frame_spool import FrameSpool, ReadFrame
 from aquila.runtime.messages import Ack, Order
 from aquila.runtime.model_downlink import References
 from aquila.runtime.reply_archive import Position
@@ -45,14 +46,11 @@ class ServerSnapshot:
 
 @dataclass(frozen=True)
 class ReceivedReply:
-    """A valid reply to the open round, with the norm of its upload.
-
-    `frame` is empty if the server has no archive.
-    """
+    """A valid reply to the open round, with its frame and the norm of its upload."""
 
     reply: Packet
     ack: Ack
-    frame: bytes
+    read_frame: ReadFrame
     norm: float = 0.0
 
 
@@ -62,13 +60,14 @@ class OpenRound:
 
     `offered` has the scalars of all devices that the method allows to take part. `orders` are
     those of the devices that were selected. `replaced` counts the failed devices in whose place
-    others were drawn, in `draws` draws.
+    others were drawn, in `draws` draws. `spool` keeps the frames of the replies, if there is one.
     """
 
     state: Any
     references: References
     orders: dict[DeviceId, Order]
     offered: dict[DeviceId, Scalars]
+    spool: FrameSpool | None = None
     received: dict[DeviceId, ReceivedReply] = field(default_factory=dict)
     replaced: int = 0
     draws: int = 0

@@ -110,18 +110,10 @@ class DampedMemoryServer:
         self, state: DampedState, fleet: Fleet, replies: Mapping[DeviceId, Packet]
     ) -> tuple[DampedState, Vector]:
         """Step along q̄ + mean upload, and update q̄."""
-        mean = fleet.mean(uploads(replies), replies)
-        return self.update_with_mean(state, fleet, replies, mean)
-
-    def update_with_mean(
-        self, state: DampedState, fleet: Fleet, replies: Mapping[DeviceId, Packet], mean: Vector
-    ) -> tuple[DampedState, Vector]:
-        """Apply an update whose mean upload the caller has already computed."""
         # q̄ averages over all devices, and a device without a reply has not changed its memory
-        all_replied = len(replies) == len(fleet.devices)
-        change = mean if all_replied else fleet.mean_over_holders(uploads(replies))
-        step = self.alpha * (state.q_bar + mean)
-        return DampedState(state.q_bar + self.eta * change), step
+        mean, change = fleet.mean_of_replies(uploads(replies), replies)
+        step = (state.q_bar + mean).mul_(self.alpha)
+        return DampedState(change.mul_(self.eta).add_(state.q_bar)), step
 
     def memory(self, state: DampedState) -> Vector:
         """Return q̄."""

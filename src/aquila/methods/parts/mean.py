@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from aquila.core.fleet import DeviceId, Fleet
-from aquila.core.method import Scalars, decode_upload, order_scalars, uploads
+from aquila.core.method import Scalars, decode_summand, order_scalars, uploads
 from aquila.core.packet import Packet
 from aquila.core.random import Key
-from aquila.core.vector import Vector
+from aquila.core.vector import Summand, Vector
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,14 +37,14 @@ class MeanServer:
 
     alpha: float
     # repr=False: Flower compares methods of different processes by their repr
-    decode: Callable[[Packet], Vector] = field(default=decode_upload, repr=False)
+    decode: Callable[[Packet], Summand] = field(default=decode_summand, repr=False)
     check: Callable[[Packet], None] = field(default=accept_reply, repr=False)
     direction: Callable[[Vector], Vector] = field(default=unchanged, repr=False)
 
     @property
     def steps_along_mean(self) -> bool:
         """Whether uploads are vectors of the model, so that the step follows from their mean."""
-        return self.decode is decode_upload
+        return self.decode is decode_summand
 
     def init(self, theta: Vector, fleet: Fleet) -> NoState:
         """Start without state."""
