@@ -196,6 +196,12 @@ def test_a_fifth_of_bad_devices_costs_at_most_three_points(name, digits):
     assert records[0].quarantined == [7, 12, 17]  # and NaN
 
 
+@pytest.mark.parametrize(("kinds", "points"), [(["scaled"], 8), (list(ATTACKS), 3)])
+def test_differences_are_not_compared_with_whole_gradients(kinds, points, digits):
+    honest, _ = attacked(digits, "marina", [])
+    assert attacked(digits, "marina", kinds)[0] > honest - points / 100
+
+
 @pytest.mark.parametrize("kind", ATTACKS)
 def test_each_attack_costs_at_most_three_points(kind, digits):
     assert attacked(digits, "fedavg", [kind])[0] > attacked(digits, "fedavg", [])[0] - 0.03

@@ -23,7 +23,7 @@ from aquila.runtime.order_packing import OrderPacker, pack_orders, require_finit
 from aquila.runtime.reference import ReferenceModel
 from aquila.runtime.reply_archive import Position, ReplyArchive
 from aquila.runtime.reply_reader import ReplyReader
-from aquila.runtime.restart_limit import Restarts
+from aquila.runtime.restart_limit import Restarts, RestartTooEarlyError
 from aquila.runtime.round_guard import RoundGuard
 from aquila.runtime.selection import Selector
 from aquila.runtime.server_optimizer import Descent
@@ -176,7 +176,7 @@ class ServerSession:
         if not reply.refused:
             check_reply(self.half, reply)
             if self._is_fresh_start(device, reply):
-                self._require_histories(device).check_restart(device, self.round)
+                self._check_restart(device)
         ack = ack_of(reply, frame)
         if self._limit is not None:
             reply = self._limit.apply(device, reply)
@@ -282,6 +282,14 @@ class ServerSession:
                 "server cannot subtract its earlier replies"
             )
         return self.histories
+
+    def _check_restart(self, device: DeviceId) -> None:
+        """Raise WireError if a device cannot restart. Until it can, it gets no orders."""
+        try:
+            self._require_histories(device).check_restart(device, self.round)
+        except RestartTooEarlyError as error:
+            self.guard.wait(device, error.accepted)
+            raise
 
     def _archive_state(self) -> tuple[tuple[Position, ...], tuple[Restarts, ...]]:
         histories = self.histories
