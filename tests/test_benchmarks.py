@@ -32,6 +32,7 @@ def ablation(benchmarks_on_path):
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+@pytest.mark.filterwarnings("ignore:'click:DeprecationWarning")  # an import of flwr
 def test_script_imports_and_prints_its_help(path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", [path.name, "--help"])
     with pytest.raises(SystemExit) as stopped:

@@ -258,3 +258,21 @@ def test_upload_with_many_nonzero_coordinates_is_not_sparse():
     replies = dithered_replies(Fleet.uniform(5000, 1), range(1), density=0.3)
     ((_, vector),) = uploads(replies)
     assert isinstance(vector, Codes)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("bucket", [100_000, 70_000, 33_333, 512, 1])
+def test_codes_on_several_grids_are_averaged_with_the_bits_of_vectors(bucket, dtype):
+    dimension = 100_000
+    generator, grids = torch.Generator().manual_seed(bucket), -(-dimension // bucket)
+    codes = torch.randint(0, 16, (dimension,), dtype=torch.uint8, generator=generator)
+    low, step = torch.rand(2, grids, generator=generator, dtype=dtype)
+    coded = Codes(codes, 4, -low, step, bucket)
+    spread = torch.arange(dimension) // bucket
+    dense = codes.to(dtype) * step[spread] + -low[spread]
+    assert torch.equal(coded.decode(), dense)
+    assert coded.squared_norm() == squared_norm(dense)
+    for slices in ((None,), (None, torch.arange(1, 2 * dimension, 2))):
+        fleet = Fleet(len(slices) * dimension, [len(slices) - 1], slices, weights=[0.3])
+        means = [fleet.mean_over_holders([(0, vector)]) for vector in (coded, dense)]
+        assert means[0].numpy().tobytes() == means[1].numpy().tobytes()

@@ -12,7 +12,7 @@ from local_grid import Node, local_grid
 import aquila
 import aquila.flower
 from aquila import RunOptions
-from aquila.flower import Deployment
+from aquila.flower import Deployment, rounds
 from aquila.flower.transport import content_of, frame_of
 from helpers.problems import ridge
 
@@ -276,3 +276,14 @@ def test_damaged_checkpoint_is_refused(tmp_path):
     path.write_bytes(path.read_bytes()[:-3])
     with pytest.raises(ValueError, match="cannot be resumed"):
         run(grid_of(), 3, options=RunOptions(out=tmp_path))
+
+
+def test_large_replies_are_pulled_in_small_groups(monkeypatch):
+    monkeypatch.setattr(rounds, "MIN_PULL", 2)
+    monkeypatch.setattr(rounds, "PULL_BYTES", 1)
+    grid, pulled = grid_of(), []
+    pull = grid.pull_messages
+    monkeypatch.setattr(grid, "pull_messages", lambda ids: pulled.append(len(ids)) or pull(ids))
+    result = run(grid)
+    assert pulled[1:] == [2, 1] * 6  # after the query for device numbers
+    assert result.theta.equal(run(grid_of()).theta)

@@ -20,8 +20,6 @@ from aquila.report.runs import read_facts
 from aquila.runtime.array_file import read_arrays
 from aquila.runtime.device_session import DeviceSession
 from aquila.runtime.persist import (
-    MAGIC,
-    VERSION,
     SavedStateError,
     device_to_bytes,
     read_server_model,
@@ -29,6 +27,7 @@ from aquila.runtime.persist import (
     server_to_bytes,
 )
 from aquila.runtime.server_session import ServerSession
+from aquila.runtime.state_file import MAGIC, VERSION
 from aquila.sim import compressed
 from aquila.sim.checkpoint import read_checkpoint_model
 from aquila.sim.experiment import read_experiment

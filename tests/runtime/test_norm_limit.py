@@ -194,6 +194,12 @@ def test_a_fifth_of_bad_devices_costs_at_most_three_points(name):
     assert records[0].quarantined == [7, 12, 17]  # and NaN
 
 
+@pytest.mark.parametrize(("kinds", "points"), [(("scaled",), 8), (tuple(ATTACKS), 3)])
+def test_differences_are_not_compared_with_whole_gradients(kinds, points):
+    honest, _ = attacked("marina", ())
+    assert attacked("marina", kinds)[0] > honest - points / 100
+
+
 @pytest.mark.parametrize("kind", ATTACKS)
 def test_each_attack_costs_at_most_three_points(kind):
     assert attacked("fedavg", (kind,))[0] > attacked("fedavg", ())[0] - 0.03

@@ -162,7 +162,7 @@ class Fleet:
     ) -> tuple[Vector, Vector]:
         """Return `mean` and `mean_over_holders` of the vectors, which are added only once."""
         total = self._sum(vectors, devices)
-        by_reply = self._divide(total, self._weight_of_holders(devices))
+        by_reply = self._divide(total.clone(), self._weight_of_holders(devices))
         return by_reply, self._divide(total, self._total_weight)
 
     def mean_number(self, numbers: Mapping[DeviceId, float]) -> float:
@@ -239,7 +239,8 @@ class Fleet:
 
     @staticmethod
     def _divide(total: Vector, weight: torch.Tensor) -> Vector:
-        return torch.where(weight > 0, total / weight.clamp_min(SMALLEST), 0)
+        """Divide in place, because copies of a large model cost time and memory."""
+        return total.div_(weight.clamp_min(SMALLEST)).masked_fill_(weight <= 0, 0)
 
     def _checked_shapes(self, shapes: Sequence[Sequence[torch.Size]] | None) -> tuple[Shapes, ...]:
         sizes = [self.dimension_of_group(group) for group in range(len(self.slices))]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, Protocol, TypeVar, cast, runtime_checkable
 
 from aquila.core.fleet import DeviceId, Fleet, Summand
-from aquila.core.packet import Codes, Packet, SparseCodes, StoredCodes, WireError
+from aquila.core.packet import Codes, Packet, SparseCodes, StoredUpload, WireError
 from aquila.core.random import Key
 from aquila.core.tensors import Shapes, UploadReader, check_tensors
 from aquila.core.vector import Vector
@@ -276,11 +276,11 @@ def decode_upload(reply: Packet) -> Vector:
 def decode_summand(reply: Packet) -> Summand:
     """Return the vector of a reply for an average, decoded no further than the average needs."""
     vector = reply.vector
-    if isinstance(vector, StoredCodes):
+    while isinstance(vector, StoredUpload):
         vector = vector.load()
     if isinstance(vector, SparseCodes):
         return vector.decode_sparse()
-    return vector if isinstance(vector, Codes) else decode_upload(reply)
+    return vector if isinstance(vector, Codes) else decode_upload(replace(reply, vector=vector))
 
 
 def uploads(

@@ -1,7 +1,7 @@
 """Messages between devices and the server, before they become bytes."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import torch
@@ -18,6 +18,10 @@ MAX_BITS = 32
 
 WIDEST_CODE_BYTES = 8
 """Bytes of the widest type of codes, which the passes in C do not read."""
+
+
+BLOCK = 2**15
+"""Coordinates on several grids that are added at a time."""
 
 
 class WireError(ValueError):
@@ -93,15 +97,20 @@ class Codes:
         scaled = self.codes.to(self.low.dtype)
         if len(self.low) == 1:
             return scaled.mul_(self.step).add_(self.low)
-        return scaled.mul_(self._expand_buckets(self.step)).add_(self._expand_buckets(self.low))
+        whole = self.dimension // self.bucket
+        rows, rest = scaled[: whole * self.bucket], scaled[whole * self.bucket :]
+        rows.view(whole, -1).mul_(self.step[:whole, None]).add_(self.low[:whole, None])
+        rest.mul_(self.step[-1]).add_(self.low[-1])
+        return scaled
 
     def add_to(self, total: Vector, weight: float) -> None:
         """Add weight times the decoded vector to a float64 vector, with the bits of `decode`."""
         if weight == 1 and self._has_fused_pass:
             low, step, is_double = self._grid
             accumulate.add_codes(total.numpy(), self.codes.numpy(), low, step, is_double)
-        else:
-            total.add_(self.decode(), alpha=weight)
+            return
+        for first, codes in self._blocks():
+            total[first : first + codes.dimension].add_(codes.decode(), alpha=weight)
 
     def squared_norm(self) -> float:
         """Return the squared 2-norm of the decoded vector."""
@@ -111,6 +120,14 @@ class Codes:
         accumulate.square_codes(lanes.numpy(), self.codes.numpy(), *self._grid)
         return sum_of_lanes(lanes)
 
+    def _blocks(self) -> Iterator[tuple[int, "Codes"]]:
+        """Yield parts of whole buckets that fit in the cache of the CPU, and where they start."""
+        buckets = max(1, BLOCK // self.bucket) if self.codes.is_cpu else len(self.low)
+        for grid in range(0, len(self.low), buckets):
+            grids, first = slice(grid, grid + buckets), grid * self.bucket
+            codes = self.codes[first : first + buckets * self.bucket]
+            yield first, replace(self, codes=codes, low=self.low[grids], step=self.step[grids])
+
     @property
     def _has_fused_pass(self) -> bool:
         is_plain = self.codes.is_cpu and self.codes.is_contiguous()
@@ -119,9 +136,6 @@ class Codes:
     @property
     def _grid(self) -> tuple[float, float, bool]:
         return float(self.low), float(self.step), self.low.dtype == torch.float64
-
-    def _expand_buckets(self, grid: Vector) -> Vector:
-        return grid.repeat_interleave(self.bucket)[: self.dimension]
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,13 +192,13 @@ class SparseCodes:
 
 
 @dataclass(frozen=True, eq=False)
-class StoredCodes:
-    """Codes that are read again from their frame whenever they are decoded, to save memory.
+class StoredUpload:
+    """An upload that is read or computed again whenever it is decoded, to save memory.
 
     Attributes:
         dimension: number of coordinates.
         bits: bits per coordinate.
-        load: reads the frame.
+        load: returns the upload.
     """
 
     dimension: int

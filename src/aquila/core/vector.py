@@ -19,6 +19,9 @@ from aquila.native import accumulate
 Vector = torch.Tensor
 """A one-dimensional float32 or float64 tensor."""
 
+_BLOCK = 2**20
+"""Coordinates that are subtracted at a time."""
+
 
 @dataclass(frozen=True, eq=False)
 class SparseVector:
@@ -74,6 +77,20 @@ def error_ratio(v: Vector, approximation: Vector) -> float:
 def relative_norm(squared: float, reference_squared: float) -> float:
     """Return the ratio of two norms, given their squares; 0 if the second is 0."""
     return math.sqrt(squared / reference_squared) if reference_squared else 0.0
+
+
+def subtract(vector: Vector, change: Vector) -> Vector:
+    """Return `vector - change` in the dtype of the vector.
+
+    On the CPU it is computed in blocks, because a wider difference of a large model takes memory.
+    """
+    if vector.dtype == change.dtype or not vector.is_cpu:
+        return (vector - change).to(vector.dtype)
+    result = torch.empty_like(vector)
+    for first in range(0, vector.numel(), _BLOCK):
+        part = slice(first, first + _BLOCK)
+        result[part] = vector[part] - change[part]
+    return result
 
 
 def check_theta0(theta: object) -> None:

@@ -29,7 +29,7 @@ from aquila.distributed.exchange import Exchange
 from aquila.distributed.method_choice import make_method
 from aquila.distributed.parameters import flatten
 from aquila.distributed.saved_state import check_saved, settings_text
-from aquila.runtime.persist import arrays_from_bytes, arrays_to_bytes
+from aquila.runtime.state_file import read_state, state_to_bytes
 
 Parameters = tuple[int, ...]
 """The numbers of the parameters in a bucket, in increasing order."""
@@ -136,7 +136,7 @@ class HookState:
             prefix = " ".join(map(str, key))
             arrays |= {f"{prefix}/{name}": array for name, array in state.items()}
         exchange = self._settings.exchange
-        own = {"buckets": arrays_to_bytes(arrays)}
+        own = {"buckets": state_to_bytes(arrays)}
         return {
             "settings": self._settings.text, "ranks": exchange.size, f"rank_{exchange.rank}": own
         }  # fmt: skip
@@ -151,7 +151,7 @@ class HookState:
         self._buckets, self._saved = {}, {}
         if own is None:
             return
-        for name, array in arrays_from_bytes(own["buckets"]).items():
+        for name, array in read_state(own["buckets"]).items():
             numbers, slash, field = name.partition("/")
             if slash:
                 key = tuple(map(int, numbers.split()))

@@ -44,6 +44,8 @@ from aquila.sim.records import RoundOutcome
 TURN_MESSAGE = "train.aquila"
 MAX_NOTES, MAX_NOTE_CHARS = 16, 32
 """Notes that a record takes per device, and the longest name of one."""
+PULL_BYTES, MIN_PULL, MAX_PULL = 2**28, 8, 128
+"""Replies that are pulled at once: as many dense ones as have these bytes, within these bounds."""
 LOG = getLogger("flwr.aquila")
 
 
@@ -79,7 +81,9 @@ def run_round(
         identity: Keys that sign orders and check replies. None: messages are not signed.
     """
     state = RoundState(session.round)
-    exchange = Exchange(grid, state, nodes_by_device, config, seconds, identity)
+    exchange = Exchange(
+        grid, state, nodes_by_device, config, seconds, identity, _pull_size(session.theta.nbytes)
+    )
     exchange.run(session.open_query(), partial(_receive_loss, state, session))
     orders, sent = session.open_round(nodes_by_device), 0
     while orders:  # others replace devices that fail
@@ -104,47 +108,47 @@ class Exchange:
     config: Mapping[str, str | int]
     seconds: float
     identity: ServerIdentity | None = None
+    pull_size: int = MAX_PULL
 
     def run(
         self, orders: Mapping[DeviceId, Order], receive: Callable[[DeviceId, Message], None]
     ) -> int:
         """Send the orders and pass each reply to `receive`; return how many were sent."""
-        messages = {
-            device: self._message(device, order)
-            for device, order in orders.items()
-            if device in self.nodes_by_device
-        }
+        messages, digests = {}, {}
+        for device, order in orders.items():
+            if device in self.nodes_by_device:
+                messages[device], digests[device] = self._message(device, order)
         for device, reply in self._replies(messages):
             try:
-                self._check_signature(device, messages[device], reply)
+                self._check_signature(device, digests[device], reply)
                 receive(device, reply)
             except WireError as error:
                 LOG.warning("round %d: device %d: %s", self.state.number, device, one_line(error))
         return len(messages)
 
-    def _message(self, device: DeviceId, order: Order) -> Message:
+    def _message(self, device: DeviceId, order: Order) -> tuple[Message, bytes]:
+        """Return the message of an order, and the digest that is signed, if it is."""
         content = content_of(self.config, {MODEL_KEY: order.model, CONTROL_KEY: order.control})
         node, group = self.nodes_by_device[device], str(self.state.number)
-        cost = cost_of(order.model) + cost_of(order.control)
+        cost, digest = cost_of(order.model) + cost_of(order.control), b""
         if self.identity is not None:
-            self.identity.sign(self._context(device), content)
+            digest = self.identity.sign(self._context(device), content)
             cost += SIGNATURE_COST
         message = Message(content, node, TURN_MESSAGE, ttl=self.seconds, group_id=group)
         self.state.traffic.add_downlink(device, cost)
         self.state.downlink += overhead_of(message)
-        return message
+        return message, digest
 
     def _context(self, device: DeviceId) -> MessageContext:
         run, number = str(self.config["run"]), str(self.state.number)
         return MessageContext(ORDER, run, number, device, self.nodes_by_device[device])
 
-    def _check_signature(self, device: DeviceId, order: Message, reply: Message) -> None:
-        """Raise WireError unless the device signed this reply to this order."""
+    def _check_signature(self, device: DeviceId, answers: bytes, reply: Message) -> None:
+        """Raise WireError unless the device signed this reply to the order with this digest."""
         if self.identity is None or reply.has_error():  # an error of Flower has no content
             return
-        context = self._context(device)
-        answers = self.identity.digester.digest(context, order.content)
-        self.identity.open(replace(context, direction=REPLY, answers=answers), reply.content)
+        context = replace(self._context(device), direction=REPLY, answers=answers)
+        self.identity.open(context, reply.content)
         self.state.traffic.add_uplink(device, SIGNATURE_COST)
 
     def _replies(self, messages: Mapping[DeviceId, Message]) -> Iterator[tuple[DeviceId, Message]]:
@@ -156,7 +160,7 @@ class Exchange:
                 if message_id:
                     waiting[message_id] = device
         for _ in backoff(self.seconds) if waiting else ():
-            for reply in self.grid.pull_messages(list(waiting)):
+            for reply in self._pull(list(waiting)):
                 sender = waiting.pop(reply.metadata.reply_to_message_id, None)
                 if sender is not None:
                     yield sender, reply
@@ -165,6 +169,11 @@ class Exchange:
         for device in waiting.values():
             LOG.warning("no reply from device %d within %g s", device, self.seconds)
 
+    def _pull(self, message_ids: list[str]) -> Iterator[Message]:
+        """Yield the replies that have arrived. At most `pull_size` of them are in memory."""
+        for first in range(0, len(message_ids), self.pull_size):
+            yield from self.grid.pull_messages(message_ids[first : first + self.pull_size])
+
 
 def _receive(state: RoundState, session: ServerSession, device: DeviceId, reply: Message) -> None:
     """Pass the frame of a reply to the session. WireError if there is no valid frame."""
@@ -172,6 +181,10 @@ def _receive(state: RoundState, session: ServerSession, device: DeviceId, reply:
     session.receive(device, frame)
     _count(state, device, reply, frame)
     state.notes[device] = _notes(reply)
+
+
+def _pull_size(model_bytes: int) -> int:
+    return min(max(PULL_BYTES // model_bytes, MIN_PULL), MAX_PULL)
 
 
 def _receive_loss(

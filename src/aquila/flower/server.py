@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from logging import getLogger
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from aquila.flower.signing import IDENTITY_VARIABLE, ServerIdentity, read_server
 from aquila.flower.transport import SAMPLES_KEY, Value
 from aquila.runtime.file_lock import LOCK_FILE, file_lock
 from aquila.runtime.files import make_folder
+from aquila.runtime.frame_spool import FrameSpool
 from aquila.runtime.norm_limit import NormLimit
 from aquila.runtime.options import LINK_OPTIONS, RunOptions, option_parameters
 from aquila.runtime.privacy import check_privacy, describe_privacy
@@ -132,7 +134,7 @@ class Strategy:
             session = ServerSession(
                 self.method, self.theta0.clone(), fleet, self.seed,
                 self.options, archive=run_folder.archive, limit=self.deployment.limit,
-                services=Services(secret_key=secret_key),
+                services=Services(secret_key=secret_key, new_spool=partial(FrameSpool, folder)),
             )  # fmt: skip
             records = run_folder.resume(session)
             rule.resume(records)

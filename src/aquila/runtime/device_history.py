@@ -81,7 +81,9 @@ class DeviceHistories:
             if device in restarted:
                 restarts[device] = self.limit.after(restarts[device], round_number)
             is_start = device in restarted or positions[device].part == NO_PART
-            positions[device] = self._append(device, positions[device], entry.frame, is_start)
+            positions[device] = self._append(
+                device, positions[device], entry.read_frame(), is_start
+            )
         self.positions, self.restarts = tuple(positions), tuple(restarts)
         self._may_be_ahead = False
 

@@ -8,10 +8,11 @@ import logging
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from aquila.core.fleet import DeviceId
 from aquila.core.packet import WireError
-from aquila.core.state import Arrays, from_arrays
+from aquila.core.state import Arrays, from_arrays, to_arrays
 from aquila.runtime.norm_limit import UPLOAD_DECAY, adaptive_limit
 
 LONGEST_QUARANTINE = 64
@@ -22,6 +23,9 @@ MAX_SCALAR = 1e150
 
 HEALTH_PREFIX = "health."
 """Prefix of the names of saved arrays."""
+
+NormKind = Literal["norms", "coded_norms"]
+"""Norms that are compared with each other."""
 
 _LOG = logging.getLogger("aquila")
 
@@ -34,31 +38,42 @@ class FleetHealth:
         failures: Failures since the last applied reply.
         until: The round from which the device may take part again.
         norms: Largest norm of recent uploads, 0 if there was none.
+        coded_norms: The same of quantized uploads, for methods that also send whole vectors.
     """
 
     failures: tuple[int, ...]
     until: tuple[int, ...]
     norms: tuple[float, ...]
+    coded_norms: tuple[float, ...]
 
     @classmethod
     def of(cls, devices: int) -> "FleetHealth":
         """Return the health of devices that have not taken part yet."""
-        return cls((0,) * devices, (0,) * devices, (0.0,) * devices)
+        none = (0.0,) * devices
+        return cls((0,) * devices, (0,) * devices, none, none)
 
     def quarantined(self, round_number: int) -> tuple[DeviceId, ...]:
         """Return the devices that may not take part in a round."""
         return tuple(device for device, end in enumerate(self.until) if round_number < end)
 
-    def with_norms(self, norms: Mapping[DeviceId, float], decays: bool) -> "FleetHealth":
+    def with_wait(self, device: DeviceId, until: int) -> "FleetHealth":
+        """Return the health in which a device may not take part before a round."""
+        rounds = list(self.until)
+        rounds[device] = max(rounds[device], until)
+        return replace(self, until=tuple(rounds))
+
+    def with_norms(
+        self, norms: Mapping[DeviceId, float], decays: bool, kind: NormKind
+    ) -> "FleetHealth":
         """Return the health after uploads with these norms. Without decay, the largest counts."""
-        values, factor = list(self.norms), UPLOAD_DECAY if decays else 1.0
+        values, factor = list(getattr(self, kind)), UPLOAD_DECAY if decays else 1.0
         for device, norm in norms.items():
             values[device] = max(norm, factor * values[device])
-        return replace(self, norms=tuple(values))
+        return replace(self, **{kind: tuple(values)})
 
-    def excessive(self, norms: Mapping[DeviceId, float]) -> dict[DeviceId, str]:
+    def excessive(self, norms: Mapping[DeviceId, float], kind: NormKind) -> dict[DeviceId, str]:
         """Return the devices whose uploads are above the limit of the fleet, with the reason."""
-        limit = adaptive_limit(self.norms)
+        limit = adaptive_limit(getattr(self, kind))
         return {
             device: f"its upload has norm {norm:.3g}, but the limit of the fleet is {limit:.3g}"
             for device, norm in norms.items()
@@ -86,13 +101,13 @@ class FleetHealth:
 def health_from_arrays(arrays: Arrays, devices: int) -> FleetHealth:
     """Return the saved health; ValueError if it is of another fleet.
 
-    Files of runs that kept none give that of new devices.
+    What an earlier release did not save is that of new devices.
     """
     fresh = FleetHealth.of(devices)
-    if not any(name.startswith(HEALTH_PREFIX) for name in arrays):
-        return fresh
-    saved: FleetHealth = from_arrays(fresh, arrays, HEALTH_PREFIX)
-    if {len(saved.failures), len(saved.until), len(saved.norms)} != {devices}:
+    saved: FleetHealth = from_arrays(
+        fresh, {**to_arrays(fresh, HEALTH_PREFIX), **arrays}, HEALTH_PREFIX
+    )
+    if {len(part) for part in vars(saved).values()} != {devices}:
         raise ValueError(f"it has the health of another number of devices than {devices}")
     return saved
 

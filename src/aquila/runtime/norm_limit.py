@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 
 from aquila.core.fleet import DeviceId
 from aquila.core.method import ServerHalf, decode_summand, has_memory
-from aquila.core.packet import Codes, Dense, Packet, WireError
+from aquila.core.packet import Codes, Dense, Packet, StoredUpload, Upload, WireError
 from aquila.core.vector import squared_norm
 
 LimitPolicy = Literal["reject", "clip"]
@@ -87,11 +87,16 @@ def upload_norm(reply: Packet) -> float:
 
 
 def clipped(reply: Packet, limit: float) -> Packet:
-    """Return a reply whose upload has at most this norm."""
+    """Return a reply whose upload has at most this norm. It is scaled whenever it is decoded."""
     norm = upload_norm(reply)
     if reply.vector is None or norm <= limit:
         return reply
-    return replace(reply, vector=Dense(reply.vector.decode() * (limit / norm)))
+    vector, factor = reply.vector, limit / norm
+
+    def load() -> Upload:
+        return Dense(vector.decode() * factor)
+
+    return replace(reply, vector=StoredUpload(vector.dimension, load().bits, load))
 
 
 def adaptive_limit(norms: Sequence[float]) -> float:

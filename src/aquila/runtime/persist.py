@@ -1,13 +1,10 @@
 """Sessions on disk, without pickle: what a device or a server needs to continue after a restart.
 
-A file is a header (AQST, version, checksum of the rest) and an `.npz` archive. Loading refuses a
-file that is damaged, has another version or belongs to another session, and changes nothing. The
-caller may then continue as if the file did not exist.
+`state_file` has the format. Loading refuses a file that is damaged or belongs to another session,
+and changes nothing. The caller may then continue as if the file did not exist. A file of an earlier
+version is converted, and a copy of it stays.
 """
 
-import io
-import struct
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +17,8 @@ from aquila.core.packet import NEVER
 from aquila.core.state import Arrays, from_arrays, to_arrays
 from aquila.core.vector import Vector
 from aquila.core.wire import unpack
-from aquila.runtime.array_file import READ_ERRORS, read_arrays
+from aquila.runtime.array_file import READ_ERRORS
 from aquila.runtime.device_session import DeviceSession, DeviceSnapshot
-from aquila.runtime.files import atomic_write
 from aquila.runtime.fleet_health import HEALTH_PREFIX, health_from_arrays
 from aquila.runtime.messages import Ack, PendingTurn, ack_of
 from aquila.runtime.model_downlink import references_from_arrays, references_to_arrays
@@ -31,33 +27,38 @@ from aquila.runtime.reply_archive import Position
 from aquila.runtime.restart_limit import Restarts
 from aquila.runtime.server_session import ServerSession
 from aquila.runtime.server_state import ServerSnapshot
+from aquila.runtime.state_file import (
+    SavedStateError,
+    keep_earlier_version,
+    read_state,
+    save_state,
+    state_to_bytes,
+    unusable,
+)
+from aquila.runtime.state_upgrades import ACK, FRAME, POSITIONS, RESTARTS, TURNS
 
-MAGIC = b"AQST"
-VERSION = 3
-POSITIONS = "positions"
+__all__ = ["SavedStateError"]
 
-_HEADER = struct.Struct("<4sII")
-
-
-class SavedStateError(ValueError):
-    """A file does not hold a usable state of this session."""
+PENDING, STALE_TURN = TURNS
 
 
 def device_to_bytes(session: DeviceSession) -> bytes:
     """Return everything that a device must save."""
+    return state_to_bytes(_device_to_arrays(session))
+
+
+def _device_to_arrays(session: DeviceSession) -> Arrays:
     saved = session.snapshot()
-    return arrays_to_bytes(
-        {
-            "owner": np.asarray(_owner_of_device(session)),
-            "last_ack": np.asarray(saved.last_ack),
-            "last_round": np.asarray(saved.last_round),
-            **to_arrays(saved.state, "state."),
-            **_turn_to_arrays(saved.pending, "pending."),
-            **_turn_to_arrays(saved.stale_turn, "stale_turn."),
-            **_reference_to_arrays(saved.reference, "reference"),
-            **_reference_to_arrays(saved.stale_reference, "stale_reference"),
-        }
-    )
+    return {
+        "owner": np.asarray(_owner_of_device(session)),
+        "last_ack": np.asarray(saved.last_ack),
+        "last_round": np.asarray(saved.last_round),
+        **to_arrays(saved.state, "state."),
+        **_turn_to_arrays(saved.pending, PENDING),
+        **_turn_to_arrays(saved.stale_turn, STALE_TURN),
+        **_reference_to_arrays(saved.reference, "reference"),
+        **_reference_to_arrays(saved.stale_reference, "stale_reference"),
+    }
 
 
 def restore_device(session: DeviceSession, content: bytes) -> None:
@@ -65,7 +66,7 @@ def restore_device(session: DeviceSession, content: bytes) -> None:
 
     Raises SavedStateError and changes nothing if the content is invalid.
     """
-    arrays = arrays_from_bytes(content)
+    arrays = read_state(content)
     try:
         _check_owner(arrays, _owner_of_device(session))
         template, dimension = session.state, session.dimension
@@ -73,34 +74,36 @@ def restore_device(session: DeviceSession, content: bytes) -> None:
             state=from_arrays(template, arrays, "state."),
             last_round=int(arrays["last_round"]),
             last_ack=_ack_from_row(arrays["last_ack"]),
-            pending=_turn_from_arrays(arrays, "pending.", template),
-            stale_turn=_turn_from_arrays(arrays, "stale_turn.", template),
+            pending=_turn_from_arrays(arrays, PENDING, template),
+            stale_turn=_turn_from_arrays(arrays, STALE_TURN, template),
             reference=_reference_from_arrays(arrays, "reference", dimension),
             stale_reference=_reference_from_arrays(arrays, "stale_reference", dimension),
         )
     except READ_ERRORS as error:
-        raise _unusable(error) from error
+        raise unusable(error) from error
     session.restore(saved)
 
 
 def server_to_bytes(session: ServerSession) -> bytes:
     """Return everything that a server must save, as of the last closed round."""
+    return state_to_bytes(_server_to_arrays(session))
+
+
+def _server_to_arrays(session: ServerSession) -> Arrays:
     saved = session.snapshot()
-    return arrays_to_bytes(
-        {
-            "owner": np.asarray(_owner_of_server(session)),
-            "round": np.asarray(saved.round),
-            "acks": np.asarray(saved.acks).reshape(-1, 2),
-            **to_arrays(saved.theta, "theta."),
-            **to_arrays(saved.state, "state."),
-            **to_arrays(saved.moments, "moments."),
-            "losses": np.asarray(saved.losses),
-            **to_arrays(saved.health, HEALTH_PREFIX),
-            **references_to_arrays(saved.references),
-            POSITIONS: np.asarray(saved.positions, np.int64).reshape(-1, 3),
-            "restarts": np.asarray(saved.restarts, np.int64).reshape(-1, 2),
-        }
-    )
+    return {
+        "owner": np.asarray(_owner_of_server(session)),
+        "round": np.asarray(saved.round),
+        "acks": np.asarray(saved.acks).reshape(-1, 2),
+        **to_arrays(saved.theta, "theta."),
+        **to_arrays(saved.state, "state."),
+        **to_arrays(saved.moments, "moments."),
+        "losses": np.asarray(saved.losses),
+        **to_arrays(saved.health, HEALTH_PREFIX),
+        **references_to_arrays(saved.references),
+        POSITIONS: np.asarray(saved.positions, np.int64).reshape(-1, 3),
+        RESTARTS: np.asarray(saved.restarts, np.int64).reshape(-1, 2),
+    }
 
 
 def restore_server(session: ServerSession, content: bytes) -> None:
@@ -108,7 +111,7 @@ def restore_server(session: ServerSession, content: bytes) -> None:
 
     Raises SavedStateError and changes nothing if the content is invalid.
     """
-    arrays = arrays_from_bytes(content)
+    arrays = read_state(content)
     try:
         _check_owner(arrays, _owner_of_server(session))
         saved = ServerSnapshot(
@@ -121,7 +124,7 @@ def restore_server(session: ServerSession, content: bytes) -> None:
             losses=tuple(arrays["losses"].tolist()),
             health=health_from_arrays(arrays, len(session.acks)),
             positions=_positions_from_arrays(arrays),
-            restarts=tuple(Restarts(*row) for row in arrays["restarts"].tolist()),
+            restarts=tuple(Restarts(*row) for row in arrays[RESTARTS].tolist()),
         )
         for part in (saved.acks, saved.positions, saved.restarts):
             if len(part) != len(session.acks) and (part or part is saved.acks):
@@ -129,13 +132,13 @@ def restore_server(session: ServerSession, content: bytes) -> None:
         if not all(ack.round < saved.round for ack in saved.acks):
             raise ValueError(f"it acknowledges a reply to round {saved.round} or later")
     except READ_ERRORS as error:
-        raise _unusable(error) from error
+        raise unusable(error) from error
     session.restore(saved)
 
 
 def save_device(path: Path, session: DeviceSession) -> None:
     """Write a device's state atomically. The device may send its reply only afterwards."""
-    atomic_write(path, device_to_bytes(session), private=True)
+    save_state(path, _device_to_arrays(session))
 
 
 def load_device(path: Path, session: DeviceSession) -> bool:
@@ -143,12 +146,13 @@ def load_device(path: Path, session: DeviceSession) -> bool:
     if not path.exists():
         return False
     restore_device(session, path.read_bytes())
+    keep_earlier_version(path)
     return True
 
 
 def save_server(path: Path, session: ServerSession) -> None:
     """Write a server's state atomically."""
-    atomic_write(path, server_to_bytes(session), private=True)
+    save_state(path, _server_to_arrays(session))
 
 
 def load_server(path: Path, session: ServerSession) -> bool:
@@ -156,25 +160,26 @@ def load_server(path: Path, session: ServerSession) -> bool:
     if not path.exists():
         return False
     restore_server(session, path.read_bytes())
+    keep_earlier_version(path)
     return True
 
 
 def read_server_model(path: Path) -> tuple[int, Vector]:
     """Return the number of rounds and the model in a server's file, whichever run it is of."""
-    arrays = arrays_from_bytes(path.read_bytes())
+    arrays = read_state(path.read_bytes())
     try:
         return int(arrays["round"]), torch.from_numpy(arrays["theta."].copy())
     except READ_ERRORS as error:
-        raise _unusable(error) from error
+        raise unusable(error) from error
 
 
 def read_server_positions(path: Path) -> tuple[Position, ...]:
     """Return the positions in the archive of a server's file, whichever run it is of."""
-    arrays = arrays_from_bytes(path.read_bytes())
+    arrays = read_state(path.read_bytes())
     try:
         return _positions_from_arrays(arrays)
     except READ_ERRORS as error:
-        raise _unusable(error) from error
+        raise unusable(error) from error
 
 
 def _positions_from_arrays(arrays: Arrays) -> tuple[Position, ...]:
@@ -185,18 +190,21 @@ def _turn_to_arrays(pending: PendingTurn | None, prefix: str) -> Arrays:
     """Return the arrays of a turn. A turn without a frame was never sent, so it is not saved."""
     if pending is None or not pending.frame:
         return {}
-    turn, arrays = pending.turn, {}
-    arrays[f"{prefix}frame"] = np.frombuffer(pending.frame, np.uint8)
-    arrays |= to_arrays(turn.state, f"{prefix}state.")
+    turn = pending.turn
+    arrays = {
+        f"{prefix}{FRAME}": np.frombuffer(pending.frame, np.uint8),
+        f"{prefix}{ACK}": np.asarray(pending.ack),
+        **to_arrays(turn.state, f"{prefix}state."),
+    }
     if turn.fallback is not None:
         arrays |= to_arrays(turn.fallback, f"{prefix}fallback.")
     return arrays
 
 
 def _turn_from_arrays(arrays: Arrays, prefix: str, template: Any) -> PendingTurn | None:
-    if f"{prefix}frame" not in arrays:
+    if f"{prefix}{FRAME}" not in arrays:
         return None
-    frame = arrays[f"{prefix}frame"].tobytes()
+    frame = arrays[f"{prefix}{FRAME}"].tobytes()
     reply = unpack(frame, parse(frame).dimension)
     state, fallback = (
         from_arrays(template, arrays, start) if any(n.startswith(start) for n in arrays) else None
@@ -204,7 +212,9 @@ def _turn_from_arrays(arrays: Arrays, prefix: str, template: Any) -> PendingTurn
     )
     # a state without fields has no arrays; the template is equal to it
     turn = Turn(template if state is None else state, reply, fallback=fallback)
-    return PendingTurn(turn, ack_of(reply, frame), frame)
+    saved_ack = arrays.get(f"{prefix}{ACK}")
+    ack = ack_of(reply, frame) if saved_ack is None else _ack_from_row(saved_ack)
+    return PendingTurn(turn, ack, frame)
 
 
 def _reference_to_arrays(model: ReferenceModel | None, name: str) -> Arrays:
@@ -237,31 +247,3 @@ def _owner_of_server(session: ServerSession) -> str:
 def _check_owner(arrays: Arrays, owner: str) -> None:
     if str(arrays["owner"]) != owner:
         raise ValueError(f"it belongs to {arrays['owner']}, not to {owner}")
-
-
-def arrays_to_bytes(arrays: Arrays) -> bytes:
-    """Return arrays with a header and a checksum, without pickle."""
-    content = io.BytesIO()
-    np.savez(content, allow_pickle=False, **arrays)
-    return _HEADER.pack(MAGIC, VERSION, zlib.crc32(content.getvalue())) + content.getvalue()
-
-
-def arrays_from_bytes(content: bytes) -> Arrays:
-    """Return the arrays of `arrays_to_bytes`; SavedStateError if they are damaged."""
-    if len(content) < _HEADER.size or content[:4] != MAGIC:
-        raise SavedStateError("the file is not a saved session: it does not start with AQST")
-    _, version, checksum = _HEADER.unpack_from(content)
-    if version != VERSION:
-        raise SavedStateError(
-            f"the saved session has version {version}; this release reads version {VERSION}"
-        )
-    if zlib.crc32(memoryview(content)[_HEADER.size :]) != checksum:
-        raise SavedStateError("the saved session is damaged: its checksum does not match")
-    try:
-        return read_arrays(io.BytesIO(content[_HEADER.size :]))
-    except READ_ERRORS as error:
-        raise _unusable(error) from error
-
-
-def _unusable(error: Exception) -> SavedStateError:
-    return SavedStateError(f"the saved session cannot be used: {error}")

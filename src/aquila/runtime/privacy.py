@@ -10,7 +10,7 @@ device, which may be replaced by any other data. The vector of a device has at m
               method sees it. Everything that the device sends follows from the noisy vector.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -51,9 +51,7 @@ class GaussianNoise:
         """Return the noise, in float64."""
         return key.normal(like) * (self.noise * self.clip)
 
-    def noisy_mean(
-        self, vectors: Collection[Vector], divisor: int, like: Vector, key: Key
-    ) -> Vector:
+    def noisy_mean(self, vectors: Iterable[Vector], divisor: int, like: Vector, key: Key) -> Vector:
         """Return (the sum of the clipped vectors + noise) ÷ divisor."""
         total = torch.zeros_like(like, dtype=torch.float64)
         for vector in vectors:
@@ -121,7 +119,7 @@ def release_mean(
         theta: The model.
         key: Key of the noise.
     """
-    uploads = [reply.vector.decode() for reply in replies.values() if reply.vector is not None]
+    uploads = (reply.vector.decode() for reply in replies.values() if reply.vector is not None)
     mean = noise.noisy_mean(uploads, len(orders), theta, key)
     any_round = next(iter(replies.values())).round if replies else 0
     return dict.fromkeys(sorted(orders), Packet(any_round, Dense(mean)))

@@ -12,6 +12,14 @@ from aquila.core.fleet import DeviceId
 from aquila.core.packet import NEVER, WireError
 
 
+class RestartTooEarlyError(WireError):
+    """A device must wait before it can restart; `accepted` is the first round in which it can."""
+
+    def __init__(self, text: str, accepted: int) -> None:
+        super().__init__(text)
+        self.accepted = accepted
+
+
 class Restarts(NamedTuple):
     """Restarts of a device in close succession: how many, and the round of the last one."""
 
@@ -33,12 +41,13 @@ class RestartLimit:
     longest_wait: int = 64
 
     def check(self, device: DeviceId, restarts: Restarts, round_number: int) -> None:
-        """Raise WireError if a device must wait before it can restart."""
+        """Raise RestartTooEarlyError if a device must wait before it can restart."""
         accepted = restarts.last_round + self._wait(restarts)
         if round_number < accepted:
-            raise WireError(
+            raise RestartTooEarlyError(
                 f"device {device} has restarted from its initial state {restarts.streak} times in "
-                f"close succession; the server accepts its next restart in round {accepted}"
+                f"close succession; the server accepts its next restart in round {accepted}",
+                accepted,
             )
 
     def after(self, restarts: Restarts, round_number: int) -> Restarts:

@@ -8,7 +8,7 @@ from aquila.core.method import Method, has_memory
 from aquila.core.packet import Packet
 from aquila.core.random import Key, Purpose
 from aquila.core.vector import Vector
-from aquila.runtime.fleet_health import FleetHealth, reason_of
+from aquila.runtime.fleet_health import FleetHealth, NormKind, reason_of
 from aquila.runtime.norm_limit import check_clipping, clip_to_median, upload_norm
 from aquila.runtime.options import RunOptions
 from aquila.runtime.privacy import GaussianNoise, check_privacy, release_mean
@@ -17,6 +17,9 @@ from aquila.runtime.server_state import OpenRound, ReceivedReply
 from aquila.runtime.services import Services
 
 Received = Mapping[DeviceId, ReceivedReply]
+
+BITS_PER_VALUE = 32
+"""Fewest bits per coordinate of a vector that is not quantized."""
 
 MAX_REPLACEMENT_DRAWS = 3
 """How often a round draws devices in place of those that failed."""
@@ -50,8 +53,9 @@ class RoundGuard:
             else None
         )
         self._limit = "none" if self._noise is not None else options.upload_limit
+        self._has_memory = has_memory(method.server)
         # innovations of a device that was away are as large as at the start
-        self._decays = not has_memory(method.server)
+        self._decays = not self._has_memory
 
     def excluded(
         self,
@@ -108,20 +112,39 @@ class RoundGuard:
         out = {*self.health.quarantined(round_number), *self.failed, *opened.orders}
         return [d for d in opened.offered if d not in out and (reachable is None or d in reachable)]
 
+    def wait(self, device: DeviceId, until: int) -> None:
+        """Give a device no orders before a round, because its replies would be refused."""
+        self.health = self.health.with_wait(device, until)
+
     def norm_of(self, reply: Packet) -> float:
         """Return the norm of an upload, 0 if no limit needs it."""
         return 0.0 if self._limit == "none" else upload_norm(reply)
 
     def screen(self, received: Received) -> dict[DeviceId, ReceivedReply]:
         """Return the replies within the limit of the fleet; the others count as failures."""
-        norms = {device: r.norm for device, r in received.items() if r.reply.vector is not None}
         excessive: dict[DeviceId, str] = {}
-        if self._limit != "none":
-            self.health = self.health.with_norms(norms, self._decays)
-            excessive = self.health.excessive(norms)
-        self.rejected = tuple(excessive)
+        for kind, norms in self._norms_by_kind(received).items():
+            self.health = self.health.with_norms(norms, self._decays, kind)
+            excessive |= self.health.excessive(norms, kind)
+        self.rejected = tuple(sorted(excessive))
         self.failed |= excessive
         return {device: r for device, r in received.items() if device not in excessive}
+
+    def _norms_by_kind(self, received: Received) -> dict[NormKind, dict[DeviceId, float]]:
+        """Return the norms of the uploads that are compared with each other.
+
+        A method may send whole vectors in some rounds and small differences in others. With memory,
+        all are of one kind, because the difference of a device that was away is large.
+        """
+        if self._limit == "none":
+            return {}
+        by_kind: dict[NormKind, dict[DeviceId, float]] = {"norms": {}, "coded_norms": {}}
+        for device, entry in received.items():
+            vector = entry.reply.vector
+            if vector is not None:
+                is_coded = not self._has_memory and vector.bits < BITS_PER_VALUE
+                by_kind["coded_norms" if is_coded else "norms"][device] = entry.norm
+        return by_kind
 
     def release(
         self, applied: Received, orders: Collection[DeviceId], round_number: int, theta: Vector

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import torch
 
-from aquila.core.vector import Vector
+from aquila.core.vector import Vector, subtract
 from aquila.runtime.lr_schedule import schedule_function
 from aquila.runtime.options import RunOptions
 
@@ -148,7 +148,7 @@ class Descent:
         scaled = step if lr_factor == 1 else lr_factor * step
         moments, change = self.optimizer.change(moments, scaled)
         change = change if rate == 1 else rate * change
-        return moments, (theta - change).to(theta.dtype)
+        return moments, subtract(theta, change)
 
 
 def _optimizer(options: RunOptions) -> ServerOptimizer:

@@ -1,18 +1,18 @@
 """The server's end of the protocol: opens rounds, receives replies and closes rounds."""
 
+import math
 from collections.abc import Collection
 from functools import partial
 from typing import Any
-
-import torch
 
 from aquila.core.fleet import DeviceId, Fleet
 from aquila.core.method import Method, Scalars, check_reply, has_memory
 from aquila.core.packet import Packet, WireError
 from aquila.core.random import Key, Purpose
-from aquila.core.vector import Vector
+from aquila.core.vector import Vector, max_norm
 from aquila.runtime.device_history import DeviceHistories
 from aquila.runtime.fleet_health import check_scalars
+from aquila.runtime.frame_spool import in_memory
 from aquila.runtime.linked_fleet import LinkedFleet
 from aquila.runtime.loss_reports import LossReports
 from aquila.runtime.messages import NO_ACK, Order, ack_of, rate_scalars
@@ -24,12 +24,13 @@ from aquila.runtime.order_packing import OrderPacker, pack_orders, require_finit
 from aquila.runtime.reference import ReferenceModel
 from aquila.runtime.reply_archive import Position, ReplyArchive
 from aquila.runtime.reply_reader import ReplyReader
-from aquila.runtime.restart_limit import Restarts
+from aquila.runtime.restart_limit import Restarts, RestartTooEarlyError
 from aquila.runtime.round_guard import RoundGuard
 from aquila.runtime.selection import Selector
 from aquila.runtime.server_optimizer import Descent
 from aquila.runtime.server_state import OpenQuery, OpenRound, ReceivedReply, ServerSnapshot
 from aquila.runtime.services import Services
+from aquila.runtime.waiting_uploads import WaitingUploads
 
 
 class ServerSession:
@@ -70,7 +71,7 @@ class ServerSession:
         if limit is not None:
             limit.check(method.server)
         self.half = method.server
-        self._replies = ReplyReader(fleet, method.reader, theta.device)
+        self._replies = ReplyReader(fleet, method.reader, theta.device, limit)
         self.fleet = fleet.with_participation(participation)
         self._linked_fleet = LinkedFleet.of(method, self.fleet, services.links)
         self.round = 0
@@ -86,7 +87,6 @@ class ServerSession:
         self.guard = RoundGuard(method, fleet, seed, options, services)
         self._losses = LossReports(self._selector, len(fleet.devices))
         self._packer = OrderPacker(self.fleet, DownlinkCoder(error) if error != 0 else None)
-        self._limit = limit
         self._services = services
         self.histories: DeviceHistories | None = None
         if archive is not None and has_memory(self.half):
@@ -103,10 +103,8 @@ class ServerSession:
         if self._losses.query is None:
             _, orders = self._method_orders()
             excluded = self.guard.excluded(self.round, orders)
-            candidates = self._selector.candidates_of(
-                list(orders), self.fleet, self.round, excluded
-            )
-            asked = dict.fromkeys(candidates, query)
+            chosen = self._selector.candidates_of(list(orders), self.fleet, self.round, excluded)
+            asked = dict.fromkeys(chosen, query)
             packets = add_models(asked, self.theta, self.fleet, self.round)
             self._losses.query = OpenQuery(pack_orders(packets, pack_models(packets), self.acks))
         return self._losses.query.orders
@@ -134,7 +132,8 @@ class ServerSession:
             orders, references = self._packer.pack(
                 packets, self.acks, self.references, self._is_in_step
             )
-            self._open = OpenRound(state, references, orders, scalars)
+            waiting = WaitingUploads(self._services.new_spool())
+            self._open = OpenRound(state, references, orders, scalars, waiting)
         return self._open.orders
 
     def report_failure(self, device: DeviceId, reason: str) -> None:
@@ -179,16 +178,13 @@ class ServerSession:
         if not reply.refused:
             check_reply(self.half, reply)
             if self._is_fresh_start(device, reply):
-                self._require_histories(device).check_restart(device, self.round)
-        ack = ack_of(reply, frame)
-        if self._limit is not None:
-            reply = self._limit.apply(device, reply)
-        kept_frame = b"" if self.histories is None else frame
+                self._check_restart(device)
+        ack, reply = ack_of(reply, frame), self._replies.limited(device, reply)
         norm = self.guard.norm_of(reply)
-        reply = self._open.decoded.keep(
-            reply, partial(self._replies.read, device, frame, self._services.unpack)
-        )
-        self._open.received[device] = ReceivedReply(reply, ack, kept_frame, norm)
+        read_again = partial(self._replies.read_limited, device, unpack=self._services.unpack)
+        reply, read_frame = self._open.uploads.keep(reply, frame, read_again)
+        read_frame = in_memory(b"") if self.histories is None else read_frame
+        self._open.received[device] = ReceivedReply(reply, ack, read_frame, norm)
 
     def discard(self, device: DeviceId) -> None:
         """Drop a reply that was received in the open round, as if it had been lost."""
@@ -209,7 +205,7 @@ class ServerSession:
         fleet = self._linked_fleet.in_round(self.round, self._open.orders)
         state, step = self.half.update(state, fleet, replies)
         moments, theta = self._descent.apply(self.moments, self.theta, step, self.round)
-        if not torch.isfinite(theta).all():
+        if not math.isfinite(max_norm(theta)):
             raise NonFiniteError(
                 f"the model is not finite after round {self.round}; try a smaller alpha"
             )
@@ -238,8 +234,7 @@ class ServerSession:
     def restore(self, saved: ServerSnapshot) -> None:
         """Continue from a snapshot. Archived replies of later rounds no longer count."""
         self.theta, self.state, self.moments = saved.theta, saved.state, saved.moments
-        self.round, self.acks = saved.round, list(saved.acks)
-        self.references = saved.references
+        self.round, self.acks, self.references = saved.round, list(saved.acks), saved.references
         self._losses.latest = list(saved.losses)
         self.guard.health, self.guard.failed = saved.health, {}
         self._open = self._losses.query = None
@@ -291,6 +286,14 @@ class ServerSession:
                 "server cannot subtract its earlier replies"
             )
         return self.histories
+
+    def _check_restart(self, device: DeviceId) -> None:
+        """Raise WireError if a device cannot restart. Until it can, it gets no orders."""
+        try:
+            self._require_histories(device).check_restart(device, self.round)
+        except RestartTooEarlyError as error:
+            self.guard.wait(device, error.accepted)
+            raise
 
     def _archive_state(self) -> tuple[tuple[Position, ...], tuple[Restarts, ...]]:
         histories = self.histories

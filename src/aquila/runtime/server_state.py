@@ -7,12 +7,13 @@ from aquila.core.fleet import DeviceId
 from aquila.core.method import Scalars
 from aquila.core.packet import Packet
 from aquila.core.vector import Vector
-from aquila.runtime.decoded_uploads import DecodedUploads
 from aquila.runtime.fleet_health import FleetHealth
+from aquila.runtime.frame_spool import ReadFrame
 from aquila.runtime.messages import Ack, Order
 from aquila.runtime.model_downlink import References
 from aquila.runtime.reply_archive import Position
 from aquila.runtime.restart_limit import Restarts
+from aquila.runtime.waiting_uploads import WaitingUploads
 
 
 @dataclass(frozen=True)
@@ -46,14 +47,11 @@ class ServerSnapshot:
 
 @dataclass(frozen=True)
 class ReceivedReply:
-    """A valid reply to the open round, with the norm of its upload.
-
-    `frame` is empty if the server has no archive.
-    """
+    """A valid reply to the open round, with its frame and the norm of its upload."""
 
     reply: Packet
     ack: Ack
-    frame: bytes
+    read_frame: ReadFrame
     norm: float = 0.0
 
 
@@ -70,8 +68,8 @@ class OpenRound:
     references: References
     orders: dict[DeviceId, Order]
     offered: dict[DeviceId, Scalars]
+    uploads: WaitingUploads
     received: dict[DeviceId, ReceivedReply] = field(default_factory=dict)
-    decoded: DecodedUploads = field(default_factory=DecodedUploads)
     replaced: int = 0
     draws: int = 0
 

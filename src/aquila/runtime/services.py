@@ -9,6 +9,7 @@ from aquila.core.link import LinkState
 from aquila.core.packet import Packet
 from aquila.core.random import Key
 from aquila.core.wire import unpack
+from aquila.runtime.frame_spool import FrameSpool
 from aquila.runtime.reference import ResolveModel, resolve_model
 
 Links = Callable[[int, Sequence[DeviceId]], Mapping[DeviceId, LinkState]]
@@ -39,6 +40,10 @@ def same_key(key: Key) -> Key:
     return key
 
 
+def no_spool() -> None:
+    """Return no place for frames."""
+
+
 @dataclass(frozen=True)
 class Services:
     """Functions that sessions call. The defaults suit sessions on separate machines.
@@ -48,6 +53,9 @@ class Services:
         resolve_model: Returns the model that a model frame represents.
         store_state: Stores a device's state after a turn.
         links: Returns the links of a round. None without a link model.
+        new_spool: Creates the place where the server keeps the frames of a round. Replies are then
+            decoded again when the round is closed, so they take no memory until then. Default:
+            there is none, and decoded replies stay in memory, which is faster.
         secret_key: Replaces the keys of privacy noise and of private samples of devices. Everyone
             who knows the seed knows the default, so deployments return a random key.
     """
@@ -56,4 +64,5 @@ class Services:
     resolve_model: ResolveModel = resolve_model
     store_state: StoreState = keep_in_memory
     links: Links | None = None
+    new_spool: Callable[[], FrameSpool | None] = no_spool
     secret_key: SecretKey = same_key

@@ -73,6 +73,8 @@ def start_over(folder: Path) -> None:
         RunFolder(folder).clear()
         for name in (SERVER_STATE, ATTEMPTS_FILE, SAMPLES_FILE):
             (folder / name).unlink(missing_ok=True)
+        for path in folder.glob(f"{SERVER_STATE}.version-*"):  # copies of earlier versions
+            path.unlink()
         shutil.rmtree(folder / ARCHIVE_FOLDER, ignore_errors=True)
 
 

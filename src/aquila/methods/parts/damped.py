@@ -104,8 +104,8 @@ class DampedMemoryServer:
         """Step along q̄ + mean upload, and update q̄."""
         # q̄ averages over all devices, and a device without a reply has not changed its memory
         mean, change = fleet.means(uploads(replies), replies)
-        step = self.alpha * (state.q_bar + mean)
-        return DampedState(state.q_bar + self.eta * change), step
+        step = (state.q_bar + mean).mul_(self.alpha)
+        return DampedState(change.mul_(self.eta).add_(state.q_bar)), step
 
     def memory(self, state: DampedState) -> Vector:
         """Return q̄."""

@@ -74,8 +74,9 @@ class MemoryServer:
     ) -> tuple[MemoryState, Vector]:
         """Add the innovations to the average memory and step along it."""
         change = fleet.mean_over_holders(uploads(replies))
-        q_bar = state.q_bar + change
-        direction = q_bar if self.gain == 1 else state.q_bar + self.gain * change
+        direction = None if self.gain == 1 else state.q_bar + self.gain * change
+        q_bar = change.add_(state.q_bar)  # in place: a copy of a large model takes memory
+        direction = q_bar if direction is None else direction
         return step_along(direction, state, fleet, self.alpha, self.depth, q_bar)
 
     def memory(self, state: MemoryState) -> Vector:

@@ -1,0 +1,115 @@
+"""Files of an earlier version continue with the same bits, and a copy of them stays.
+
+`tests/golden/state_version_2` was written by a release with version 2, after three rounds.
+"""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import aquila
+from aquila.core.packet import Packet, WireError
+from aquila.core.wire import pack
+from aquila.runtime.device_session import DeviceSession
+from aquila.runtime.persist import (
+    load_device,
+    load_server,
+    read_server_positions,
+    save_server,
+    server_to_bytes,
+)
+from aquila.runtime.reply_archive import FolderArchive, Position
+from aquila.runtime.server_session import ServerSession
+from aquila.runtime.state_file import VERSION, SavedStateError, read_state
+from aquila.runtime.state_upgrades import UPGRADES
+from aquila.sim.oracle import as_shard
+
+OLD = Path(__file__).parents[1] / "golden" / "state_version_2"
+METHOD = aquila.create("aquila", alpha=0.1)
+D, ROUNDS = 6, 3
+
+
+def new_device(m):
+    target = torch.arange(D) * (m + 1.0)
+    shard = as_shard(lambda theta: (float((theta - target).square().sum() / 2), theta - target))
+    return DeviceSession(METHOD, m, shard, torch.zeros(D), seed=0)
+
+
+def new_server(archive=None):
+    fleet = aquila.Fleet.uniform(D, 2)
+    return ServerSession(METHOD, torch.zeros(D), fleet, seed=0, archive=archive)
+
+
+def run_rounds(server, devices, rounds):
+    for _ in range(rounds):
+        for m, order in server.open_round().items():
+            server.receive(m, devices[m].handle(order))
+        server.close_round()
+
+
+def loaded(folder, archive=None):
+    """Return server and devices that continue from copies of the old files."""
+    if not folder.exists():
+        shutil.copytree(OLD, folder)
+    server, devices = new_server(archive), [new_device(m) for m in range(2)]
+    assert load_server(folder / "server.state", server)
+    for m, device in enumerate(devices):
+        assert load_device(folder / f"device-{m}.state", device)
+    return server, devices
+
+
+def test_there_is_a_step_from_every_version_since_the_oldest():
+    assert list(UPGRADES) == list(range(min(UPGRADES), VERSION))
+
+
+def test_a_run_of_version_2_continues_with_the_same_bits(tmp_path):
+    uninterrupted, devices = new_server(), [new_device(m) for m in range(2)]
+    run_rounds(uninterrupted, devices, ROUNDS + 3)
+    server, devices = loaded(tmp_path / "run")
+    assert server.round == ROUNDS
+    run_rounds(server, devices, 3)
+    assert torch.equal(server.theta, uninterrupted.theta)
+
+
+def test_old_files_stay_next_to_the_new_ones(tmp_path, caplog):
+    server, _ = loaded(tmp_path / "run")
+    path = tmp_path / "run" / "server.state"
+    save_server(path, server)
+    for name in ("server", "device-0", "device-1"):
+        kept = tmp_path / "run" / f"{name}.state.version-2"
+        assert kept.read_bytes() == (OLD / f"{name}.state").read_bytes()
+    assert f"it continues as version {VERSION}, and server.state.version-2 keeps" in caplog.text
+    caplog.clear()
+    assert load_server(path, new_server())
+    assert not caplog.text
+
+
+def test_restarts_of_devices_with_unreadable_replies_are_refused(tmp_path, caplog):
+    server, devices = loaded(tmp_path / "run", FolderArchive(tmp_path / "archive"))
+    assert read_server_positions(OLD / "server.state") == (Position(-2),) * 2
+    order = server.open_round()[0]
+    with pytest.raises(WireError, match="the archive of its earlier replies is incomplete"):
+        server.receive(0, new_device(0).handle(order))
+    server.receive(0, devices[0].handle(order))
+    server.close_round()
+
+
+def test_a_file_with_the_wrong_version_is_refused():
+    content = bytearray((OLD / "server.state").read_bytes())
+    content[4] = 1
+    with pytest.raises(SavedStateError, match="has version 1; this release reads versions 2 to"):
+        read_state(bytes(content))
+    content = bytearray(server_to_bytes(new_server()))
+    content[4] = 2
+    with pytest.raises(SavedStateError, match="version 2, but the content of a later one"):
+        read_state(bytes(content))
+
+
+def test_a_turn_with_a_foreign_frame_is_refused():
+    frame = pack(Packet(1))
+    arrays = {"pending.frame": np.frombuffer(frame, np.uint8)}
+    with pytest.raises(ValueError, match=r"its pending\.frame is not a frame of version 2"):
+        UPGRADES[2](arrays)
