@@ -9,6 +9,8 @@ from aquila.native import coder
 
 SPARSE_RATIO = 16
 """Codes are sparse if at most one coordinate in so many is nonzero."""
+SMALL_BODY = 1024
+"""Bytes of a body that is always tried as a sparse one, because of its tables."""
 
 
 def read_dithered(
@@ -38,7 +40,7 @@ def read_sparse(
     Raises ValueError if the body is invalid. Arguments are those of `read_dithered`.
     """
     centre = _code_of_zero(low, step, bits)
-    if centre is None:
+    if centre is None or len(body) > _largest_sparse_body(count, bits):
         return None
     size, limit = code_dtype(bits).itemsize, count // SPARSE_RATIO
     found = coder.decode_sparse(body, count, size, bits, centre, limit)
@@ -58,6 +60,11 @@ def _sparse_codes(
     positions, codes = (torch.from_numpy(np.frombuffer(part, np.uint8)) for part in found)
     nonzero = codes.view(code_dtype(bits))
     return SparseCodes(positions.view(torch.int64), nonzero, centre, count, bits, low, step, seed)
+
+
+def _largest_sparse_body(count: int, bits: int) -> int:
+    """Return the bytes of a body that is worth a try: larger ones have too many nonzero codes."""
+    return SMALL_BODY + count * (SPARSE_RATIO + 2 * bits) // (16 * SPARSE_RATIO)
 
 
 def _code_of_zero(low: Vector, step: Vector, bits: int) -> int | None:
