@@ -96,10 +96,11 @@ class Exchange:
             )
         if not timeout > 0:
             raise ValueError(f"timeout must be above 0 seconds, not {timeout!r}")
+        self._waiting_time = "the timeout of the group"
         if group is None:
+            self._waiting_time = f"{timeout:g} s"
             group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout))
         self._group = group
-        self.timeout = timeout
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
         self._torch_device = "cuda" if "nccl" in dist.get_backend(group) else "cpu"
         self._bucket = TokenBucket(bandwidth) if bandwidth else None
@@ -177,6 +178,6 @@ class Exchange:
         except RuntimeError as error:
             reason = str(error).partition("\n")[0]
             raise ExchangeError(
-                f"{where}: another rank has ended, or has not answered within {self.timeout:g} s; "
-                f"restart all ranks from their last saved state ({reason})"
+                f"{where}: another rank has ended, or has not answered within "
+                f"{self._waiting_time}; restart all ranks from their last saved state ({reason})"
             ) from error

@@ -43,7 +43,7 @@ class HookState:
         method: A method that compresses gradients, as text such as `"qsgd:bits=4"`, or the result
             of `aquila.create` with `alpha=1`.
         seed: Seed of the method's random numbers, the same on all ranks.
-        check: Whether the ranks compare a checksum of the last mean gradient.
+        check_means: Whether the ranks compare a checksum of the last mean gradient.
         exchange: The links to all ranks. Default: `Exchange()`.
 
     Attributes:
@@ -57,7 +57,7 @@ class HookState:
         method: str | Method,
         *,
         seed: int = 0,
-        check: bool = True,
+        check_means: bool = True,
         exchange: Exchange | None = None,
     ) -> None:
         chosen = make_method(method, gradients=True)
@@ -67,7 +67,7 @@ class HookState:
         shapes = tuple(parameter.shape for parameter in trained)
         text = settings_text({"method": chosen, "seed": seed}, shapes, torch.float32)
         exchange = Exchange() if exchange is None else exchange
-        self._settings = HookSettings(chosen, exchange, seed, check, text)
+        self._settings = HookSettings(chosen, exchange, seed, check_means, text)
         self._buckets: dict[Parameters, BucketRounds] = {}
         self._used: set[Parameters] = set()
         self._saved: dict[Parameters, Arrays] = {}
