@@ -47,7 +47,7 @@ def test_rank_with_other_settings(tmp_path):
     message = same_sentence(run_ranks(tmp_path, other_settings))
     assert message == (
         "rank 1 has other settings than rank 0: server_lr 0.5 instead of server_lr 1.0; give all "
-        "ranks the same settings"
+        "ranks the same settings and calls"
     )
 
 
@@ -232,6 +232,20 @@ def buffers_on_one_rank():
 def test_rank_that_averages_buffers_instead_of_a_step(tmp_path):
     message = same_sentence(run_ranks(tmp_path, buffers_on_one_rank))
     assert "a call of average_buffers with 8 numbers instead of nothing" in message
+
+
+def state_on_one_rank():
+    model = make_model()
+    outer = Outer(model, "qsgd:bits=8", every=1)
+    train(outer, model, 2)
+    if dist.get_rank() == 1:
+        outer.load_state_dict(outer.state_dict())
+    train(outer, model, 2)
+
+
+def test_rank_that_loads_a_state_while_others_train(tmp_path):
+    message = same_sentence(run_ranks(tmp_path, state_on_one_rank))
+    assert "a call of start instead of nothing" in message
 
 
 def check_on_one_rank():

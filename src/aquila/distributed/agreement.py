@@ -29,7 +29,7 @@ def check_settings(exchange: Exchange, messages: Messages, settings: str) -> Non
     lacks = "; ".join(line for line in ours if line not in theirs)
     raise ExchangeError(
         f"rank {other} has other settings than rank {first}: {has or 'nothing'} instead of "
-        f"{lacks or 'nothing'}; give all ranks the same settings"
+        f"{lacks or 'nothing'}; give all ranks the same settings and calls"
     )
 
 
