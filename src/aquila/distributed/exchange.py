@@ -6,6 +6,7 @@ Frames are bytes on the host, so the default is a group on gloo, also for models
 group on NCCL, the byte tensors are on the GPU.
 """
 
+import math
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -94,8 +95,10 @@ class Exchange:
                 "torch.distributed is not initialized: start the program with torchrun and call "
                 "torch.distributed.init_process_group() first"
             )
-        if not timeout > 0:
-            raise ValueError(f"timeout must be above 0 seconds, not {timeout!r}")
+        if not 0 < timeout < math.inf:
+            raise ValueError(f"timeout must be a finite number of seconds above 0, not {timeout!r}")
+        if not bandwidth >= 0:
+            raise ValueError(f"bandwidth must be at least 0 bits per second, not {bandwidth!r}")
         self._waiting_time = "the timeout of the group"
         if group is None:
             self._waiting_time = f"{timeout:g} s"

@@ -27,7 +27,7 @@ from aquila.core.vector import Vector
 from aquila.distributed.bucket_rounds import BucketRounds, HookSettings
 from aquila.distributed.exchange import Exchange
 from aquila.distributed.method_choice import make_method
-from aquila.distributed.parameters import flatten
+from aquila.distributed.parameters import flatten, trained_parameters
 from aquila.distributed.saved_state import check_saved, settings_text
 from aquila.runtime.persist import arrays_from_bytes, arrays_to_bytes
 
@@ -62,7 +62,7 @@ class HookState:
     ) -> None:
         chosen = make_method(method, gradients=True)
         seed = check_whole_number("seed", seed, 0)
-        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        trained = trained_parameters(model)
         self._numbers = {id(parameter): number for number, parameter in enumerate(trained)}
         shapes = tuple(parameter.shape for parameter in trained)
         text = settings_text({"method": chosen, "seed": seed}, shapes, torch.float32)
