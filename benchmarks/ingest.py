@@ -1,7 +1,7 @@
 """How many uploads per second a server takes in, and a load test of the server session.
 
     python benchmarks/ingest.py --out results/ingest.jsonl
-    python benchmarks/ingest.py --load 100000 --dimension 1000000 --out results/ingest.jsonl
+    python benchmarks/ingest.py --load 100000 --dimension 100000 --out results/ingest.jsonl
 
 The first command takes frames from bytes to a float64 sum: read, measure the norm, add. It does so
 on one and two threads, each with a sum of its own. Beside it, in the same run, it times three

@@ -7,6 +7,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+import aquila
 from aquila.distributed import Exchange, HookState, hook
 from helpers.rank_training import make_batch, make_model, weights
 from helpers.ranks import run_ranks
@@ -200,7 +201,8 @@ def test_state_of_another_module(tmp_path):
 
 def invalid_methods():
     sentences = []
-    for method in ("fedavg", "qsgd:alpha=0.1", "qsgd:work=epochs"):
+    made = aquila.create("sparseloco", alpha=1)
+    for method in ("fedavg", "qsgd:alpha=0.1", "qsgd:work=epochs", "sparseloco", made):
         try:
             HookState(make_model(), method)
         except ValueError as error:
@@ -215,9 +217,10 @@ def invalid_methods():
 
 def test_methods_that_need_more_than_a_gradient(tmp_path):
     (sentences,) = run_ranks(tmp_path, invalid_methods, ranks=1)
-    assert len(sentences) == 5
+    assert len(sentences) == 7
     assert sentences[0].startswith("fedavg trains locally, so it cannot compress single gradients")
     assert "your optimizer sets the step size" in sentences[1]
     assert sentences[2].startswith("qsgd trains locally")
-    assert "the method needs gradients or losses at other models" in sentences[3]
-    assert "the method sends the loss, which a DDP hook does not know" in sentences[4]
+    assert all(sentence.startswith("sparseloco trains locally") for sentence in sentences[3:5])
+    assert "the method needs gradients or losses at other models" in sentences[5]
+    assert "the method sends the loss, which a DDP hook does not know" in sentences[6]

@@ -161,6 +161,11 @@ def test_modules_that_cannot_be_trained(tmp_path, kind, sentence):
     assert sentence in raised_by(tmp_path, make_outer_of, kind)
 
 
+def test_outer_needs_a_module():
+    with pytest.raises(TypeError, match=r"model must be a torch\.nn\.Module, not str"):
+        Outer("model", "fedavg")
+
+
 def make_exchange(arguments):
     Exchange(**arguments)
 
@@ -168,8 +173,8 @@ def make_exchange(arguments):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"timeout": 0}, "timeout must be above 0 seconds, not 0"),
-        ({"bandwidth": -1}, "bits_per_second must be above 0, not -1"),
+        ({"timeout": float("inf")}, "timeout must be a finite number of seconds above 0, not inf"),
+        ({"bandwidth": -1}, "bandwidth must be at least 0 bits per second, not -1"),
     ],
 )
 def test_invalid_exchange(tmp_path, arguments, sentence):

@@ -47,7 +47,7 @@ def test_rank_with_other_settings(tmp_path):
     message = same_sentence(run_ranks(tmp_path, other_settings))
     assert message == (
         "rank 1 has other settings than rank 0: server_lr 0.5 instead of server_lr 1.0; give all "
-        "ranks the same settings"
+        "ranks the same settings and calls"
     )
 
 
@@ -207,3 +207,54 @@ def late_rank():
 def test_rank_in_another_round(tmp_path):
     message = same_sentence(run_ranks(tmp_path, late_rank))
     assert message.startswith("rank 1 is in round 3, but rank 0 is in round 0; load states of the")
+
+
+def all_nan():
+    model = make_model()
+    outer = Outer(model, "qsgd:bits=8", every=1)
+    with torch.no_grad():
+        model[0].weight[0, 0] = torch.nan
+    outer.step()
+
+
+def test_nan_on_all_ranks(tmp_path):
+    message = same_sentence(run_ranks(tmp_path, all_nan))
+    assert message.startswith("device 0, round 0: 1 of 323 coordinates of the gradient")
+
+
+def buffers_on_one_rank():
+    model = torch.nn.BatchNorm1d(4)
+    outer = Outer(model, "qsgd:bits=8", every=1)
+    outer.start()
+    return outer.average_buffers() if dist.get_rank() == 1 else outer.step()
+
+
+def test_rank_that_averages_buffers_instead_of_a_step(tmp_path):
+    message = same_sentence(run_ranks(tmp_path, buffers_on_one_rank))
+    assert "a call of average_buffers with 8 numbers instead of nothing" in message
+
+
+def state_on_one_rank():
+    model = make_model()
+    outer = Outer(model, "qsgd:bits=8", every=1)
+    train(outer, model, 2)
+    if dist.get_rank() == 1:
+        outer.load_state_dict(outer.state_dict())
+    train(outer, model, 2)
+
+
+def test_rank_that_loads_a_state_while_others_train(tmp_path):
+    message = same_sentence(run_ranks(tmp_path, state_on_one_rank))
+    assert "a call of start instead of nothing" in message
+
+
+def check_on_one_rank():
+    model = make_model()
+    outer = Outer(model, "qsgd:bits=8", every=1, check_weights=dist.get_rank() == 0)
+    train(outer, model, 2)
+    return weights(model).numpy()
+
+
+def test_check_of_weights_on_one_rank_only(tmp_path):
+    first, second = run_ranks(tmp_path, check_on_one_rank)
+    assert (first == second).all()

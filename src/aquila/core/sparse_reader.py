@@ -1,4 +1,4 @@
-"""Reads bodies of frames in which nearly all coordinates are zero, in memory of what was sent."""
+"""Reads bodies of frames in which nearly all coordinates are zero, without a dense vector."""
 
 import numpy as np
 import torch
@@ -8,7 +8,7 @@ from aquila.core.vector import Vector
 from aquila.native import coder
 
 SPARSE_RATIO = 16
-"""Codes are sparse if at most one coordinate in so many is nonzero."""
+"""Codes are sparse if at most one coordinate in this many is nonzero."""
 SMALL_BODY = 1024
 """Bytes of a body that is always tried as a sparse one, because of its tables."""
 
@@ -19,7 +19,7 @@ def read_dithered(
     """Return the codes of a dithered body; raise ValueError if it is invalid.
 
     Args:
-        body: the body from its sparsity on.
+        body: the body, from its field for the sparsity on.
         count: number of coordinates.
         bits: width of the codes.
         low: low end of the grid.

@@ -29,7 +29,7 @@ def check_settings(exchange: Exchange, messages: Messages, settings: str) -> Non
     lacks = "; ".join(line for line in ours if line not in theirs)
     raise ExchangeError(
         f"rank {other} has other settings than rank {first}: {has or 'nothing'} instead of "
-        f"{lacks or 'nothing'}; give all ranks the same settings"
+        f"{lacks or 'nothing'}; give all ranks the same settings and calls"
     )
 
 
@@ -55,7 +55,7 @@ def check_pending(messages: Messages) -> None:
 
 def check_weights(messages: Messages) -> None:
     """Raise ExchangeError if two ranks have different weights."""
-    first, other = _find_other(messages, lambda message: message.weights)
+    first, other = _find_other(_with_checksums(messages), lambda message: message.weights)
     if other is not None:
         raise ExchangeError(
             f"rank {other} has other weights than rank {first} at the start of round "
@@ -66,12 +66,17 @@ def check_weights(messages: Messages) -> None:
 
 def check_means(messages: Messages) -> None:
     """Raise ExchangeError if two ranks computed different means in the last round."""
-    first, other = _find_other(messages, lambda message: message.weights)
+    first, other = _find_other(_with_checksums(messages), lambda message: message.weights)
     if other is not None:
         raise ExchangeError(
             f"rank {other} got another mean gradient than rank {first} before round "
             f"{messages[first].round}; load states of the same step on all ranks"
         )
+
+
+def _with_checksums(messages: Messages) -> Messages:
+    """Return the messages of the ranks that compare checksums, or all if none does."""
+    return {rank: message for rank, message in messages.items() if message.weights} or messages
 
 
 def _find_other(messages: Messages, value: Callable[[Message], object]) -> tuple[int, int | None]:

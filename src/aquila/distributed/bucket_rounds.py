@@ -46,14 +46,14 @@ class HookSettings:
         method: The method.
         exchange: The links to all ranks.
         seed: Seed of the method's random numbers.
-        check: Whether the ranks compare a checksum of the last mean gradient.
+        check_means: Whether the ranks compare a checksum of the last mean gradient.
         text: The settings that all ranks must share, one per line.
     """
 
     method: Method
     exchange: Exchange
     seed: int
-    check: bool
+    check_means: bool
     text: str
 
 
@@ -98,7 +98,7 @@ class BucketRounds:
         if exchange.rank in scalars:
             order = Packet(self.round, Dense(self._zero), scalars[exchange.rank])
             kind, body, turn = self._answer(order, gradient)
-        checksum = self.last_checksum if self._settings.check else 0
+        checksum = self.last_checksum if self._settings.check_means else 0
         message = Message(
             kind, self.round, crc32(self._text.encode()), checksum, self._number, body
         )
@@ -114,7 +114,7 @@ class BucketRounds:
         else:
             mean = self._apply(server, messages, turn)
         self.round += 1
-        if self._settings.check:
+        if self._settings.check_means:
             self.last_checksum = checksum_of_vector(mean)
         return mean, sent, sum(lengths.values())
 

@@ -6,6 +6,7 @@ Frames are bytes on the host, so the default is a group on gloo, also for models
 group on NCCL, the byte tensors are on the GPU.
 """
 
+import math
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -94,12 +95,15 @@ class Exchange:
                 "torch.distributed is not initialized: start the program with torchrun and call "
                 "torch.distributed.init_process_group() first"
             )
-        if not timeout > 0:
-            raise ValueError(f"timeout must be above 0 seconds, not {timeout!r}")
+        if not 0 < timeout < math.inf:
+            raise ValueError(f"timeout must be a finite number of seconds above 0, not {timeout!r}")
+        if not bandwidth >= 0:
+            raise ValueError(f"bandwidth must be at least 0 bits per second, not {bandwidth!r}")
+        self._waiting_time = "the timeout of the group"
         if group is None:
+            self._waiting_time = f"{timeout:g} s"
             group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout))
         self._group = group
-        self.timeout = timeout
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
         self._torch_device = "cuda" if "nccl" in dist.get_backend(group) else "cpu"
         self._bucket = TokenBucket(bandwidth) if bandwidth else None
@@ -177,6 +181,6 @@ class Exchange:
         except RuntimeError as error:
             reason = str(error).partition("\n")[0]
             raise ExchangeError(
-                f"{where}: another rank has ended, or has not answered within {self.timeout:g} s; "
-                f"restart all ranks from their last saved state ({reason})"
+                f"{where}: another rank has ended, or has not answered within "
+                f"{self._waiting_time}; restart all ranks from their last saved state ({reason})"
             ) from error

@@ -27,7 +27,7 @@ from aquila.core.vector import Vector
 from aquila.distributed.bucket_rounds import BucketRounds, HookSettings
 from aquila.distributed.exchange import Exchange
 from aquila.distributed.method_choice import make_method
-from aquila.distributed.parameters import flatten
+from aquila.distributed.parameters import flatten, trained_parameters
 from aquila.distributed.saved_state import check_saved, settings_text
 from aquila.runtime.state_file import read_state, state_to_bytes
 
@@ -43,7 +43,7 @@ class HookState:
         method: A method that compresses gradients, as text such as `"qsgd:bits=4"`, or the result
             of `aquila.create` with `alpha=1`.
         seed: Seed of the method's random numbers, the same on all ranks.
-        check: Whether the ranks compare a checksum of the last mean gradient.
+        check_means: Whether the ranks compare a checksum of the last mean gradient.
         exchange: The links to all ranks. Default: `Exchange()`.
 
     Attributes:
@@ -57,17 +57,17 @@ class HookState:
         method: str | Method,
         *,
         seed: int = 0,
-        check: bool = True,
+        check_means: bool = True,
         exchange: Exchange | None = None,
     ) -> None:
         chosen = make_method(method, gradients=True)
         seed = check_whole_number("seed", seed, 0)
-        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        trained = trained_parameters(model)
         self._numbers = {id(parameter): number for number, parameter in enumerate(trained)}
         shapes = tuple(parameter.shape for parameter in trained)
         text = settings_text({"method": chosen, "seed": seed}, shapes, torch.float32)
         exchange = Exchange() if exchange is None else exchange
-        self._settings = HookSettings(chosen, exchange, seed, check, text)
+        self._settings = HookSettings(chosen, exchange, seed, check_means, text)
         self._buckets: dict[Parameters, BucketRounds] = {}
         self._used: set[Parameters] = set()
         self._saved: dict[Parameters, Arrays] = {}

@@ -15,9 +15,14 @@ def make_method(method: str | Method, *, gradients: bool) -> Method:
         gradients: Whether the method compresses gradients. Otherwise it compresses differences of
             models, which every method can do.
     """
-    made = _from_text(method, gradients) if isinstance(method, str) else method
+    made = _from_text(method) if isinstance(method, str) else method
     check_method(made)
     check_links(made, available=False)
+    if gradients and _trains_locally(made):
+        raise ValueError(
+            f"{made.name} trains locally, so it cannot compress single gradients; use it with "
+            "aquila.distributed.Outer"
+        )
     for half in (made.device, made.server):
         alpha = getattr(half, "alpha", 1.0)
         if alpha != 1:
@@ -26,16 +31,15 @@ def make_method(method: str | Method, *, gradients: bool) -> Method:
     return made
 
 
-def _from_text(text: str, gradients: bool) -> Method:
+def _from_text(text: str) -> Method:
     name, given = split_spec(text)
     if name not in METHODS:
         return create(name)  # raises an error that lists the names
-    known = METHODS[name].parameters
-    if "alpha" in known:
+    if "alpha" in METHODS[name].parameters:
         given.setdefault("alpha", 1.0)
-    if gradients and given.get("work", METHODS[name].fixed_work) == "epochs":
-        raise ValueError(
-            f"{name} trains locally, so it cannot compress single gradients; use it with "
-            "aquila.distributed.Outer"
-        )
     return create(name, **given)
+
+
+def _trains_locally(method: Method) -> bool:
+    fixed = METHODS[method.name].fixed_work if method.name in METHODS else "gradient"
+    return getattr(method.device, "work", fixed) == "epochs"

@@ -23,7 +23,9 @@ class RankOracle:
         update: Returns the vector, given the model of the order.
         shapes: Shapes of the tensors in the vector.
         model: Returns the present model.
-        loss: Loss of this rank, None if it is not known.
+        loss_value: Loss of this rank, None if it is not known.
+        returns_fresh_memory: Whether each answer is a new vector that the method may change.
+        samples: Number of samples, equal on all ranks, so that all have the same weight.
     """
 
     update: Callable[[Vector], Vector]

@@ -155,10 +155,15 @@ class Outer:
         buffers = [b for b in self._model.buffers() if b.is_floating_point()]
         if not buffers:
             return
-        frame = pack(Packet(self.round, Dense(flatten(buffers, torch.float32).cpu())))
-        messages = self.exchange.gather(Message(Kind.FRAME, self.round, body=frame))
-        self._count(messages)
         length = sum(buffer.numel() for buffer in buffers)
+        settings = f"{self._settings}\na call of average_buffers with {length} numbers"
+        frame = pack(Packet(self.round, Dense(flatten(buffers, torch.float32).cpu())))
+        messages = self.exchange.gather(
+            Message(Kind.FRAME, self.round, crc32(settings.encode()), body=frame)
+        )
+        check_stopped(messages)
+        check_settings(self.exchange, messages, settings)
+        self._count(messages)
         total = torch.zeros(length, dtype=torch.float64)
         damaged: set[int] = set()
         for rank, message in messages.items():
@@ -189,8 +194,9 @@ class Outer:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a state; ValueError if it is of other settings or of another rank.
 
-        A state of another number of ranks gives the model, the moments and the round. All memories
-        then start anew. If the state was saved right after a round, this also sets the weights.
+        A state of another number of ranks gives the model, the moments and the round. The weights
+        are then those after that round, and all memories and counters start anew. If a state of
+        this number of ranks was saved right after a round, this also sets the weights.
         """
         own, ranks = check_saved(state, self._settings, self.exchange.rank, self.exchange.size)
         sessions, origin = self._sessions, Origin.RESUMED

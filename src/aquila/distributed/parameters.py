@@ -66,6 +66,8 @@ class FlatParameters:
 
 def trained_parameters(module: nn.Module) -> list[torch.Tensor]:
     """Return the parameters that require gradients, each once."""
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module, not {type(module).__name__}")
     return [parameter for parameter in module.parameters() if parameter.requires_grad]
 
 

@@ -108,7 +108,7 @@ class RankSessions:
         for rank in failed:
             self.server.report_failure(rank, messages[rank].text)
         if reason := self.server.fatal_reason():
-            raise NonFiniteError(reason)
+            raise ExchangeError(reason)
         sent = {rank for rank, message in messages.items() if message.kind is Kind.FRAME}
         if refused and refused == sent:
             raise ExchangeError(f"round {round_number}: the frames of all ranks are damaged")

@@ -81,7 +81,9 @@ def check_saved(
     if saved != now:
         theirs = "; ".join(line for line in saved if line not in now)
         ours = "; ".join(line for line in now if line not in saved)
-        raise ValueError(f"the state was saved with {theirs or 'less'}, but this is {ours}")
+        raise ValueError(
+            f"the state was saved with {theirs or 'less'}, but this is {ours or 'less'}"
+        )
     if state["ranks"] != ranks:
         return None, int(state["ranks"])
     own = state.get(f"rank_{rank}")

@@ -6,7 +6,13 @@ from enum import IntEnum
 
 from aquila.core.method import has_memory
 from aquila.core.wire import checksum_of_vector
-from aquila.distributed.agreement import check_pending, check_rounds, check_settings, check_weights
+from aquila.distributed.agreement import (
+    check_pending,
+    check_rounds,
+    check_settings,
+    check_stopped,
+    check_weights,
+)
 from aquila.distributed.exchange import Exchange, Kind, Message
 from aquila.distributed.rank_sessions import RankSessions
 from aquila.native.checksum import crc32
@@ -52,8 +58,11 @@ def agree_on_start(exchange: Exchange, sessions: RankSessions, own: StartingPoin
     empty memories. If the server averages memories, those of all ranks start anew, because the
     average does not say what the missing rank had contributed.
     """
-    messages = exchange.gather(_message_of(sessions, own))
-    check_settings(exchange, messages, own.settings)
+    # the last line distinguishes this message from that of a rank that is already in a round
+    settings = f"{own.settings}\na call of start"
+    messages = exchange.gather(_message_of(sessions, own, settings))
+    check_stopped(messages)
+    check_settings(exchange, messages, settings)
     origins = {rank: Origin(message.flag) for rank, message in messages.items()}
     known = {rank: messages[rank] for rank, o in origins.items() if o is not Origin.NEW}
     check_rounds(known or messages)
@@ -75,11 +84,11 @@ def agree_on_start(exchange: Exchange, sessions: RankSessions, own: StartingPoin
     return _pending_of(messages[source]) if own.origin is Origin.NEW else None
 
 
-def _message_of(sessions: RankSessions, own: StartingPoint) -> Message:
+def _message_of(sessions: RankSessions, own: StartingPoint, settings: str) -> Message:
     server = sessions.server
     weights = own.weights if own.origin is Origin.NEW else checksum_of_vector(server.theta)
     return Message(
-        Kind.TEXT, server.round, crc32(own.settings.encode()), weights, own.origin,
+        Kind.TEXT, server.round, crc32(settings.encode()), weights, own.origin,
         body=str(own.pending).encode(),
     )  # fmt: skip
 

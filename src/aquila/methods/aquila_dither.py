@@ -17,10 +17,9 @@ q̄ <- q̄ + η mean u (`parts/damped.py`).
   derives it too and knows where nonzero coordinates are likely. Each then costs about three bits.
 - The memory learns the part of the gradients in which devices always differ. That part is then no
   longer sent and adds no noise. With full gradients the method thus reaches the exact optimum.
-- Uploads are noisy. The default density keeps the noise so small that training ends with the
-  quality of uncompressed training. It depends on the sizes of the model and the fleet only, so the
-  cost is known in advance: about 1/1000 of the bytes of dense uploads for models with millions of
-  parameters and ten or more devices per round.
+- Uploads are noisy. A higher density reduces the noise for more bytes. The default density depends
+  on the sizes of the model and the fleet only, so the cost is known in advance: about 1/1000 of the
+  bytes of dense uploads for models with millions of parameters and ten or more devices per round.
 - A rising loss shows that the noise is too large for the step size. A device whose loss rises
   doubles its own density for a while (the boost).
 

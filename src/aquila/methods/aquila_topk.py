@@ -4,7 +4,7 @@ This project's alternative to AQUILA (Zhao et al., arXiv 2308.00258). AQUILA's g
 its skip rule rarely fires under gradient noise.
 
 A device adds its gradient minus its memory to its error, e <- e + g - q_m. It sends u = Q(e), which
-is non-zero only in the largest coordinates, a fraction called `density`. It keeps the rest,
+is nonzero only in the largest coordinates, a fraction called `density`. It keeps the rest,
 e <- e - u, and its memory follows slowly, q_m <- q_m + η u. A coordinate thus stays silent until
 its accumulated error is large, and noise that averages out is not sent. With full gradients the
 memory makes the method exact. Without it, devices whose gradients differ at the optimum would keep
@@ -46,7 +46,7 @@ from aquila.methods.parts.density import DENSITY_SCALAR, DensityRule, positive_s
 from aquila.methods.parts.factory import MAX_DENSITY, Alpha, WorkOption, method_factory
 from aquila.methods.parts.sparse_memory import RATE_SCALAR, SparseMemoryServer
 
-DENSITY = DensityRule(large_models=0.01, small_models=0.018, per_root=18.0)
+TOPK_DENSITY = DensityRule(large_models=0.01, small_models=0.018, per_root=18.0)
 """An upload costs about 1/370 of a dense one for large models, and 1/210 for small ones."""
 RANDOM_ERRORS = "start"
 """Scalar of an order that asks a device to draw its error at random."""
@@ -140,5 +140,5 @@ def aquila_topk(
     work: WorkOption = "gradient",
 ) -> Method:
     """The largest accumulated errors on a coarse grid, with error feedback and a memory."""
-    server = SparseMemoryServer(alpha, density, DENSITY, memory_rate, request_random_errors)
+    server = SparseMemoryServer(alpha, density, TOPK_DENSITY, memory_rate, request_random_errors)
     return Method("aquila_topk", AquilaTopkDevice(alpha, work), server)
