@@ -231,7 +231,28 @@ def buffers_on_one_rank():
 
 def test_rank_that_averages_buffers_instead_of_a_step(tmp_path):
     message = same_sentence(run_ranks(tmp_path, buffers_on_one_rank))
-    assert "a call of average_buffers with 8 numbers instead of nothing" in message
+    assert "a call of average_buffers with 8 numbers of torch.float32 instead of nothing" in message
+
+
+def bad_buffer_on_one_rank(kind):
+    model = torch.nn.BatchNorm1d(4)
+    outer = Outer(model, "qsgd:bits=8", every=1)
+    if dist.get_rank() == 1 and kind == "meta":
+        model.register_buffer("other", torch.ones(2, device="meta"))
+    elif dist.get_rank() == 1:
+        model.running_mean.fill_(torch.nan)
+    outer.average_buffers()
+
+
+@pytest.mark.parametrize(
+    ("kind", "sentence"),
+    [
+        ("meta", "rank 1: average_buffers: a buffer is on the meta device; load the model first"),
+        ("nan", "rank 1: average_buffers: the vector contains NaN or infinite numbers"),
+    ],
+)
+def test_rank_with_a_buffer_that_cannot_be_sent(tmp_path, kind, sentence):
+    assert same_sentence(run_ranks(tmp_path, bad_buffer_on_one_rank, kind)) == sentence
 
 
 def state_on_one_rank():

@@ -141,6 +141,50 @@ def load_nothing():
     make_outer("fedavg")[1].load_state_dict({})
 
 
+def load_damaged(part):
+    """Fail to load a damaged state, go on, and return how that differs from a run without it."""
+    runs = []
+    for loads in (False, True):
+        model, outer = make_outer("aquila_topk")
+        train(outer, model, 7)
+        saved = outer.state_dict()
+        train(outer, model, 4, first=7)
+        if loads:
+            before = weights(model)
+            with pytest.raises(ValueError, match=r"damaged|not the result of state_dict"):
+                outer.load_state_dict(damage(saved, part))
+            assert torch.equal(weights(model), before)
+            assert outer.round == 3
+        train(outer, model, 4, first=11)
+        runs.append((weights(model).tolist(), outer.round, outer.bytes_sent, len(outer.records)))
+    return runs
+
+
+def damage(state, part):
+    own = dict(state["rank_0"])
+    if part == "server":
+        return {**state, "server": flip_last(state["server"])}
+    if part == "server of more ranks":
+        return {**state, "ranks": 2, "server": flip_last(state["server"])}
+    if part == "device":
+        own["device"] = flip_last(own["device"])
+    else:
+        del own[part.removeprefix("no ")]
+    return {**state, "rank_0": own}
+
+
+def flip_last(content):
+    return content[:-1] + bytes([content[-1] ^ 1])
+
+
+@pytest.mark.parametrize(
+    "part", ["server", "server of more ranks", "device", "no device", "no steps"]
+)
+def test_damaged_state_changes_nothing(tmp_path, part):
+    ((expected, loaded),) = run_ranks(tmp_path, load_damaged, part, ranks=1)
+    assert loaded == expected
+
+
 def save_late(folder):
     model, outer = make_outer("sparseloco")
     train(outer, model, 7)

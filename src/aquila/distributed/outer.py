@@ -17,21 +17,21 @@ from torch import nn
 from aquila.core.method import Method, theta_of
 from aquila.core.packet import Dense, Packet, WireError
 from aquila.core.parameter import check_whole_number, spelling_hint
-from aquila.core.tensors import split_tensors
 from aquila.core.vector import check_theta0
 from aquila.core.wire import checksum_of_vector, pack, unpack
 from aquila.distributed.agreement import check_rounds, check_settings, check_stopped, check_weights
+from aquila.distributed.buffers import FlatBuffers
 from aquila.distributed.exchange import Exchange, ExchangeError, Kind, Message
 from aquila.distributed.method_choice import make_method
 from aquila.distributed.oracle import RankOracle
-from aquila.distributed.parameters import FlatParameters, flatten
+from aquila.distributed.parameters import FlatParameters
 from aquila.distributed.rank_sessions import RankSessions
 from aquila.distributed.records import RoundRecord
-from aquila.distributed.saved_state import RankCounters, check_saved, settings_text
+from aquila.distributed.saved_state import RankCounters, check_saved, saved_bytes, settings_text
 from aquila.distributed.start import Origin, StartingPoint, agree_on_start
 from aquila.native.checksum import crc32
 from aquila.runtime.options import RunOptions
-from aquila.runtime.persist import device_to_bytes, restore_device, restore_server, server_to_bytes
+from aquila.runtime.persist import device_to_bytes, read_device, read_server, server_to_bytes
 
 OPTIONS = (
     "server_optimizer", "server_lr", "server_momentum", "server_beta2", "server_tau",
@@ -146,37 +146,37 @@ class Outer:
         self.start()
         return self._run_round() if self._counters.pending else None
 
-    @torch.no_grad()
     def average_buffers(self) -> None:
         """Replace the floating-point buffers of all ranks by their mean, as dense frames.
 
-        Call it on all ranks before an evaluation or before saving the model.
+        Call it on all ranks before an evaluation or before saving the model. Frames are float32, or
+        float64 if a buffer is.
         """
-        buffers = [b for b in self._model.buffers() if b.is_floating_point()]
-        if not buffers:
+        buffers = FlatBuffers(self._model)
+        if not buffers.tensors:
             return
-        length = sum(buffer.numel() for buffer in buffers)
-        settings = f"{self._settings}\na call of average_buffers with {length} numbers"
-        frame = pack(Packet(self.round, Dense(flatten(buffers, torch.float32).cpu())))
+        numbers = f"{buffers.length} numbers of {buffers.dtype}"
+        settings = f"{self._settings}\na call of average_buffers with {numbers}"
+        try:
+            kind, body = Kind.FRAME, pack(Packet(self.round, Dense(buffers.read())))
+        except ValueError as error:
+            kind, body = Kind.STOPPED, f"average_buffers: {error}".encode()
         messages = self.exchange.gather(
-            Message(Kind.FRAME, self.round, crc32(settings.encode()), body=frame)
+            Message(kind, self.round, crc32(settings.encode()), body=body)
         )
         check_stopped(messages)
         check_settings(self.exchange, messages, settings)
         self._count(messages)
-        total = torch.zeros(length, dtype=torch.float64)
+        total = torch.zeros(buffers.length, dtype=torch.float64)
         damaged: set[int] = set()
         for rank, message in messages.items():
             try:
-                total += theta_of(unpack(message.body, length))
+                total += theta_of(unpack(message.body, buffers.length))
             except WireError:
                 damaged.add(rank)
         if refused := set().union(*self.exchange.gather_sets(damaged, self.round)):
             raise ExchangeError(f"the buffers of ranks {sorted(refused)} are damaged")
-        mean = total / self.exchange.size
-        parts = split_tensors(mean, tuple(buffer.shape for buffer in buffers))
-        for buffer, part in zip(buffers, parts, strict=True):
-            buffer.copy_(part.view(buffer.shape))
+        buffers.write(total / self.exchange.size)
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that `load_state_dict` needs, besides the model and your optimizer.
@@ -192,7 +192,9 @@ class Outer:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a state; ValueError if it is of other settings or of another rank.
+        """Continue from a state, or raise ValueError and change nothing.
+
+        The error says whether the state is damaged, of other settings or of another rank.
 
         A state of another number of ranks gives the model, the moments and the round. The weights
         are then those after that round, and all memories and counters start anew. If a state of
@@ -201,17 +203,19 @@ class Outer:
         own, ranks = check_saved(state, self._settings, self.exchange.rank, self.exchange.size)
         sessions, origin = self._sessions, Origin.RESUMED
         if own is None:
-            earlier, origin = sessions.make_server(sessions.server.theta, ranks), Origin.MODEL_ONLY
-            restore_server(earlier, state["server"])
+            fresh, origin = sessions.make_server(sessions.server.theta, ranks), Origin.MODEL_ONLY
+            earlier = read_server(fresh, saved_bytes(state, "server"))
             model = {name: getattr(earlier, name) for name in ("theta", "moments", "round")}
             sessions.server.restore(replace(sessions.server.snapshot(), **model))
             sessions.forget_memory()
             self._counters = RankCounters()
         else:
-            restore_server(sessions.server, state["server"])
-            restore_device(sessions.device, own["device"])
-            names = RankCounters.__dataclass_fields__
-            self._counters = RankCounters(**{name: own[name] for name in names})
+            # all parts are read before one is set, so that a damaged part changes nothing
+            server = read_server(sessions.server, saved_bytes(state, "server"))
+            device = read_device(sessions.device, saved_bytes(own, "device"))
+            self._counters = RankCounters.from_dict(own)
+            sessions.server.restore(server)
+            sessions.device.restore(device)
         if self._counters.pending == 0:
             self._parameters.write(sessions.server.theta)
         self._origin, self._started = origin, False

@@ -9,6 +9,8 @@ import torch
 from aquila.core.tensors import Shapes, total_size
 from aquila.native.checksum import crc32
 
+NOT_A_STATE = "this is not the result of state_dict() of aquila.distributed"
+
 
 @dataclass(frozen=True)
 class RankCounters:
@@ -54,6 +56,16 @@ class RankCounters:
         """Return the counters as plain numbers."""
         return {**asdict(self), "loss_sum": float(self.loss_sum)}
 
+    @classmethod
+    def from_dict(cls, saved: Mapping[str, Any]) -> "RankCounters":
+        """Return the counters from the result of `to_dict`; ValueError if one is invalid."""
+        counters: dict[str, Any] = {name: saved.get(name) for name in cls.__dataclass_fields__}
+        for name, number in counters.items():
+            is_sum = name == "loss_sum" and isinstance(number, float)
+            if not is_sum and (not isinstance(number, int) or number < 0):
+                raise ValueError(f"the state is damaged: {name} is {number!r}")
+        return cls(**counters)
+
     def after_round(self) -> "RankCounters":
         """Return the counters at the start of the next round."""
         return replace(self, pending=0, loss_sum=0.0, losses=0)
@@ -76,7 +88,7 @@ def check_saved(
     settings, or is of another rank.
     """
     if not isinstance(state, Mapping) or not {"settings", "ranks"} <= state.keys():
-        raise ValueError("this is not the result of state_dict() of aquila.distributed")
+        raise ValueError(NOT_A_STATE)
     saved, now = str(state["settings"]).splitlines(), settings.splitlines()
     if saved != now:
         theirs = "; ".join(line for line in saved if line not in now)
@@ -90,3 +102,11 @@ def check_saved(
     if own is None:
         raise ValueError(f"the state is of another rank than rank {rank}")
     return own, ranks
+
+
+def saved_bytes(part: Mapping[str, Any], name: str) -> bytes:
+    """Return the bytes of a session in a saved state; ValueError if there are none."""
+    content = part.get(name) if isinstance(part, Mapping) else None
+    if not isinstance(content, bytes):
+        raise ValueError(NOT_A_STATE)
+    return content

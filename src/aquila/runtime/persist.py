@@ -66,11 +66,16 @@ def restore_device(session: DeviceSession, content: bytes) -> None:
 
     Raises SavedStateError and changes nothing if the content is invalid.
     """
+    session.restore(read_device(session, content))
+
+
+def read_device(session: DeviceSession, content: bytes) -> DeviceSnapshot:
+    """Return what `restore_device` would restore, without changing the session."""
     arrays = read_state(content)
     try:
         _check_owner(arrays, _owner_of_device(session))
         template, dimension = session.state, session.dimension
-        saved = DeviceSnapshot(
+        return DeviceSnapshot(
             state=from_arrays(template, arrays, "state."),
             last_round=int(arrays["last_round"]),
             last_ack=_ack_from_row(arrays["last_ack"]),
@@ -81,7 +86,6 @@ def restore_device(session: DeviceSession, content: bytes) -> None:
         )
     except READ_ERRORS as error:
         raise unusable(error) from error
-    session.restore(saved)
 
 
 def server_to_bytes(session: ServerSession) -> bytes:
@@ -111,6 +115,11 @@ def restore_server(session: ServerSession, content: bytes) -> None:
 
     Raises SavedStateError and changes nothing if the content is invalid.
     """
+    session.restore(read_server(session, content))
+
+
+def read_server(session: ServerSession, content: bytes) -> ServerSnapshot:
+    """Return what `restore_server` would restore, without changing the session."""
     arrays = read_state(content)
     try:
         _check_owner(arrays, _owner_of_server(session))
@@ -133,7 +142,7 @@ def restore_server(session: ServerSession, content: bytes) -> None:
             raise ValueError(f"it acknowledges a reply to round {saved.round} or later")
     except READ_ERRORS as error:
         raise unusable(error) from error
-    session.restore(saved)
+    return saved
 
 
 def save_device(path: Path, session: DeviceSession) -> None:
