@@ -2,13 +2,17 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
 
+import aquila
 from aquila.distributed import Exchange, Outer
+from aquila.distributed.buffers import FlatBuffers
+from aquila.methods.marina import MarinaDevice
 from helpers.rank_training import local_step, make_model, train, weights
 from helpers.ranks import run_ranks
 
@@ -105,6 +109,34 @@ def test_tied_frozen_and_narrow_parameters_and_buffers(tmp_path):
     assert torch.allclose(torch.tensor(mean), torch.tensor((own_mean + other_mean) / 2))
 
 
+def average_wide_buffers():
+    model = nn.BatchNorm1d(4)
+    fine = torch.tensor([1 / 3, 1 + dist.get_rank() * 2**-40], dtype=torch.float64)
+    model.register_buffer("fine", fine)
+    model.running_mean += dist.get_rank()
+    outer = Outer(model, "fedavg")
+    outer.average_buffers()
+    return model.fine.tolist(), model.running_mean.tolist(), outer.bytes_sent
+
+
+def test_float64_buffers_keep_their_precision(tmp_path):
+    for fine, mean, sent in run_ranks(tmp_path, average_wide_buffers):
+        assert fine == [1 / 3, 1 + 2**-41]
+        assert mean == [0.5] * 4
+        assert sent > 8 * (2 + 2 * 4)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+def test_buffers_on_two_devices():
+    model = nn.BatchNorm1d(4)
+    model.register_buffer("other", torch.full((2,), 3.0, device="cuda"))
+    buffers = FlatBuffers(model)
+    buffers.write(buffers.read() + 1)
+    assert model.running_mean.tolist() == [1.0] * 4
+    assert model.other.is_cuda
+    assert model.other.tolist() == [4.0] * 2
+
+
 def raised_by(folder, function, *arguments):
     """Return what a function raises in a world of one rank."""
     (error,) = run_ranks(folder, function, *arguments, ranks=1)
@@ -124,6 +156,8 @@ def test_outer_needs_an_initialized_process_group():
         ({"method": "qsgd:bits"}, "'bits' is not of the form parameter=value"),
         ({"method": "qsgd:alpha=0.1"}, "alpha is 0.1, but leave alpha out or set it to 1; use"),
         ({"method": "aqed"}, "aqed needs a link model"),
+        ({"method": "marina:p=0.01"}, "marina: the method needs gradients or losses at other"),
+        ({"method": "adagq"}, "adagq: the method needs gradients or losses at other models"),
         ({"method": "fedavg", "every": 0}, "every must be a whole number >= 1, not 0"),
         ({"method": "fedavg", "seed": -1}, "seed must be a whole number >= 0"),
         ({"method": "fedavg", "server_rl": 1.0}, "no option 'server_rl'; did you mean 'server_lr'"),
@@ -191,13 +225,20 @@ def test_method_that_needs_the_loss(tmp_path):
     assert run_ranks(tmp_path, step_once, 0.5, ranks=1) == [0.5]
 
 
-def train_marina():
-    model = make_model()
-    train(Outer(model, "marina:p=0.01", every=1), model, 5)
+class Undeclared(MarinaDevice):
+    """Does not say that it needs other models."""
+
+    needs_other_models = False
 
 
-def test_method_that_needs_two_models(tmp_path):
-    message = raised_by(tmp_path, train_marina)
+def train_undeclared():
+    model, made = make_model(), aquila.create("marina", alpha=1)
+    device = Undeclared(**vars(made.device))
+    train(Outer(model, replace(made, device=device), every=1), model, 5)
+
+
+def test_method_that_does_not_declare_that_it_needs_two_models(tmp_path):
+    message = raised_by(tmp_path, train_undeclared)
     assert "marina: the method needs gradients or losses at other models" in message
 
 

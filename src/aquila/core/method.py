@@ -65,7 +65,12 @@ class Turn(Generic[State]):
 
 
 class DeviceHalf(Protocol[State]):
-    """The part of a method that runs on a device."""
+    """The part of a method that runs on a device.
+
+    One more member is optional:
+        needs_other_models: Whether `step` asks for gradients or losses at other models than that of
+            the order. Default: False.
+    """
 
     def init(self, like: Vector) -> State:
         """Return the state before the first round, with vectors shaped like the given one."""

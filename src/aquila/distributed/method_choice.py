@@ -2,6 +2,7 @@
 
 from aquila.core.method import Method, check_links, check_method
 from aquila.core.parameter import split_spec
+from aquila.distributed.oracle import OTHER_MODELS
 from aquila.methods import METHODS, create
 
 NO_STEP_SIZE = "leave alpha out or set it to 1"
@@ -13,10 +14,12 @@ def make_method(method: str | Method, *, gradients: bool) -> Method:
     Args:
         method: A text, or the result of `aquila.create`.
         gradients: Whether the method compresses gradients. Otherwise it compresses differences of
-            models, which every method can do.
+            models.
     """
     made = _from_text(method) if isinstance(method, str) else method
     check_method(made)
+    if getattr(made.device, "needs_other_models", False):
+        raise ValueError(f"{made.name}: {OTHER_MODELS}")
     check_links(made, available=False)
     if gradients and _trains_locally(made):
         raise ValueError(

@@ -61,6 +61,11 @@ class AdagqDevice:
     norm: Norm
     work: Work
 
+    @property
+    def needs_other_models(self) -> bool:
+        """True: two of the losses are those after a step."""
+        return True
+
     def init(self, like: Vector) -> NoState:
         """Start without state."""
         return NoState()

@@ -57,6 +57,11 @@ class MarinaDevice:
     bucket: int
     work: Work
 
+    @property
+    def needs_other_models(self) -> bool:
+        """True: a change takes the gradients at two models."""
+        return True
+
     def init(self, like: Vector) -> LastModel:
         """Start without a model."""
         return LastModel(torch.zeros_like(like), NEVER)
