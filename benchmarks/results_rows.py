@@ -74,8 +74,9 @@ def format_value(value, match):
     """Return a number with its factor and unit; texts stay as they are."""
     if not isinstance(value, int | float):
         return "-" if value is None else str(value)
-    factor = float(match["factor"] or 1) * (100 if match["unit"] == "%" else 1)
+    factor = float(match["factor"] or 1)
     number = value / factor if match["operation"] == "/" else value * factor
+    number *= 100 if match["unit"] == "%" else 1
     text = f"{number:.6f}".rstrip("0").rstrip(".")
     return f"{text} {match['unit']}" if match["unit"] else text
 
@@ -87,7 +88,10 @@ def group_rows(rows, fields):
         groups.setdefault(tuple(str(row.get(field)) for field in fields), []).append(row)
     seen = [list(dict.fromkeys(key[place] for key in groups)) for place in range(len(fields))]
     return dict(
-        sorted(groups.items(), key=lambda item: [s.index(v) for s, v in zip(seen, item[0])])
+        sorted(
+            groups.items(),
+            key=lambda item: [s.index(v) for s, v in zip(seen, item[0], strict=True)],
+        )
     )
 
 
