@@ -4,10 +4,10 @@
     python benchmarks/end_of_training.py results/ablation/aquila_topk --side-by-side
 
 Reads runs of `aquila compare` or `aquila archive` at any depth of a folder, or the files of
-benchmarks/ablation.py. Prints a table per folder or file, or one table of all of them (--side-by-side). A run is compared with the run of FedAvg
-or FedSGD of the same seed, up to the last round that both have evaluated. Quality is the mean of
-the last five evaluations up to that round, and bytes are those of all real frames. Numbers of
-several seeds are averaged.
+benchmarks/ablation.py. Prints a table per folder or file, or joins their rows (--side-by-side). A
+run is compared with the run of FedAvg or FedSGD of the same seed, up to the last round that both
+have evaluated. Quality is the mean of the last five evaluations up to that round, and bytes are
+those of all real frames. Numbers of several seeds are averaged.
 """
 
 import argparse

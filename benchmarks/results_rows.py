@@ -87,12 +87,8 @@ def group_rows(rows, fields):
     for row in rows:
         groups.setdefault(tuple(str(row.get(field)) for field in fields), []).append(row)
     seen = [list(dict.fromkeys(key[place] for key in groups)) for place in range(len(fields))]
-    return dict(
-        sorted(
-            groups.items(),
-            key=lambda item: [s.index(v) for s, v in zip(seen, item[0], strict=True)],
-        )
-    )
+    order = sorted(groups, key=lambda key: [s.index(v) for s, v in zip(seen, key, strict=True)])
+    return {key: groups[key] for key in order}
 
 
 def print_rows(rows, columns, by, across):

@@ -44,6 +44,23 @@ def test_changed_rows_are_found(old, new):
 
 
 @pytest.mark.parametrize(
+    ("row", "count"),
+    [
+        ("| 10 | 33 to 42 | 4.9 GiB (2) |", 0),
+        ("| 10 | 33 to 43 | 4.9 GiB (2) |", 1),
+        ("| 10 | 33 to 42 | 4.9 MiB (2) |", 1),
+        ("| 10 | 33 to 42 | 4.9 GiB (3) |", 1),
+        ("| ten | about 33 |", 1),
+    ],
+)
+def test_cells_of_several_numbers_are_compared(row, count, monkeypatch):
+    lines = ("10 | 33.3 42.1 | 4.88 GiB | 2",)
+    monkeypatch.setattr("helpers.quoted_numbers.printed_lines", lambda command: lines)
+    page = f"<!-- printed by: python FILE -->\n\n| a |\n|---|\n{row}\n"
+    assert len(list(outdated(page))) == count
+
+
+@pytest.mark.parametrize(
     ("numbers", "count"),
     [("93.98 %, 391", 0), ("~391", 0), ("391 %", 2), ("94.25 %", 1), ("39", 2)],
 )

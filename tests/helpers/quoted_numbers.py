@@ -16,12 +16,13 @@ line that has them, and the command. `~325` stands for a text that says about 32
 import contextlib
 import io
 import re
-import runpy
 import shlex
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
+from pathlib import Path
 from unittest import mock
 
 from click.testing import CliRunner
@@ -102,7 +103,7 @@ def printed_lines(command: str) -> tuple[str, ...]:
             mock.patch.object(sys, "path", [folder, *sys.path]),
             contextlib.redirect_stdout(output),
         ):
-            runpy.run_path(str(ROOT / words[0]), run_name="__main__")
+            import_module(Path(words[0]).stem).main()
         return tuple(output.getvalue().splitlines())
 
 
