@@ -223,7 +223,7 @@ def parse_args():
     return parser.parse_args()
 
 
-if __name__ == "__main__":
+def main():
     args = parse_args()
     if args.command == "run":
         run(args.experiments, args.seeds, args.methods, args.out)
@@ -232,3 +232,7 @@ if __name__ == "__main__":
     else:
         folder = args.results
         print_tables(sorted(folder.glob("*.jsonl")) or [folder], args.level)
+
+
+if __name__ == "__main__":
+    main()

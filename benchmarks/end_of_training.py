@@ -1,13 +1,13 @@
 """Quality at the end of training: compare runs with dense uploads after equally many rounds.
 
     python benchmarks/end_of_training.py results/end_of_training
-    python benchmarks/end_of_training.py results/ablation/aquila_topk
+    python benchmarks/end_of_training.py results/ablation/aquila_topk --side-by-side
 
 Reads runs of `aquila compare` or `aquila archive` at any depth of a folder, or the files of
-benchmarks/ablation.py. Prints a table per folder or file. A run is compared with the run of FedAvg
-or FedSGD of the same seed, up to the last round that both have evaluated. Quality is the mean of
-the last five evaluations up to that round, and bytes are those of all real frames. Numbers of
-several seeds are averaged.
+benchmarks/ablation.py. Prints a table per folder or file, or joins their rows (--side-by-side). A
+run is compared with the run of FedAvg or FedSGD of the same seed, up to the last round that both
+have evaluated. Quality is the mean of the last five evaluations up to that round, and bytes are
+those of all real frames. Numbers of several seeds are averaged.
 """
 
 import argparse
@@ -95,21 +95,40 @@ def compare(run, dense):
     return Comparison(last[-1], tuple(qualities), (run[last[-1]], dense[last[-1]]))
 
 
-def print_table(title, runs):
-    """Print one row per method, as means over its seeds."""
+def table_rows(title, runs):
+    """Return method -> cells, as means over its seeds."""
     dense = {seed: curve for (method, seed), curve in runs.items() if method in DENSE}
     if not dense:
         raise SystemExit(f"{title} has no run of {' or '.join(DENSE)} to compare with")
-    print(f"\n{title}, {len(dense)} seed(s)\n\n| {' | '.join(HEADINGS)} |")
-    print(f"|---|{'---:|' * (len(HEADINGS) - 1)}")
-    for method in dict.fromkeys(method for method, _ in runs):
-        found = [
-            compare(curve, dense[seed])
-            for (name, seed), curve in runs.items()
-            if name == method and seed in dense
-        ]
-        if found:
-            print(f"| {' | '.join((f'`{method}`', *cells(found)))} |")
+    found = {}
+    for (method, seed), curve in runs.items():
+        if seed in dense:
+            found.setdefault(method, []).append(compare(curve, dense[seed]))
+    return {method: cells(comparisons) for method, comparisons in found.items()}
+
+
+def print_table(title, runs):
+    """Print one row per method."""
+    seeds = [seed for method, seed in runs if method in DENSE]
+    print_rows(f"{title}, {len(seeds)} seed(s)", HEADINGS, table_rows(title, runs))
+
+
+def print_rows(title, headings, rows):
+    """Print a table."""
+    print(f"\n{title}\n\n| {' | '.join(headings)} |\n|---|{'---:|' * (len(headings) - 1)}")
+    for method, row in rows.items():
+        print(f"| {' | '.join((f'`{method}`', *row))} |")
+
+
+def print_side_by_side(groups):
+    """Print the rows of all tables, joined, for methods that are in each of them."""
+    tables = {title: table_rows(title, runs) for title, runs in groups.items()}
+    first, *others = tables.values()
+    shared = [method for method in first if all(method in rows for rows in others)]
+    joined = {
+        method: [cell for rows in tables.values() for cell in rows[method]] for method in shared
+    }
+    print_rows(", ".join(tables), (HEADINGS[0], *len(tables) * HEADINGS[1:]), joined)
 
 
 def cells(found):
@@ -142,11 +161,16 @@ def format_both(ends):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("results", type=Path, help="a folder of runs, or a .jsonl file")
-    groups = read_groups(parser.parse_args().results)
+    parser.add_argument("--side-by-side", action="store_true", help="join the tables")
+    args = parser.parse_args()
+    groups = read_groups(args.results)
     if not groups:
         raise SystemExit("there are no runs in this folder")
-    for title, runs in groups.items():
-        print_table(title, runs)
+    if args.side_by_side:
+        print_side_by_side(groups)
+    else:
+        for title, runs in groups.items():
+            print_table(title, runs)
 
 
 if __name__ == "__main__":

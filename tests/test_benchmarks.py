@@ -123,6 +123,44 @@ def test_end_of_training_averages_the_seeds_of_a_file(
     assert row == "| `variant` | 5 | 50.00% | 55.00% | -5.00 points | 5.24 MB | 1 | - |"
 
 
+def test_end_of_training_joins_tables_of_shared_methods(
+    benchmarks_on_path, bytes_to_accuracy, tmp_path, capsys
+):
+    module = import_module("end_of_training")
+    for task, methods in (("a", ("fedavg", "variant")), ("b", ("fedsgd", "variant"))):
+        for percent, method in zip((50, 40), methods, strict=True):
+            records = accuracies_by_round([percent] * 5)
+            bytes_to_accuracy.append_run(tmp_path / f"{task}.jsonl", method, 0, records)
+    module.print_side_by_side(module.read_groups(tmp_path))
+    row = "5 | 40.00% | 50.00% | -10.00 points | 5.24 MB | 1 | - |"
+    assert capsys.readouterr().out.splitlines()[5:] == [f"| `variant` | {row} {row}"]
+
+
+@pytest.mark.parametrize(
+    ("words", "lines"),
+    [
+        (["t.max:s", "x"], ["3 s | a", "5 s | a", "7 s | b"]),
+        (["t.sum/2", "--by", "x"], ["a | 5.5", "b | 3.5"]),
+        (["t.argmax", "n:%", "--where", "x=b"], ["1 | 50 %"]),
+        (["t.each", "--by", "x", "--across", "y"], ["a | 1 3 2 | 5", "b | 7"]),
+        (["missing"], ["-", "-", "-"]),
+    ],
+)
+def test_rows_of_results_are_printed(
+    benchmarks_on_path, tmp_path, capsys, monkeypatch, words, lines
+):
+    rows = [
+        {"x": "a", "y": 1, "t": [1, 3, 2], "n": 1},
+        {"x": "a", "y": 2, "t": [5], "n": None},
+        {"x": "b", "y": 1, "t": [7], "n": 0.5},
+    ]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    monkeypatch.setattr(sys, "argv", ["results_rows.py", str(path), *words])
+    import_module("results_rows").main()
+    assert capsys.readouterr().out.splitlines() == lines
+
+
 def test_robustness_replaces_the_lines_of_the_given_methods_only(
     benchmarks_on_path, tmp_path, capsys, monkeypatch
 ):

@@ -26,8 +26,11 @@ def test_numbers_are_up_to_date(path):
 
 def test_the_key_pages_are_checked():
     names = {document_name(path) for path in CHECKED}
-    pages = ("index.md", "our-methods-results.md", "method-comparison.md", "training.md")
-    assert {"README.md", *(f"docs/{page}" for page in pages)} <= names
+    pages = (
+        "index", "our-methods-results", "our-methods-ablation", "method-comparison", "training",
+        "performance", "coder-performance", "downlink", "ingest", "distributed", "reproduction",
+    )  # fmt: skip
+    assert {"README.md", *(f"docs/{page}.md" for page in pages)} <= names
 
 
 @pytest.mark.parametrize(
@@ -38,6 +41,23 @@ def test_changed_rows_are_found(old, new):
     page = f"<!-- printed by: {COMMAND} -->\n{PAGE}"
     assert list(outdated(page)) == []
     assert len(list(outdated(page.replace(old, new)))) == 1
+
+
+@pytest.mark.parametrize(
+    ("row", "count"),
+    [
+        ("| 10 | 33 to 42 | 4.9 GiB (2) |", 0),
+        ("| 10 | 33 to 43 | 4.9 GiB (2) |", 1),
+        ("| 10 | 33 to 42 | 4.9 MiB (2) |", 1),
+        ("| 10 | 33 to 42 | 4.9 GiB (3) |", 1),
+        ("| ten | about 33 |", 1),
+    ],
+)
+def test_cells_of_several_numbers_are_compared(row, count, monkeypatch):
+    lines = ("10 | 33.3 42.1 | 4.88 GiB | 2",)
+    monkeypatch.setattr("helpers.quoted_numbers.printed_lines", lambda command: lines)
+    page = f"<!-- printed by: python FILE -->\n\n| a |\n|---|\n{row}\n"
+    assert len(list(outdated(page))) == count
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ A comment before a table names the commands that print its rows:
 
     <!-- printed by: python benchmarks/end_of_training.py results/recipes; aquila table 2 -->
 
-Every row must be printed: its method and its numbers, in this order, on one line.
+Every row must be printed: its method and its numbers, in this order, on one line. Cells with other
+words are not compared.
 
 A comment at the end of a paragraph or list item names numbers of the text, the words of the printed
 line that has them, and the command. `~325` stands for a text that says about 325:
@@ -15,12 +16,13 @@ line that has them, and the command. `~325` stands for a text that says about 32
 import contextlib
 import io
 import re
-import runpy
 import shlex
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
+from pathlib import Path
 from unittest import mock
 
 from click.testing import CliRunner
@@ -36,9 +38,11 @@ QUOTES = re.compile(
 )
 BLOCK_START = re.compile(r"\n\n|\n- |\n\|")
 NUMBER = re.compile(
-    r"(?P<about>~)?(?P<sign>[-+]?)(?P<digits>\d+(?:,\d{3})*(?:\.\d+)?)\s?(?P<unit>%|points|x\b|[KMGT]?B\b)?"
+    r"(?P<about>~)?(?P<sign>[-+]?)(?P<digits>\d+(?:,\d{3})*(?:\.\d+)?)\s?"
+    r"(?P<unit>%|points|x\b|(?:[KMGT]i?)?B\b|[µm]?s\b)?"
 )
-NUMERIC_CELL = re.compile(rf"{NUMBER.pattern}(?: of \d+)?")
+PART = rf"(?:{re.sub(r'[?]P<[a-z]+>', '?:', NUMBER.pattern)}|-)"
+NUMERIC_CELL = re.compile(rf"{PART}(?: of \d+)?(?:(?:, | / | to | [(]){PART}[)]?)*")
 METHOD = re.compile(r"`(\w+[^`]*)`")
 ABOUT = 0.02
 """Relative error of a number that the text gives roughly."""
@@ -99,7 +103,7 @@ def printed_lines(command: str) -> tuple[str, ...]:
             mock.patch.object(sys, "path", [folder, *sys.path]),
             contextlib.redirect_stdout(output),
         ):
-            runpy.run_path(str(ROOT / words[0]), run_name="__main__")
+            import_module(Path(words[0]).stem).main()
         return tuple(output.getvalue().splitlines())
 
 
@@ -124,6 +128,8 @@ def row_is_printed(row: str, line: str) -> bool:
     cells = [cell.strip("* ") for cell in row.strip("| ").split("|")]
     wanted = [number for cell in cells if NUMERIC_CELL.fullmatch(cell) for number in numbers(cell)]
     methods = METHOD.findall(row)
+    if not wanted and not methods:
+        return False
     if methods and not has_words(line, plain(methods[0])):
         return False
     left = iter(numbers(line))
