@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple, Protocol
 
 from aquila.core.fleet import DeviceId
-from aquila.runtime.files import append, atomic_file, make_folder
+from aquila.runtime.files import append, atomic_file, make_folder, sync_files
 
 LENGTH_BYTES = 8
 """Bytes of the length that precedes each entry in a file."""
@@ -69,10 +69,14 @@ class ReplyArchive(Protocol):
         ...
 
     def append(self, device: DeviceId, part: int, entry: bytes) -> int:
-        """Store an entry durably; return the bytes of the part.
+        """Store an entry, durably after `sync`; return the bytes of the part.
 
         Raises FileNotFoundError if the part does not exist.
         """
+        ...
+
+    def sync(self) -> None:
+        """Make all appended entries durable."""
         ...
 
     def entries(self, device: DeviceId, part: int) -> Iterator[bytes]:
@@ -101,6 +105,7 @@ class FolderArchive:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._unsynced: set[Path] = set()
         make_folder(folder, private=True)
 
     def begin(self, device: DeviceId, part: int, entry: bytes) -> None:
@@ -110,8 +115,16 @@ class FolderArchive:
             file.write(entry)
 
     def append(self, device: DeviceId, part: int, entry: bytes) -> int:
-        """Store an entry and flush it to disk."""
-        return append(self._path(device, part), _length(entry) + entry, sync=True)
+        """Store an entry. A power cut may destroy it before `sync` has returned."""
+        path = self._path(device, part)
+        size = append(path, _length(entry) + entry, sync=False)
+        self._unsynced.add(path)
+        return size
+
+    def sync(self) -> None:
+        """Flush the appended entries of all parts to disk, many at a time."""
+        paths, self._unsynced = self._unsynced, set()
+        sync_files(paths)
 
     def entries(self, device: DeviceId, part: int) -> Iterator[bytes]:
         """Yield the complete entries of a part one by one; none if the part does not exist."""
