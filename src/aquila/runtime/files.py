@@ -4,7 +4,7 @@ Each OSError names the file that could not be written.
 """
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,6 +42,14 @@ def atomic_write(path: Path, content: bytes, *, private: bool = False) -> None:
     """Write a file atomically."""
     with atomic_file(path, private=private) as file:
         file.write(content)
+
+
+def overwrite(path: Path, parts: Iterable[bytes]) -> None:
+    """Write a private file, neither atomically nor durably. Flush it with `sync_files`."""
+    with _named_errors(path):
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _BINARY
+        with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
+            file.writelines(parts)
 
 
 def append(path: Path, content: bytes, *, sync: bool) -> int:
