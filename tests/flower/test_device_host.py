@@ -5,10 +5,13 @@ import signal
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("flwr", reason="not installed: pip install -e '.[flower]'")
+import httpx
+
 from aquila.flower import device_host
 from aquila.flower.device_host import DeviceHost, device_numbers, main
 from aquila.flower.local_processes import FEDERATION_VARIABLE, leftover_processes
@@ -78,6 +81,26 @@ def test_ended_node_starts_again(host, caplog):
     host.step()
     assert host.nodes[1].process not in (0, first)
     assert "the SuperNode of device 1 ended with status 9; it starts again in 0 s" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("error", "warnings"),
+    [
+        (httpx.ConnectError("refused"), 0),
+        (httpx.HTTPStatusError("401", request=None, response=None), 1),
+    ],
+)
+def test_node_that_gives_no_message_is_asked_again_later(error, warnings, caplog):
+    def refuse(request):
+        raise error
+
+    host = DeviceHost([4], [], slots=1)
+    (node,) = host.nodes
+    node.process, node.client = 1, SimpleNamespace(AcquireTask=refuse)
+    host._start_app(node)
+    assert node.app == 0
+    assert node.next_time > time.monotonic() + 4
+    assert caplog.text.count("the SuperNode of device 4 refuses its host") == warnings
 
 
 def test_forked_program_gets_arguments_and_identity(tmp_path, monkeypatch):

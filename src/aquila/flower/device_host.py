@@ -44,7 +44,7 @@ POLL_SECONDS = 1.0
 """How often the host asks a SuperNode for a message. Flower's own processes ask as often."""
 
 RESTART_SECONDS = 5.0
-"""How long the host waits before it starts a SuperNode again."""
+"""How long the host waits before it starts a SuperNode again, or asks it again after an error."""
 
 STEP_SECONDS = 0.02
 DEVICE_FIELD = "{device}"
@@ -166,9 +166,12 @@ class DeviceHost:
         try:
             request = AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP])
             return str(node.client.AcquireTask(request).token)
-        except httpx.HTTPError as error:
-            LOG.debug("device %d: %s", node.device, error)
-            return ""
+        except httpx.HTTPStatusError as error:
+            LOG.warning("the SuperNode of device %d refuses its host: %s", node.device, error)
+        except httpx.TransportError as error:  # it has not started yet, or it is ending
+            LOG.debug("the SuperNode of device %d does not answer: %s", node.device, error)
+        node.next_time = time.monotonic() + RESTART_SECONDS
+        return ""
 
     def _client(self, port: int) -> RuntimeHttpClient:
         return RuntimeHttpClient.from_server_address(
