@@ -21,7 +21,8 @@ from machine import cpu_name
 APP = Path(__file__).parent / "flower_app"
 RUN_CONFIG = ("devices", "coordinates", "method", "rounds")
 SAMPLE_SECONDS = 5.0
-HOSTED = {"node": "flower-supernode", "app": "flwr-clientapp"}
+SUPERNODE = "flower-supernode"
+HOSTED = {"node": SUPERNODE, "app": "flwr-clientapp"}
 """Programs of the processes that a device host names after its devices."""
 LINE = re.compile(
     r"round (?P<round>\d+): .*?(?P<uploads>\d+) uploads, (?P<skips>\d+) skips, (?P<lost>\d+) lost, "
@@ -51,7 +52,9 @@ def main() -> None:
             config = {name: getattr(options, name) for name in RUN_CONFIG}
             printed = running.run(APP, config, options.seconds, memory.sample)
     result = {
-        **config, "separate": options.separate, "start_seconds": round(started, 1), "peak_mib": memory.peaks,
+        **config, "separate": options.separate, "start_seconds": round(started, 1),
+        "peak_mib": memory.peaks,
+        "mib_per_supernode": round(memory.peaks.get(SUPERNODE, 0) / options.devices, 1),
         "rounds_run": [read_line(line) for line in LINE.finditer(printed)], "machine": cpu_name(),
     }  # fmt: skip
     print(json.dumps(result))
