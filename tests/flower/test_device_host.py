@@ -116,6 +116,32 @@ def test_forked_program_gets_arguments_and_identity(tmp_path, monkeypatch):
     assert result.read_text() == "['--token', 'x'] keys/device-7"
 
 
+def test_forked_program_ends_with_its_host():
+    read, write = os.pipe()
+    host = os.fork()
+    if host == 0:
+        child = device_host.fork("node-0", lambda: time.sleep(60), [], 0)
+        os.write(write, str(child).encode())
+        os._exit(0)
+    child = int(os.read(read, 20))
+    os.close(read)
+    os.close(write)
+    end = time.monotonic() + 20
+    while is_running(child) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert not is_running(child)
+    os.waitpid(host, 0)
+
+
+def is_running(process):
+    """Whether a process runs. One that has ended stays in the list until somebody waits for it."""
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
 @pytest.mark.deployment
 def test_federation_trains_in_a_device_host(tmp_path):
     with federation(2, tmp_path, shared_host=True) as running:

@@ -22,12 +22,12 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from logging import getLogger
 from pathlib import Path
+from threading import Thread
 from typing import NoReturn
 
 import flwr.supernode.main  # noqa: F401  the web application that a SuperNode imports late
 import httpx
 from flwr.proto.runtime_pb2 import AcquireTaskRequest
-from flwr.supercore.app_utils import start_parent_process_monitor
 from flwr.supercore.constant import TaskType
 from flwr.supercore.interceptors import (
     RuntimeVersionHttpInterceptor,
@@ -47,6 +47,9 @@ RESTART_SECONDS = 5.0
 """How long the host waits before it starts a SuperNode again, or asks it again after an error."""
 
 STEP_SECONDS = 0.02
+PARENT_SECONDS = 0.5
+"""How often a forked process looks whether the host is still there."""
+
 DEVICE_FIELD = "{device}"
 """Text in options and in the identity folder that is replaced by the device number."""
 
@@ -192,8 +195,10 @@ def fork(name: str, program: Callable[[], object], arguments: list[str], device:
     """
     sys.stdout.flush()
     sys.stderr.flush()
+    host = os.getpid()
     process = os.fork()
     if process == 0:
+        Thread(target=_end_with, args=(host,), daemon=True).start()
         _run_program(name, program, arguments, device)
     return process
 
@@ -208,7 +213,6 @@ def _run_program(
             Path("/proc/self/comm").write_text(name)
         if identity := os.environ.get(IDENTITY_VARIABLE):
             os.environ[IDENTITY_VARIABLE] = identity.replace(DEVICE_FIELD, str(device))
-        start_parent_process_monitor(os.getppid())
         sys.argv = [name, *arguments]
         program()
         status = 0
@@ -220,6 +224,13 @@ def _run_program(
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)  # the exit handlers belong to the parent
+
+
+def _end_with(host: int) -> None:
+    """End this process when its parent, the host, has ended."""
+    while os.getppid() == host:
+        time.sleep(PARENT_SECONDS)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _ended_processes() -> dict[int, int]:
