@@ -1,10 +1,10 @@
 """Memory, time per round and Flower's bytes of a real federation with many SuperNodes.
 
 python benchmarks/flower_fleet.py --devices 50
-python benchmarks/flower_fleet.py --devices 5 --coordinates 11000000 --method qsgd
+python benchmarks/flower_fleet.py --devices 5 --coordinates 11000000 --method qsgd --separate
 
-It starts one SuperLink and one SuperNode per device on loopback. Try a few devices first: the
-memory grows with their number.
+It starts one SuperLink and one SuperNode per device on loopback. The SuperNodes share a device
+host, unless they are separate. Try a few devices first: the memory grows with their number.
 """
 
 import argparse
@@ -19,8 +19,11 @@ from pathlib import Path
 from machine import cpu_name
 
 APP = Path(__file__).parent / "flower_app"
-SECONDS = 3600.0
+RUN_CONFIG = ("devices", "coordinates", "method", "rounds")
 SAMPLE_SECONDS = 5.0
+SUPERNODE = "flower-supernode"
+HOSTED = {"node": SUPERNODE, "app": "flwr-clientapp"}
+"""Programs of the processes that a device host names after its devices."""
 LINE = re.compile(
     r"round (?P<round>\d+): .*?(?P<uploads>\d+) uploads, (?P<skips>\d+) skips, (?P<lost>\d+) lost, "
     r"uplink (?P<uplink_bytes>\d+) bytes \+ (?P<flower_bytes>\d+) of Flower overhead.*?"
@@ -34,18 +37,24 @@ def main() -> None:
     parser.add_argument("--coordinates", type=int, default=2410)
     parser.add_argument("--method", default="aquila")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--separate", action="store_true", help="start the SuperNodes separately")
+    parser.add_argument("--seconds", type=float, default=3600.0, help="time limit of the run")
     options = parser.parse_args()
-    from aquila.flower.loopback import FEDERATION_VARIABLE, federation, leftover_processes
+    from aquila.flower.local_processes import FEDERATION_VARIABLE, leftover_processes
+    from aquila.flower.loopback import federation
 
     with tempfile.TemporaryDirectory() as folder:
         began = time.monotonic()
-        with federation(options.devices, Path(folder)) as running:
+        with federation(options.devices, Path(folder), shared_host=not options.separate) as running:
             started = time.monotonic() - began
             name = running.environment[FEDERATION_VARIABLE]
             memory = PeakMemory(lambda: leftover_processes(name))
-            printed = running.run(APP, vars(options), SECONDS, memory.sample)
+            config = {name: getattr(options, name) for name in RUN_CONFIG}
+            printed = running.run(APP, config, options.seconds, memory.sample)
     result = {
-        **vars(options), "start_seconds": round(started, 1), "peak_mib": memory.peaks,
+        **config, "separate": options.separate, "start_seconds": round(started, 1),
+        "peak_mib": memory.peaks,
+        "mib_per_supernode": round(memory.peaks.get(SUPERNODE, 0) / options.devices, 1),
         "rounds_run": [read_line(line) for line in LINE.finditer(printed)], "machine": cpu_name(),
     }  # fmt: skip
     print(json.dumps(result))
@@ -81,8 +90,13 @@ class PeakMemory:
 
 def kind_of(process: int) -> str:
     """Return which program of Flower a process is."""
+    hosted, _, device = Path(f"/proc/{process}/comm").read_text().strip().partition("-")
+    if hosted in HOSTED and device.isdigit():
+        return HOSTED[hosted]
     words = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
     names = [Path(word.decode(errors="replace")).name for word in words[:3]]
+    if b"aquila.flower.device_host" in words:
+        return "device-host"
     return next((name for name in names if name.startswith(("flwr", "flower"))), "other")
 
 

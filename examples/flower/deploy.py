@@ -12,7 +12,8 @@ from digits_app import DEVICES, make_model
 
 from aquila.core.packet import Dense, Packet
 from aquila.core.wire import pack
-from aquila.flower.loopback import FederationError, federation
+from aquila.flower.local_processes import FederationError
+from aquila.flower.loopback import federation
 from aquila.sim.records import Record, read_records
 
 HERE = Path(__file__).parent

@@ -18,7 +18,7 @@ from aquila.deploy.federation import create
 from aquila.deploy.http_server import Answer, HttpServer
 from aquila.deploy.plan import Plan
 from aquila.deploy.proxy import Tls, server_context
-from aquila.flower.loopback import free_port
+from aquila.flower.local_processes import free_port
 from helpers.hostile_clients import (
     Attack,
     allow_open_files,

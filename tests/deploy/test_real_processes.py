@@ -9,7 +9,7 @@ import httpx
 
 from aquila.deploy.federation import create
 from aquila.deploy.plan import Plan
-from aquila.flower.loopback import FederationError, wait_until
+from aquila.flower.local_processes import FederationError, wait_until
 from helpers.command_line import output
 from helpers.real_federation import (
     ACTIVATED,

@@ -16,14 +16,13 @@ import torch
 
 import aquila
 from aquila.flower.death_notice import NOTICE
-from aquila.flower.loopback import (
+from aquila.flower.local_processes import (
     FEDERATION_VARIABLE,
-    Federation,
     FederationError,
     Process,
-    federation,
     leftover_processes,
 )
+from aquila.flower.loopback import Federation, federation
 from aquila.sim.records import Record, read_records
 from faults.consistency import assert_consistent, server_of
 from faults.setup import DEVICES, METHOD, theta0

@@ -11,15 +11,14 @@ import pytest
 
 pytest.importorskip("flwr", reason="not installed: pip install -e '.[flower]'")
 import aquila
-from aquila.flower.loopback import (
+from aquila.flower.local_processes import (
     FEDERATION_VARIABLE,
-    Federation,
     FederationError,
-    federation,
     leftover_processes,
     start_process,
     wait_until,
 )
+from aquila.flower.loopback import Federation, federation
 
 
 def has_ended(name: str) -> bool:
@@ -61,9 +60,10 @@ def test_leftover_processes_are_found_by_name(tmp_path):
 HOLDER = """
 import sys, time
 from pathlib import Path
-import aquila.flower.loopback
-from aquila.flower.loopback import FEDERATION_VARIABLE, Federation, federation, start_process
-aquila.flower.loopback.STOP_SECONDS = 1.5
+import aquila.flower.local_processes
+from aquila.flower.local_processes import (FEDERATION_VARIABLE, start_process)
+from aquila.flower.loopback import (Federation, federation)
+aquila.flower.local_processes.STOP_SECONDS = 1.5
 def stubborn(self):
     command = ["sh", "-c", "trap '' TERM; sleep 600 & sleep 600"]
     self.processes["superlink"] = start_process("superlink", command, self.folder, self.environment)

@@ -3,6 +3,8 @@
 import json
 import re
 import shutil
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -15,8 +17,12 @@ import aquila.flower
 from aquila import RunOptions
 from aquila.flower import Deployment
 from aquila.flower.run_folder import ServerRunFolder
+from aquila.runtime.device_session import DeviceSession
 from aquila.runtime.persist import read_server_positions
-from aquila.sim.records import read_records
+from aquila.runtime.server_session import ServerSession
+from aquila.runtime.traffic import Traffic
+from aquila.sim.oracle import as_shard
+from aquila.sim.records import RoundOutcome, make_record, read_records, write_records
 from aquila.sim.rollback import roll_back, saved_rounds, start_over
 from faults.consistency import assert_consistent
 from helpers.command_line import error_line, output
@@ -215,3 +221,24 @@ def test_incomplete_archive_is_said_at_the_start(start, tmp_path, log):
 def test_new_folder_needs_nothing(tmp_path):
     assert not ServerRunFolder(tmp_path, "settings").is_resumed
     assert ServerRunFolder(tmp_path, "settings").is_resumed
+
+
+def test_folder_of_an_old_release_is_converted(tmp_path):
+    """The folder continues, and a device may restart afterwards."""
+    old = Path(__file__).parents[1] / "golden" / "state_version_2"
+    method, fleet = aquila.create("aquila", alpha=0.1), aquila.Fleet.uniform(6, 2)
+    folder = ServerRunFolder(tmp_path, "settings")
+    shutil.copy(old / "server.state", tmp_path)
+    shutil.copytree(old / "archive", tmp_path / "archive", dirs_exist_ok=True)
+    record = make_record(0, RoundOutcome.of(Traffic(), {}, 0), {}, fleet, {})
+    write_records(tmp_path, [replace(record, round=number) for number in range(3)])
+    session = ServerSession(method, torch.zeros(6), fleet, seed=0, archive=folder.archive)
+    assert len(folder.resume(session)) == 3
+    target = as_shard(lambda theta: (1.0, theta - 1))
+    for m, order in session.open_round().items():  # both devices have lost their states
+        session.receive(m, DeviceSession(method, m, target, torch.zeros(6), seed=0).handle(order))
+    session.close_round()
+    folder.save_round(replace(record, round=3), session)
+    assert [p.part for p in read_server_positions(folder.checkpoint)] == [1, 1]
+    names = {path.name for path in (tmp_path / "archive").iterdir()}
+    assert names == {"0.frames", "1.frames", "0-1.frames", "1-1.frames"}

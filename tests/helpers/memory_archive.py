@@ -24,6 +24,9 @@ class MemoryArchive:
         entries.append(bytes(entry))
         return sum(map(len, entries))
 
+    def sync(self) -> None:
+        """Do nothing: entries in memory need no disk."""
+
     def entries(self, device: DeviceId, part: int) -> Iterator[bytes]:
         """Yield the entries of a part."""
         yield from self.parts.get((device, part), ())

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import RLock
 
 import pytest
 
@@ -48,20 +49,26 @@ class Disk:
         self._synced_names: dict[str, dict[str, int]] = {}
         self._folders: set[int] = set()
         self._inodes: dict[int, int] = {}
+        self._lock = RLock()
 
     def fsync(self, descriptor: int) -> None:
         """Note that a file or a folder was synced."""
         path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
         if path != self.root and self.root not in path.parents:
             return
-        if path.is_dir():
-            self._synced_names[self._name(path)] = self._names_in(path)
-        elif path.exists():
-            self._synced_contents[path.stat().st_ino] = path.read_bytes()
-        self.note(f"fsync {path.name}")
+        with self._lock:
+            if path.is_dir():
+                self._synced_names[self._name(path)] = self._names_in(path)
+            elif path.exists():
+                self._synced_contents[path.stat().st_ino] = path.read_bytes()
+            self.note(f"fsync {path.name}")
 
     def note(self, call: str) -> None:
         """Add the images that are possible after a call."""
+        with self._lock:
+            self._add_images(call)
+
+    def _add_images(self, call: str) -> None:
         names = {".": self._names_in(self.root)}
         for folder in [path for path in sorted(self.root.rglob("*")) if path.is_dir()]:
             names[self._name(folder)] = self._names_in(folder)

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 
 import aquila
-from aquila.flower.loopback import (
+from aquila.flower.local_processes import (
     FEDERATION_VARIABLE,
     Process,
     leftover_processes,

@@ -4,6 +4,7 @@
 """
 
 import shutil
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,12 @@ import pytest
 import torch
 
 import aquila
+from aquila.core.envelope import Kind, checksum_of
 from aquila.core.packet import Packet, WireError
 from aquila.core.wire import pack
+from aquila.runtime.archive_upgrades import convert_archive
 from aquila.runtime.device_session import DeviceSession
+from aquila.runtime.messages import Ack
 from aquila.runtime.persist import (
     load_device,
     load_server,
@@ -21,7 +25,7 @@ from aquila.runtime.persist import (
     save_server,
     server_to_bytes,
 )
-from aquila.runtime.reply_archive import FolderArchive, Position
+from aquila.runtime.reply_archive import LOST_PART, FolderArchive, Position, scan_entries
 from aquila.runtime.server_session import ServerSession
 from aquila.runtime.state_file import VERSION, SavedStateError, read_state
 from aquila.runtime.state_upgrades import UPGRADES
@@ -95,6 +99,75 @@ def test_restarts_of_devices_with_unreadable_replies_are_refused(tmp_path, caplo
         server.receive(0, new_device(0).handle(order))
     server.receive(0, devices[0].handle(order))
     server.close_round()
+
+
+def converted(folder, archive, server):
+    """Return the positions after the conversion of the old archive in a folder."""
+    histories = server.histories
+    positions = convert_archive(folder, archive, histories.positions, server.acks, server.round)
+    histories.restore(positions, histories.restarts)
+    return positions
+
+
+def test_device_restarts_after_its_old_archive_was_converted(tmp_path, caplog):
+    folder = tmp_path / "run" / "archive"
+    shutil.copytree(OLD, tmp_path / "run")
+    archive = FolderArchive(folder)
+    server, devices = loaded(tmp_path / "run", archive)
+    assert [p.entries for p in converted(folder, archive, server)] == [1 + ROUNDS] * 2
+    assert "converted the old archive of devices 0, 1" in caplog.text
+    assert (folder / "0.frames").read_bytes() == (OLD / "archive" / "0.frames").read_bytes()
+    devices[0] = new_device(0)
+    run_rounds(server, devices, 2)
+    turns = [device.snapshot().pending.turn for device in devices]
+    mean = torch.stack([METHOD.device.memory(turn.state).double() for turn in turns]).mean(0)
+    torch.testing.assert_close(METHOD.server.memory(server.state), mean)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda data: data[:-50], "it does not end with the reply to round 2"),
+        (lambda data: data[:20] + bytes([data[20] ^ 1]) + data[21:], "a frame in it is damaged"),
+        (lambda data: with_kind(data, Kind.DITHERED), "cannot read its dithered frames"),
+    ],
+)
+def test_damaged_old_archive_is_not_converted(change, reason, tmp_path, caplog):
+    shutil.copytree(OLD, tmp_path / "run")
+    archive = FolderArchive(tmp_path / "run" / "archive")
+    server, devices = loaded(tmp_path / "run", archive)
+    old = (OLD / "archive" / "0.frames").read_bytes()
+    (tmp_path / "run" / "archive" / "0.frames").write_bytes(change(old))
+    positions = converted(tmp_path / "run" / "archive", archive, server)
+    assert positions[0] == Position(LOST_PART)
+    assert "the old archive of device 0 cannot be converted: " in caplog.text
+    assert f"{reason}; the server refuses restarts of this device" in caplog.text
+    run_rounds(server, devices, 1)
+
+
+def with_kind(data, kind):
+    """Return an archive whose first frame has another kind and a valid checksum."""
+    length = int.from_bytes(data[:8], "little")
+    frame = bytearray(data[8 : 8 + length - 4])
+    frame[5] = kind
+    checksum = zlib.crc32(frame).to_bytes(4, "little")
+    return data[:8] + bytes(frame) + checksum + data[8 + length :]
+
+
+def test_old_replies_of_rounds_after_the_checkpoint_do_not_count(tmp_path):
+    archive = FolderArchive(tmp_path / "archive")
+    server = new_server(archive)
+    acks = [Ack(1, checksum_of(read_old(0)[1])), Ack()]
+    lost = [Position(LOST_PART), Position()]
+    positions = convert_archive(OLD / "archive", archive, lost, acks, round_number=2)
+    assert [p.entries for p in positions] == [3, 0]
+    server.histories.restore(positions, server.histories.restarts)
+    assert server.histories.incomplete_devices() == []
+
+
+def read_old(device):
+    with (OLD / "archive" / f"{device}.frames").open("rb") as file:
+        return [file.seek(offset) and file.read(length) for offset, length in scan_entries(file)]
 
 
 def test_a_file_with_the_wrong_version_is_refused():

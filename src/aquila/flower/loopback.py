@@ -6,27 +6,34 @@ It is for tests and demonstrations. Connections are neither encrypted nor authen
 import os
 import secrets
 import signal
-import socket
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from aquila.flower import local_processes
 from aquila.flower.death_notice import NOTICES_VARIABLE
+from aquila.flower.local_processes import (
+    FEDERATION_VARIABLE,
+    HOST,
+    FederationError,
+    Process,
+    free_port,
+    is_listening,
+    leftover_processes,
+    send_signal,
+    start_process,
+    wait_until,
+)
 
-HOST = "127.0.0.1"
 CONNECTION = "loopback"
 START_SECONDS = 60.0
-STOP_SECONDS = 10.0
-QUOTED_LINES = 15
-"""Last lines of a log that an error message quotes."""
-FEDERATION_VARIABLE = "AQUILA_FEDERATION"
-"""Environment variable whose random value marks the processes of one deployment."""
+HOST_START_SECONDS = 5.0
+"""How long each device of a device host may take to start."""
 
 OFFLINE_SETTINGS = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -36,42 +43,6 @@ OFFLINE_SETTINGS = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
 }
 """Settings that stop Flower and Ray from installing packages and from calling other machines."""
-
-
-class FederationError(RuntimeError):
-    """A process of the deployment did not start, exited unexpectedly, or took too long."""
-
-
-@dataclass
-class Process:
-    """A process in a separate process group, whose output goes to a log file."""
-
-    name: str
-    handle: "subprocess.Popen[bytes]"
-    log: Path
-
-    @property
-    def exited(self) -> bool:
-        """Whether the process has exited."""
-        return self.handle.poll() is not None
-
-    def signal(self, number: int) -> None:
-        """Send a signal to the process group."""
-        _send_signal(os.killpg, self.handle.pid, number)
-
-    def stop(self) -> None:
-        """Terminate the process group; kill it after `STOP_SECONDS`."""
-        self.signal(signal.SIGTERM)
-        try:
-            with suppress(subprocess.TimeoutExpired):
-                self.handle.wait(STOP_SECONDS)
-        finally:
-            self.signal(signal.SIGKILL)
-            self.handle.wait()
-
-    def last_lines(self) -> str:
-        """Return the last lines of the log."""
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-QUOTED_LINES:])
 
 
 @dataclass
@@ -110,10 +81,20 @@ class Federation:
         )
         self._start(f"supernode-{device}", command.split(), port)
 
+    def start_device_host(self, devices: int) -> None:
+        """Start the SuperNodes of all devices in one device host, and wait until they listen."""
+        command = [sys.executable, "-m", "aquila.flower.device_host", "--devices", str(devices)]
+        command += ["--", "--insecure", "--superlink", f"{HOST}:{self.port}"]
+        host = start_process("device-host", command, self.folder, self.environment)
+        self.processes["device-host"] = host
+        started = f"{devices} devices are running"
+        seconds = START_SECONDS + devices * HOST_START_SECONDS
+        wait_until(lambda: started in host.log.read_text(errors="replace"), host, seconds)
+
     def _start(self, name: str, command: Sequence[str], port: int) -> None:
         process = start_process(name, command, self.folder, self.environment)
         self.processes[name] = process
-        wait_until(lambda: _is_listening(port), process, START_SECONDS)
+        wait_until(lambda: is_listening(port), process, START_SECONDS)
 
     def run(
         self,
@@ -163,19 +144,20 @@ class Federation:
             process.signal(signal.SIGTERM)
         for process in processes:
             process.stop()
-        end = time.monotonic() + STOP_SECONDS
+        end = time.monotonic() + local_processes.STOP_SECONDS
         name = self.environment[FEDERATION_VARIABLE]
         while (leftover := leftover_processes(name)) and time.monotonic() < end:
             for process_id in leftover:
-                _send_signal(os.kill, process_id, signal.SIGKILL)
+                send_signal(os.kill, process_id, signal.SIGKILL)
             time.sleep(0.1)
 
 
 @contextmanager
-def federation(devices: int, folder: Path) -> Iterator[Federation]:
+def federation(devices: int, folder: Path, *, shared_host: bool = False) -> Iterator[Federation]:
     """Start a SuperLink and one SuperNode per device, and stop all of them on exit.
 
-    In the main thread, SIGTERM, SIGHUP and Ctrl-C also stop them.
+    In the main thread, SIGTERM, SIGHUP and Ctrl-C also stop them. With `shared_host`, the
+    SuperNodes share one device host, which needs far less memory and time per device.
     """
     folder = folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
@@ -184,7 +166,9 @@ def federation(devices: int, folder: Path) -> Iterator[Federation]:
     with _handle_signals(_exit_on_signal):
         try:
             running.start_superlink()
-            for device in range(devices):
+            if shared_host:
+                running.start_device_host(devices)
+            for device in range(0 if shared_host else devices):
                 running.start_node(device)
             yield running
         finally:
@@ -211,65 +195,6 @@ def _exit_on_signal(number: int, _: object) -> None:
     if number == signal.SIGINT:
         raise KeyboardInterrupt
     raise SystemExit(128 + number)
-
-
-def start_process(
-    name: str, command: Sequence[str], folder: Path, environment: Mapping[str, str]
-) -> Process:
-    """Start a command whose output is appended to NAME.log in the folder."""
-    path = folder / f"{name}.log"
-    with path.open("ab") as log:
-        handle = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=dict(environment),
-            start_new_session=True,
-        )  # fmt: skip
-    return Process(name, handle, path)
-
-
-def wait_until(condition: Callable[[], bool], process: Process, seconds: float) -> None:
-    """Wait for a condition. FederationError if the process exits first, or after `seconds`."""
-    end = time.monotonic() + seconds
-    while not condition():
-        if process.exited and not condition():
-            raise FederationError(f"{process.name} exited unexpectedly:\n{process.last_lines()}")
-        if time.monotonic() >= end:
-            raise FederationError(
-                f"{process.name} was not ready after {seconds:g} s:\n{process.last_lines()}"
-            )
-        time.sleep(0.1)
-
-
-def leftover_processes(name: str) -> list[int]:
-    """Return the ids of all processes that have the deployment's name in their environment.
-
-    Flower starts some processes in new sessions, which signals to a process group do not reach.
-    """
-    marker = f"\0{FEDERATION_VARIABLE}={name}\0".encode()
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if marker in b"\0" + (folder / "environ").read_bytes():
-                found.append(int(folder.name))
-    return found
-
-
-def free_port() -> int:
-    """Return a free port of the loopback interface."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-    return port
-
-
-def _send_signal(send: Callable[[int, int], None], target: int, number: int) -> None:
-    with suppress(ProcessLookupError):
-        send(target, number)
-
-
-def _is_listening(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.settimeout(1)
-        return probe.connect_ex((HOST, port)) == 0
 
 
 def _environment(folder: Path, port: int) -> dict[str, str]:

@@ -7,6 +7,7 @@ from logging import getLogger
 from pathlib import Path
 
 from aquila.flower.device_files import RUN_NAME_PATTERN
+from aquila.runtime.archive_upgrades import convert_archive
 from aquila.runtime.checkpoints import CHECKPOINTS_FOLDER, EarlierCheckpoints
 from aquila.runtime.files import atomic_write
 from aquila.runtime.fingerprint import fingerprint_differences
@@ -64,6 +65,7 @@ class ServerRunFolder:
                 save_server(self.checkpoint, session)
         except SavedStateError as error:
             raise ValueError(f"{self.checkpoint} cannot be resumed: {error}") from None
+        self._convert_old_archive(session)
         records = read_records(self.folder)
         if len(records) < session.round:
             raise ValueError(
@@ -132,6 +134,16 @@ class ServerRunFolder:
         needed = {session.round, *self._earlier.rounds()}
         self._parts_by_round = {r: p for r, p in self._parts_by_round.items() if r in needed}
         self.archive.keep_only(frozenset().union(*self._parts_by_round.values()))
+
+    def _convert_old_archive(self, session: ServerSession) -> None:
+        histories = session.histories
+        if histories is not None:
+            positions = convert_archive(
+                self.folder / ARCHIVE_FOLDER, self.archive, histories.positions, session.acks,
+                session.round,
+            )  # fmt: skip
+            if positions != histories.positions:
+                histories.restore(positions, histories.restarts)
 
     def _keep_checkpoint(self, session: ServerSession) -> None:
         """Keep the current checkpoint if it is due, and delete what no checkpoint needs."""

@@ -84,6 +84,7 @@ class DeviceHistories:
             positions[device] = self._append(
                 device, positions[device], entry.read_frame(), is_start
             )
+        self.archive.sync()
         self.positions, self.restarts = tuple(positions), tuple(restarts)
         self._may_be_ahead = False
 

@@ -4,10 +4,14 @@ Each OSError names the file that could not be written.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
+
+SYNC_THREADS = 16
+"""Files that are flushed at the same time. The file system combines their waits for the disk."""
 
 _BINARY = getattr(os, "O_BINARY", 0)
 
@@ -40,6 +44,14 @@ def atomic_write(path: Path, content: bytes, *, private: bool = False) -> None:
         file.write(content)
 
 
+def overwrite(path: Path, parts: Iterable[bytes]) -> None:
+    """Write a private file, neither atomically nor durably. Flush it with `sync_files`."""
+    with _named_errors(path):
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _BINARY
+        with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
+            file.writelines(parts)
+
+
 def append(path: Path, content: bytes, *, sync: bool) -> int:
     """Append to a file that exists, and return its size.
 
@@ -60,6 +72,22 @@ def append(path: Path, content: bytes, *, sync: bool) -> int:
             if sync:
                 os.fsync(file.fileno())
             return size + len(content)
+
+
+def sync_files(paths: Collection[Path]) -> None:
+    """Wait until the contents of files are on the disk."""
+    if paths:
+        with ThreadPoolExecutor(min(len(paths), SYNC_THREADS)) as pool:
+            list(pool.map(_sync_file, paths))
+
+
+def _sync_file(path: Path) -> None:
+    with _named_errors(path):
+        descriptor = os.open(path, os.O_RDWR | _BINARY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def check_folder(path: Path) -> None:

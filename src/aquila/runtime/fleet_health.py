@@ -72,8 +72,14 @@ class FleetHealth:
         return replace(self, **{kind: tuple(values)})
 
     def excessive(self, norms: Mapping[DeviceId, float], kind: NormKind) -> dict[DeviceId, str]:
-        """Return the devices whose uploads are above the limit of the fleet, with the reason."""
+        """Return the devices whose uploads are above the limit of the fleet, with the reason.
+
+        If a method also sends whole vectors, its quantized uploads are differences. Their norms
+        shrink faster than remembered norms decay, so those of the round count as well.
+        """
         limit = adaptive_limit(getattr(self, kind))
+        if kind == "coded_norms" and any(self.norms):
+            limit = min(limit, adaptive_limit(list(norms.values())))
         return {
             device: f"its upload has norm {norm:.3g}, but the limit of the fleet is {limit:.3g}"
             for device, norm in norms.items()

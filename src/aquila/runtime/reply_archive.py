@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple, Protocol
 
 from aquila.core.fleet import DeviceId
-from aquila.runtime.files import append, atomic_file, make_folder
+from aquila.runtime.files import append, make_folder, overwrite, sync_files, sync_folder
 
 LENGTH_BYTES = 8
 """Bytes of the length that precedes each entry in a file."""
@@ -65,14 +65,21 @@ class ReplyArchive(Protocol):
     """Stores entries of parts, in the order in which they were appended."""
 
     def begin(self, device: DeviceId, part: int, entry: bytes) -> None:
-        """Store a part durably with its first entry. An older part of this number is replaced."""
+        """Store a part with its first entry, durably after `sync`.
+
+        An older part of this number is replaced. No state that can be restored may need it.
+        """
         ...
 
     def append(self, device: DeviceId, part: int, entry: bytes) -> int:
-        """Store an entry durably; return the bytes of the part.
+        """Store an entry, durably after `sync`; return the bytes of the part.
 
         Raises FileNotFoundError if the part does not exist.
         """
+        ...
+
+    def sync(self) -> None:
+        """Make all stored entries durable."""
         ...
 
     def entries(self, device: DeviceId, part: int) -> Iterator[bytes]:
@@ -101,17 +108,31 @@ class FolderArchive:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._unsynced: set[Path] = set()
+        self._has_new_names = False
         make_folder(folder, private=True)
 
     def begin(self, device: DeviceId, part: int, entry: bytes) -> None:
-        """Store a part with its first entry, atomically."""
-        with atomic_file(self._path(device, part), private=True) as file:
-            file.write(_length(entry))
-            file.write(entry)
+        """Store a part with its first entry. `sync` makes it durable."""
+        path = self._path(device, part)
+        overwrite(path, (_length(entry), entry))
+        self._unsynced.add(path)
+        self._has_new_names = True
 
     def append(self, device: DeviceId, part: int, entry: bytes) -> int:
-        """Store an entry and flush it to disk."""
-        return append(self._path(device, part), _length(entry) + entry, sync=True)
+        """Store an entry. A power cut may destroy it before `sync` has returned."""
+        path = self._path(device, part)
+        size = append(path, _length(entry) + entry, sync=False)
+        self._unsynced.add(path)
+        return size
+
+    def sync(self) -> None:
+        """Flush the stored entries of all parts to disk, many at a time."""
+        paths, self._unsynced = self._unsynced, set()
+        sync_files(paths)
+        if self._has_new_names:
+            sync_folder(self._folder)
+            self._has_new_names = False
 
     def entries(self, device: DeviceId, part: int) -> Iterator[bytes]:
         """Yield the complete entries of a part one by one; none if the part does not exist."""
@@ -119,7 +140,7 @@ class FolderArchive:
         if not path.exists():
             return
         with path.open("rb") as file:
-            for offset, length in _scan(file):
+            for offset, length in scan_entries(file):
                 file.seek(offset)
                 yield file.read(length)
 
@@ -129,13 +150,13 @@ class FolderArchive:
         if not path.exists():
             return False
         with path.open("rb") as file:
-            return sum(1 for _ in islice(_scan(file), entries)) == entries
+            return sum(1 for _ in islice(scan_entries(file), entries)) == entries
 
     def truncate(self, device: DeviceId, part: int, entries: int) -> None:
         """Drop all but the first entries of a part that has at least this many."""
         with self._path(device, part).open("r+b") as file:
             end = 0
-            for offset, length in islice(_scan(file), entries):
+            for offset, length in islice(scan_entries(file), entries):
                 end = offset + length
             if end < os.fstat(file.fileno()).st_size:
                 file.truncate(end)
@@ -165,8 +186,8 @@ def _length(entry: bytes) -> bytes:
     return len(entry).to_bytes(LENGTH_BYTES, "little")
 
 
-def _scan(file: BinaryIO) -> Iterator[tuple[int, int]]:
-    """Yield offset and length of every complete entry."""
+def scan_entries(file: BinaryIO) -> Iterator[tuple[int, int]]:
+    """Yield offset and length of every complete entry of a file."""
     size, position = os.fstat(file.fileno()).st_size, 0
     while position + LENGTH_BYTES <= size:
         file.seek(position)

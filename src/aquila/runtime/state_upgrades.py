@@ -4,8 +4,8 @@ A step is a function from arrays to arrays. It raises ValueError in one sentence
 converted. `UPGRADES` has the step from each version; a file of an older one takes several steps.
 
     2 to 3   Positions in the archive of replies and restarts per device are new. The frames of
-             pending turns have another header, and the old archive is not read: a device whose
-             replies it holds cannot restart from its initial state.
+             pending turns have another header. The positions of devices with replies are those of
+             a lost archive, until `archive_upgrades` has converted it.
 """
 
 from collections.abc import Callable
