@@ -23,6 +23,13 @@ from aquila.theory.lazy_aggregation import (
     rounds_to_gap,
     rounds_to_gradient,
 )
+from aquila.theory.local_steps import (
+    LocalTrainingFacts,
+    local_descent_bound,
+    local_drift_bound,
+    local_gradient_bound,
+    local_innovation_bound,
+)
 from aquila.theory.stochastic_sparse import (
     max_alpha_stochastic_sparse,
     memory_contraction,
@@ -34,12 +41,17 @@ __all__ = [
     "RANDOM_ERROR_ENERGY",
     "SPARSE_CONTRACTION",
     "TIGHT_CONTRACTION",
+    "LocalTrainingFacts",
     "descent_bound",
     "descent_bound_no_skips",
     "descent_bound_skips",
     "error_feedback_descent_bound",
     "error_feedback_initial_potential",
     "error_feedback_potential",
+    "local_descent_bound",
+    "local_drift_bound",
+    "local_gradient_bound",
+    "local_innovation_bound",
     "max_alpha_error_feedback",
     "max_alpha_stochastic_sparse",
     "max_beta",
