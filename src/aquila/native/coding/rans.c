@@ -5,46 +5,45 @@ static const uint32_t LOWEST_STATE = 1u << 15; /* LOWEST_STATE <= state < LOWEST
 
 static unsigned state_count(size_t count) { return count < FOUR_STATES_FROM ? 1 : STATES; }
 
-/* Precomputed per symbol: division by its frequency becomes a multiplication. */
+/* Precomputed per symbol: division by its frequency becomes a multiplication. Entries of 8 bytes
+ * need no arithmetic for their addresses. */
 typedef struct {
-    uint32_t limit; /* states from here on emit a word first */
-    uint32_t reciprocal, bias;
-    uint16_t complement, shift; /* complement = SCALE - frequency */
-} EncoderSymbol;
+    struct {
+        uint32_t limit, reciprocal; /* states from the limit on emit a word first */
+    } division[SYMBOLS];
+    struct {
+        uint32_t bias;
+        uint16_t complement, shift; /* complement = SCALE - frequency */
+    } sum[SYMBOLS];
+} Encoder;
 
-static void prepare_encoder(EncoderSymbol prepared[SYMBOLS], const Table *table) {
+static void prepare_encoder(Encoder *encoder, const Table *table) {
     uint32_t start = 0;
     for (unsigned s = 0; s < table->symbols; s++) {
         uint32_t frequency = table->frequency[s];
         if (!frequency) continue;
-        EncoderSymbol *symbol = &prepared[s];
-        symbol->limit = frequency << (31 - SCALE_BITS);
-        symbol->complement = (uint16_t)(SCALE - frequency);
+        encoder->division[s].limit = frequency << (31 - SCALE_BITS);
+        encoder->sum[s].complement = (uint16_t)(SCALE - frequency);
         if (frequency == 1) { /* the quotient is one too small, and the bias corrects that */
-            symbol->reciprocal = UINT32_MAX;
-            symbol->shift = 32;
-            symbol->bias = start + SCALE - 1;
+            encoder->division[s].reciprocal = UINT32_MAX;
+            encoder->sum[s].shift = 32;
+            encoder->sum[s].bias = start + SCALE - 1;
         } else {
             unsigned bits = bit_length(frequency - 1);
             uint64_t dividend = (UINT64_C(1) << (bits + 31)) + frequency - 1;
-            symbol->reciprocal = (uint32_t)(dividend / frequency);
-            symbol->shift = (uint16_t)(bits + 31);
-            symbol->bias = start;
+            encoder->division[s].reciprocal = (uint32_t)(dividend / frequency);
+            encoder->sum[s].shift = (uint16_t)(bits + 31);
+            encoder->sum[s].bias = start;
         }
         start += frequency;
     }
 }
 
-/* Add one symbol to the state; words are stored downwards from `word`. */
-static inline uint16_t *push(uint32_t *state, const EncoderSymbol *symbol, uint16_t *word) {
-    uint32_t x = *state;
-    unsigned full = x >= symbol->limit;
-    word[-1] = (uint16_t)x;
-    word -= full;
-    x >>= full * WORD_BITS;
-    uint32_t quotient = (uint32_t)((uint64_t)x * symbol->reciprocal >> symbol->shift);
-    *state = x + symbol->bias + quotient * symbol->complement;
-    return word;
+/* The state after one more symbol. States from the symbol's limit on have emitted a word. */
+ALWAYS_INLINE uint32_t push(uint32_t state, const Encoder *encoder, uint8_t symbol) {
+    uint64_t product = (uint64_t)state * encoder->division[symbol].reciprocal;
+    uint32_t quotient = (uint32_t)(product >> encoder->sum[symbol].shift);
+    return state + encoder->sum[symbol].bias + quotient * encoder->sum[symbol].complement;
 }
 
 /* Words that a stream needs according to its entropy, plus a margin for rounding. */
@@ -57,95 +56,141 @@ static size_t expected_words(const Table *table, const uint32_t counts[SYMBOLS])
     return (size_t)(bits / WORD_BITS + bits / 512) + SYMBOLS;
 }
 
-/* Encode from the last symbol to the first, downwards from `end`; NULL if there is no room. */
-CPU_CLONES static uint16_t *push_all(uint32_t state[STATES], const EncoderSymbol prepared[SYMBOLS],
-                                     const uint8_t *symbols, size_t count, uint16_t *words,
-                                     uint16_t *end) {
+/* Encode from the last symbol to the first, downwards from `end`; NULL if there is no room.
+ *
+ * The word of a state is stored in any case, and kept if the state was too large. */
+SCALAR_CLONES static uint16_t *push_all(uint32_t state[STATES],
+                                            const Encoder *encoder,
+                                            const uint8_t *restrict symbols, size_t count,
+                                            uint16_t *words, uint16_t *end) {
     unsigned states = state_count(count);
     uint16_t *word = end;
+    uint32_t x[STATES];
     size_t i = count;
     while (i % STATES || (i && states == 1)) {
-        i--;
-        word = push(&state[i % states], &prepared[symbols[i]], word);
+        uint8_t symbol = symbols[--i];
+        uint32_t *one = &state[i % states];
+        if (*one >= encoder->division[symbol].limit) {
+            *--word = (uint16_t)*one;
+            *one >>= WORD_BITS;
+        }
+        *one = push(*one, encoder, symbol);
     }
+    memcpy(x, state, sizeof x);
     while (i) {
+        size_t kept = 0;
         if (word - words < STATES) return NULL;
         i -= STATES;
-        for (unsigned k = STATES; k-- > 0;) word = push(&state[k], &prepared[symbols[i + k]], word);
+        for (unsigned k = STATES; k-- > 0;) {
+            uint8_t symbol = symbols[i + k];
+            uint32_t limit = encoder->division[symbol].limit;
+            word[(ptrdiff_t)kept - (STATES - (ptrdiff_t)k)] = (uint16_t)x[k];
+            x[k] = choose_below(x[k], limit, x[k], x[k] >> WORD_BITS, &kept);
+            x[k] = push(x[k], encoder, symbol);
+        }
+        word -= STATES - kept;
     }
+    memcpy(state, x, sizeof x);
     return word;
 }
 
+/* Append states and words. The words lie in memory that `out` has reserved, behind their place. */
 static bool write_words(Bytes *out, const uint32_t *state, unsigned states, const uint16_t *word,
                         size_t size) {
-    if (!write_varint(out, (uint32_t)size) || !bytes_reserve(out, 4 * states + 2 * size))
-        return false;
+    if (!write_varint(out, (uint32_t)size)) return false;
     memcpy(out->data + out->size, state, 4 * states);
-    memcpy(out->data + out->size + 4 * states, word, 2 * size);
+    memmove(out->data + out->size + 4 * states, word, 2 * size);
     out->size += 4 * states + 2 * size;
     return true;
 }
 
+enum { HEAD = 6 + 4 * STATES }; /* an even bound of a varint and the states */
 bool write_symbols(Bytes *out, const uint8_t *symbols, size_t count,
                    const uint32_t counts[SYMBOLS]) {
     Table table;
-    EncoderSymbol prepared[SYMBOLS];
+    Encoder encoder;
     table_from_counts(&table, counts);
-    prepare_encoder(prepared, &table);
+    prepare_encoder(&encoder, &table);
+    if (!write_table(out, &table)) return false;
     size_t always_enough = count + STATES, expected = expected_words(&table, counts);
     size_t room = expected < always_enough ? expected : always_enough;
     for (;; room = always_enough) {
         uint32_t state[STATES] = {LOWEST_STATE, LOWEST_STATE, LOWEST_STATE, LOWEST_STATE};
-        uint16_t *words = malloc(room * sizeof *words), *end = words + room;
-        if (!words) return false;
-        uint16_t *word = push_all(state, prepared, symbols, count, words, end);
-        bool written = word && write_table(out, &table) &&
-                       write_words(out, state, state_count(count), word, (size_t)(end - word));
-        free(words);
-        if (word) return written;
+        size_t head = HEAD + out->size % 2; /* aligns the words */
+        if (!bytes_reserve(out, head + 2 * room)) return false;
+        uint16_t *words = (uint16_t *)(out->data + out->size + head), *end = words + room;
+        uint16_t *word = push_all(state, &encoder, symbols, count, words, end);
+        if (word) return write_words(out, state, state_count(count), word, (size_t)(end - word));
     }
 }
 
-/* Per slot: symbol (8 bits), frequency - 1 (12 bits), slot - first slot of the symbol (12 bits). */
-static void prepare_decoder(uint32_t slots[SCALE], const Table *table) {
-    uint32_t *slot = slots;
+/* Per slot of a table: its symbol, and how the state continues after it. */
+typedef struct {
+    struct {
+        uint16_t frequency, offset; /* slot - first slot of the symbol */
+    } steps[SCALE];
+    uint8_t symbols[SCALE];
+} Slots;
+
+static void prepare_decoder(Slots *slots, const Table *table) {
+    size_t slot = 0;
     for (uint32_t s = 0; s < table->symbols; s++)
-        for (uint32_t k = 0; k < table->frequency[s]; k++)
-            *slot++ = s | (uint32_t)(table->frequency[s] - 1) << 8 | k << 20;
+        for (uint32_t k = 0; k < table->frequency[s]; k++, slot++) {
+            slots->symbols[slot] = (uint8_t)s;
+            slots->steps[slot].frequency = table->frequency[s];
+            slots->steps[slot].offset = (uint16_t)k;
+        }
 }
 
-/* Take one symbol from the state; true if the state needs the next word. */
-static inline bool pop(uint32_t *state, const uint32_t slots[SCALE], uint8_t *symbol) {
-    uint32_t slot = slots[*state & (SCALE - 1)];
-    *symbol = (uint8_t)slot;
-    *state = ((slot >> 8 & (SCALE - 1)) + 1) * (*state >> SCALE_BITS) + (slot >> 20);
-    return *state < LOWEST_STATE;
+/* Take one symbol from a state, and return the state before it is filled with the next word. */
+ALWAYS_INLINE uint32_t pop(uint32_t state, const Slots *slots, uint8_t *symbol) {
+    uint32_t slot = state & (SCALE - 1);
+    *symbol = slots->symbols[slot];
+    return slots->steps[slot].frequency * (state >> SCALE_BITS) + slots->steps[slot].offset;
 }
 
-static inline uint16_t load_word(const uint8_t *at) {
-    uint16_t word;
-    memcpy(&word, at, 2);
-    return word;
+ALWAYS_INLINE uint32_t fill(uint32_t state, const uint8_t *word) {
+    uint16_t next;
+    memcpy(&next, word, 2);
+    return state << WORD_BITS | next;
+}
+
+/* Decode four symbols at a time while four words are left, and return how many. */
+SCALAR_CLONES static size_t pop_fours(uint32_t state[STATES], const Slots *slots,
+                                          uint8_t *restrict symbols, size_t count,
+                                          const uint8_t **words, const uint8_t *end) {
+    const uint8_t *word = *words;
+    uint32_t x[STATES];
+    size_t i = 0;
+    memcpy(x, state, sizeof x);
+    for (; i + STATES <= count && end - word >= 2 * STATES; i += STATES) {
+        size_t used = 0;
+        uint32_t four = 0; /* stored at once, because each store may delay loads that follow */
+        for (unsigned k = 0; k < STATES; k++) {
+            uint8_t symbol;
+            uint32_t rest = pop(x[k], slots, &symbol);
+            x[k] = choose_below(rest, LOWEST_STATE, fill(rest, word + 2 * used), rest, &used);
+            four |= (uint32_t)symbol << 8 * k;
+        }
+        memcpy(symbols + i, &four, sizeof four);
+        word += 2 * used;
+    }
+    memcpy(state, x, sizeof x);
+    *words = word;
+    return i;
 }
 
 /* Decode all symbols; the stream must use up its words and end in the initial states. */
-static Error pop_all(uint32_t state[STATES], const uint32_t slots[SCALE], uint8_t *symbols,
-                     size_t count, const uint8_t *word, const uint8_t *end) {
+static Error pop_all(uint32_t state[STATES], const Slots *slots, uint8_t *symbols, size_t count,
+                     const uint8_t *word, const uint8_t *end) {
     unsigned states = state_count(count);
-    size_t i = 0;
-    if (states == STATES)
-        for (; i + STATES <= count && end - word >= 2 * STATES; i += STATES)
-            for (unsigned k = 0; k < STATES; k++) {
-                bool needs_word = pop(&state[k], slots, &symbols[i + k]);
-                uint32_t filled = state[k] << WORD_BITS | load_word(word);
-                state[k] = needs_word ? filled : state[k];
-                word += 2 * needs_word;
-            }
+    size_t i = states == STATES ? pop_fours(state, slots, symbols, count, &word, end) : 0;
     for (; i < count; i++) {
         uint32_t *x = &state[i % states];
-        if (!pop(x, slots, &symbols[i])) continue;
+        *x = pop(*x, slots, &symbols[i]);
+        if (*x >= LOWEST_STATE) continue;
         if (word == end) return "coded body has too few words for its symbols";
-        *x = *x << WORD_BITS | load_word(word);
+        *x = fill(*x, word);
         word += 2;
     }
     for (unsigned k = 0; k < STATES; k++)
@@ -155,7 +200,8 @@ static Error pop_all(uint32_t state[STATES], const uint32_t slots[SCALE], uint8_
 
 Error read_symbols(Cursor *in, uint8_t *symbols, size_t count) {
     Table table;
-    uint32_t slots[SCALE], size;
+    Slots slots;
+    uint32_t size;
     uint32_t state[STATES] = {LOWEST_STATE, LOWEST_STATE, LOWEST_STATE, LOWEST_STATE};
     unsigned states = state_count(count);
     const uint8_t *stored, *words;
@@ -167,6 +213,6 @@ Error read_symbols(Cursor *in, uint8_t *symbols, size_t count) {
     for (unsigned k = 0; k < states; k++)
         if (state[k] < LOWEST_STATE || state[k] >> 31)
             return "coded body contains a state out of range";
-    prepare_decoder(slots, &table);
-    return pop_all(state, slots, symbols, count, words, words + 2 * (size_t)size);
+    prepare_decoder(&slots, &table);
+    return pop_all(state, &slots, symbols, count, words, words + 2 * (size_t)size);
 }
