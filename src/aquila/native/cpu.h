@@ -79,6 +79,10 @@ static inline bool cpu_has_clmul(void) {
     return __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");
 }
 
+/* Vectors of 32 bytes: functions marked AVX2 may run only if cpu_has_avx2(). */
+#define AVX2 __attribute__((target("avx2")))
+static inline bool cpu_has_avx2(void) { return __builtin_cpu_supports("avx2"); }
+
 /* Vectors of 64 bytes: functions marked AVX512 may run only if cpu_has_avx512(). */
 #define AVX512 __attribute__((target("avx512f")))
 static inline bool cpu_has_avx512(void) { return __builtin_cpu_supports("avx512f"); }

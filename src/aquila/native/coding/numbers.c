@@ -20,9 +20,15 @@ uint64_t extra_bits_of_counts(const uint32_t counts[SYMBOLS]) {
 Error count_extra_bits(const uint8_t *symbols, size_t count, uint64_t *total) {
     uint8_t largest = 0;
     *total = 0;
-    for (size_t i = 0; i < count; i++) {
-        largest = symbols[i] > largest ? symbols[i] : largest;
-        *total += extra_bits[symbols[i]];
+    for (size_t i = 0; i < count;) {
+        if (count - i >= 8 && are_small(symbols + i)) {
+            i += 8;
+            continue;
+        }
+        for (size_t end = count - i < 8 ? count : i + 8; i < end; i++) {
+            largest = symbols[i] > largest ? symbols[i] : largest;
+            *total += extra_bits[symbols[i]];
+        }
     }
     return largest < NUMBER_SYMBOLS ? NULL : "coded body contains a number of more than 32 bits";
 }

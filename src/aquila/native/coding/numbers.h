@@ -26,6 +26,11 @@ static inline uint8_t number_symbol(uint32_t number) {
     return (uint8_t)((number & is_small) | (large & ~is_small));
 }
 
+/* Whether eight symbols have no extra bits. */
+static inline bool are_small(const uint8_t *symbols) {
+    return !(load_eight(symbols) & EACH * (256 - SMALL));
+}
+
 /* Total extra bits of a stream, from the counts of its symbols or from the symbols. */
 uint64_t extra_bits_of_counts(const uint32_t counts[SYMBOLS]);
 Error count_extra_bits(const uint8_t *symbols, size_t count, uint64_t *total);

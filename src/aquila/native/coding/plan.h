@@ -21,6 +21,9 @@ typedef enum {
     SIGNED_EXCEPTIONS = 4,
 } Mode;
 
+/* A segment of at least so many codes lists its exceptions if it has one per 8 codes at most. */
+enum { LONG_SEGMENT = 1 << 18 };
+
 /* Symbol counts of a run of codes, and the bits that they need. */
 typedef struct {
     uint32_t counts[SYMBOLS];
