@@ -84,8 +84,10 @@ static inline bool cpu_has_clmul(void) {
 static inline bool cpu_has_avx2(void) { return __builtin_cpu_supports("avx2"); }
 
 /* Vectors of 64 bytes: functions marked AVX512 may run only if cpu_has_avx512(). */
-#define AVX512 __attribute__((target("avx512f")))
-static inline bool cpu_has_avx512(void) { return __builtin_cpu_supports("avx512f"); }
+#define AVX512 __attribute__((target("avx512f,popcnt")))
+static inline bool cpu_has_avx512(void) {
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("popcnt");
+}
 #endif
 
 /* Load a part of memory into the cache that will be written. */
