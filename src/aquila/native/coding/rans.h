@@ -9,7 +9,7 @@
 #include "table.h"
 
 /* Shorter streams use one state, which saves 12 bytes per stream. Longer ones use four: encoding is
- * about 2 times faster and decoding 5 times, for 0.13 % more bytes (benchmarks/coder_modes.py). */
+ * about 2 times faster and decoding 4 times, for 0.13 % more bytes (benchmarks/coder_modes.py). */
 enum { FOUR_STATES_FROM = 256 };
 
 /* Write a stream of symbols that occur so many times. */
