@@ -1,18 +1,20 @@
 """Size and speed of AQUILA's frames, compared with other coders on the same codes.
 
     python benchmarks/codec.py --out results/codec_cpu
+    python benchmarks/codec.py --out results/codec_streams --only Gaussian Laplace 'Student-t(3)'
 
 Prints tables and writes them to OUT.txt, the rows to OUT.jsonl and a figure to OUT.png. Sizes are
 those of whole frames. Times cover the whole work of a caller on one core: from Codes to the frame
 (`pack`) and back (`unpack`), checksum included. GB/s refer to the float32 vector that the codes
-represent. A time is the best of several repeats, and the coders take turns in each. Memory is the
-peak of resident memory minus the memory before.
+represent. A time is the best of several repeats, and the coders take turns in each. On the CPU it
+is processor time. Memory is the peak of resident memory minus the memory before.
 
 Peers are measured if they are installed, with assumptions in their favour. The size of constriction
 excludes the table that its reader needs, and its time excludes fitting the model. zstd and blosc2
 get the codes as an array of the smallest type. With --check, the script lists every missed goal and
 exits with 1; goals for speed apply to streams of at least a million codes. With --device cuda,
-codes start and end on the GPU, and no peer is measured.
+codes start and end on the GPU, and no peer is measured. With --only, just the streams of some
+sources are measured, without the tables of sizes and memory.
 """
 
 import argparse
@@ -42,21 +44,29 @@ from machine import cpu_name
 
 SIZES = (10, 100, 1000, 10_000, 100_000, 19_000_000)
 LARGE_DIMENSION = SIZES[-1]
+ALL_SOURCES = (*DISTRIBUTIONS, *TRAININGS)
 THREAD_STREAMS = (("Gaussian", "AQUILA"), ("ResNet-18", "AQUILA"), ("ResNet-18", "LAQ, 6 bits"))
 
 
 def measure_all(args, peers):
     """Yield all rows; print progress to standard error."""
     max_steps, sizes = (2, SIZES[:-1]) if args.quick else (math.inf, SIZES)
-    sources = [innovation_source(name, args.seed, args.data, max_steps) for name in TRAININGS]
-    sources[:0] = [random_source(name, args.dimension, args.seed) for name in DISTRIBUTIONS]
+    sources = [
+        random_source(name, args.dimension, args.seed)
+        if name in DISTRIBUTIONS
+        else innovation_source(name, args.seed, args.data, max_steps)
+        for name in args.only or ALL_SOURCES
+    ]
     torch.set_num_threads(1)  # speed is measured on one core; training used all
     for source in sources:
         print(f"{source.name}, d = {source.vector.numel():,}", file=sys.stderr)
         for stream in code_streams(source, args.seed):
             yield measure_stream(stream, peers, args.repeats, args.device)
-            if (source.name, stream.grid) in THREAD_STREAMS and args.device == "cpu":
+            threads = not args.only and args.device == "cpu"
+            if threads and (source.name, stream.grid) in THREAD_STREAMS:
                 yield measure_threads(stream, args.repeats)
+    if args.only:
+        return
     print("sizes and memory", file=sys.stderr)
     yield from measure_sizes(sizes, args.seed)
     if args.device == "cpu":
@@ -86,6 +96,7 @@ def parse_args():
     parser.add_argument("--dimension", type=int, help="of synthetic vectors (default 5,000,000)")
     parser.add_argument("--repeats", type=int, help="repeats per coder (default 7)")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", nargs="+", choices=ALL_SOURCES, help="sources (default: all)")
     parser.add_argument("--data", help="folder with CIFAR-10 and WikiText-2")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument(
@@ -111,7 +122,8 @@ def main():
     out.with_name(out.name + ".txt").write_text(text)
     lines = (json.dumps(row) + "\n" for row in ({"kind": "machine", **machine}, *rows))
     out.with_name(out.name + ".jsonl").write_text("".join(lines))
-    draw(machine, rows, out.with_name(out.name + ".png"))
+    if not args.only:
+        draw(machine, rows, out.with_name(out.name + ".png"))
     sys.exit(1 if missed else 0)
 
 

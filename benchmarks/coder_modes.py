@@ -34,7 +34,7 @@ INITIAL = "(uint32_t)initial_probability[level]"
 FEW, MANY = "FEW_EXCEPTIONS = 7", "MANY_EXCEPTIONS = 1 << 11"
 RATE, STATES = "CODES_PER_EXCEPTION = 8", "FOUR_STATES_FROM = 256"
 FAST, OCTAVES = "FAST = 1, SLOW = 5", "CANDIDATE_OCTAVES = 5"
-TREND = "trend < 0 ? 0 : trend < TRENDS ? trend : TRENDS - 1"
+TREND = "trend < 0 ? 0 : trend < TRENDS ? (unsigned)trend : TRENDS - 1"
 HALF_UNIFORM = 200_000
 CODED = {
     "no packed": ("plan.c", "if (s->cost >= (uint64_t)s->total * bits)", "if (0)"),
@@ -55,12 +55,12 @@ CODED = {
     "centre is the most frequent code": ("codes.c", "? mode + 1 : mode", "? mode : mode"),
 }
 DITHERED = {
-    "CANDIDATE_OCTAVES = 3": ("dithered.c", OCTAVES, "CANDIDATE_OCTAVES = 3"),
-    "CANDIDATE_OCTAVES = 4": ("dithered.c", OCTAVES, "CANDIDATE_OCTAVES = 4"),
-    "all are candidates": ("dithered.c", OCTAVES, "CANDIDATE_OCTAVES = 32"),
-    "fixed scale": ("dithered.c", FAST, "FAST = 31, SLOW = 31"),
-    "no trend": ("dithered.c", TREND, "0"),
-    "initial probability 1/2": ("dithered.c", INITIAL, "2048 + 0 * level"),
+    "CANDIDATE_OCTAVES = 3": ("dither_model.h", OCTAVES, "CANDIDATE_OCTAVES = 3"),
+    "CANDIDATE_OCTAVES = 4": ("dither_model.h", OCTAVES, "CANDIDATE_OCTAVES = 4"),
+    "all are candidates": ("dither_model.h", OCTAVES, "CANDIDATE_OCTAVES = 32"),
+    "fixed scale": ("dither_model.h", FAST, "FAST = 31, SLOW = 31"),
+    "no trend": ("dither_model.h", TREND, "0"),
+    "initial probability 1/2": ("dither_model.c", INITIAL, "2048 + 0 * level"),
 }
 
 

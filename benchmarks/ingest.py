@@ -12,8 +12,10 @@ few recorded uploads. Each command appends JSON lines.
 
 import argparse
 import json
+import math
 import os
 import resource
+import statistics
 import threading
 import time
 from datetime import UTC, datetime
@@ -40,6 +42,8 @@ DENSITY = 0.0026
 """Sends 20,600 of 11 million Laplace coordinates."""
 DISTINCT = 8
 """Recorded uploads of the load test."""
+BURST = 0.1
+"""Seconds that threads work at a time. Short bursts are rarely interrupted by other programs."""
 
 
 def laplace(d, seed):
@@ -95,15 +99,31 @@ def least(work, repeats):
     return min(cpu), min(wall)
 
 
-def threaded_rate(frame, d, threads, count):
-    """Return frames per second of several threads, each with a sum of its own."""
+def scheduled_seconds():
+    """Return the seconds that this thread ran or waited for a core; None if unknown."""
+    try:
+        ran, waited, _ = Path("/proc/thread-self/schedstat").read_text().split()
+    except OSError:
+        return None
+    return (int(ran) + int(waited)) / 1e9
+
+
+def threaded_run(frame, d, threads, count):
+    """Take in frames on several threads, each with a sum of its own.
+
+    Returns frames per second, and the share of the time in which threads waited for each other.
+    """
     totals = [torch.zeros(d, dtype=torch.float64) for _ in range(threads)]
-    start_line = threading.Barrier(threads + 1)
+    start_line, spent = threading.Barrier(threads + 1), []
 
     def work(total):
         start_line.wait()
+        start, scheduled = time.perf_counter(), scheduled_seconds()
         for _ in range(count):
             ingest(frame, total)
+        if scheduled is not None:
+            wall = time.perf_counter() - start
+            spent.append((wall, wall - (scheduled_seconds() - scheduled)))
 
     workers = [threading.Thread(target=work, args=(total,)) for total in totals]
     for worker in workers:
@@ -112,7 +132,20 @@ def threaded_rate(frame, d, threads, count):
     start = time.perf_counter()
     for worker in workers:
         worker.join()
-    return threads * count / (time.perf_counter() - start)
+    rate = threads * count / (time.perf_counter() - start)
+    wall, blocked = (sum(parts) for parts in zip(*spent, strict=True)) if spent else (1, math.nan)
+    return rate, blocked / wall
+
+
+def threaded_results(frame, d, count, repeats):
+    """Return the best rates of one and of two threads, which take turns, and what two wait."""
+    runs = [[threaded_run(frame, d, n, count) for n in (1, 2)] for _ in range(repeats)]
+    one, two = (max(rate for rate, _ in of_threads) for of_threads in zip(*runs, strict=True))
+    return {
+        "frames_per_s_1_thread": round(one, 1), "frames_per_s_2_threads": round(two, 1),
+        "threads_ratio": round(two / one, 2),
+        "threads_blocked": round(statistics.median(blocked for _, (_, blocked) in runs), 3),
+    }  # fmt: skip
 
 
 def measure_upload(name, upload, repeats):
@@ -130,8 +163,7 @@ def measure_upload(name, upload, repeats):
     times = {f"{part}_ms": round(1e3 * least(f, repeats)[0], 3) for part, f in parts.items()}
     other = torch.empty_like(total)
     copy, _ = least(lambda: other.copy_(total), repeats)
-    count = max(2, round(1 / wall))
-    rates = [max(threaded_rate(frame, d, n, count) for _ in range(3)) for n in (1, 2)]
+    count = max(2, round(BURST / wall))
     sent = decode_summand(reply)
     return {
         "upload": name, "d": d, "frame_bytes": len(frame),
@@ -140,8 +172,10 @@ def measure_upload(name, upload, repeats):
         "frames_per_s_and_core": round(1 / cpu, 1),
         "all_coordinates_per_s_and_core": round(1 / dense_cpu, 1),
         "ratio": round(dense_cpu / cpu, 1),
-        "frames_per_s_1_thread": round(rates[0], 1), "frames_per_s_2_threads": round(rates[1], 1),
+        **threaded_results(frame, d, count, repeats),
+        "all_ms": round(1e3 * cpu, 2),
         "copy_of_sum_ms": round(1e3 * copy, 2),
+        "all_of_copy_bandwidth": round(copy / cpu, 2),
         "add_of_copy_bandwidth": round(copy / (times["add_ms"] / 1e3), 2),
     }  # fmt: skip
 

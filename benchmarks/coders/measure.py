@@ -44,14 +44,22 @@ def measure_stream(stream, peers, repeats, device):
 
 
 def time_once(work, device):
-    """Return result and seconds of a call, including queued GPU work."""
+    """Return result and seconds of a call: processor time, or wall time with queued GPU work."""
     if device == "cuda":
         torch.cuda.synchronize()
-    start = time.perf_counter()
+    clock = time.perf_counter if device == "cuda" else time.thread_time
+    start = clock()
     result = work()
     if device == "cuda":
         torch.cuda.synchronize()
-    return result, time.perf_counter() - start
+    return result, clock() - start
+
+
+def wall_time(work):
+    """Return the seconds that pass during a call."""
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
 
 
 def stream_row(stream, kind):
@@ -105,8 +113,8 @@ def measure_threads(stream, repeats):
         for name, work in (("encode", coder.encode), ("decode", partial(coder.decode, frame))):
             one, two = [], []
             for _ in range(repeats * max(1, 10**6 // stream.codes.dimension)):
-                one.append(time_once(work, "cpu")[1])
-                two.append(time_once(lambda work=work: run_twice_in_parallel(pool, work), "cpu")[1])
+                one.append(wall_time(work))
+                two.append(wall_time(partial(run_twice_in_parallel, pool, work)))
             row[f"{name}_gb_s"] = 4 * stream.codes.dimension / min(one) / 1e9
             row[f"{name}_gain"] = 2 * min(one) / min(two)
     return row

@@ -1,6 +1,7 @@
 """The C coder: round trips, a second reader, sizes against the entropy, threads, bad input."""
 
 from concurrent.futures import ThreadPoolExecutor
+from zlib import crc32
 
 import numpy as np
 import pytest
@@ -111,6 +112,13 @@ def sample_of(distribution, seed, n, bits):
     return distribution(np.random.default_rng((seed, n, bits)), n, bits).astype(np.int64)
 
 
+PINNED = [
+    (2, 3064451784), (4, 1162984545), (6, 1398562450), (8, 3268615495), (12, 540673230),
+]  # fmt: skip
+PINNED_DITHERED = 3197993774
+"""CRC-32 of bodies, the same with and without vector instructions."""
+
+
 # ---- round trips ----
 
 
@@ -144,6 +152,21 @@ def test_lengths_around_limits_of_states_and_chunks_round_trip(n, bits):
 @pytest.mark.parametrize("bits", [1, 2, 6, 8, 12, 32])
 def test_a_million_codes_round_trip(distribution, bits):
     assert_round_trip(sample_of(distribution, 2, MILLION, bits), bits)
+
+
+@pytest.mark.parametrize(("bits", "checksum"), PINNED)
+def test_bodies_of_long_vectors_keep_their_bytes(bits, checksum):
+    bodies = [encoded(sample_of(kind, 4, 300_001, bits), bits) for kind in DISTRIBUTIONS]
+    assert crc32(b"".join(bodies)) == checksum
+
+
+def test_dithered_bodies_of_long_vectors_keep_their_bytes():
+    rng, bodies = np.random.default_rng(7), []
+    for density in (1e-5, 1e-3, 0.1):
+        sent = rng.random(200_001) < density
+        codes = np.where(sent, rng.integers(0, 16, 200_001), 7).astype(np.uint8)
+        bodies.append(coder.encode_dithered(codes, 4, 11))
+    assert crc32(b"".join(bodies)) == PINNED_DITHERED
 
 
 def test_every_mode_is_chosen_for_narrow_and_for_wide_codes():

@@ -61,6 +61,16 @@ def test_codes_whose_usual_value_is_not_zero_are_dense():
     assert read.codes.equal(codes.codes)
 
 
+def test_a_long_segment_that_lists_no_codes_is_not_read_as_a_sparse_one():
+    count, rng = 300_000, np.random.default_rng(8)
+    codes = np.clip(7 + np.rint(rng.standard_normal(count)), 0, 15)
+    body = coder.encode(codes.astype(np.uint8), 4)
+    assert coder.decode_sparse(body, count, 1, 4, 7, count) is None
+    assert coder.decode_sparse(body[:-1], count, 1, 4, 7, count) is None  # the dense reader refuses
+    with pytest.raises(ValueError, match="coded body"):
+        coder.decode(body[:-1], np.empty(count, np.uint8), 4)
+
+
 def test_codes_with_many_exceptions_are_dense():
     codes = top_codes(density=0.1)
     read = unpack(pack(Packet(0, codes))).vector

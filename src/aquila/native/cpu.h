@@ -25,9 +25,31 @@
  * is compiled once. */
 #if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__) && __GNUC__ >= 12
 #define CPU_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+/* The same for loops of a few long chains of integer operations. GCC would put parts of the chains
+ * into vectors, which takes twice as long. */
+#define SCALAR_CLONES                                                                              \
+    __attribute__((target_clones("arch=x86-64-v3", "default"), optimize("no-tree-slp-vectorize")))
 #else
 #define CPU_CLONES
+#define SCALAR_CLONES
 #endif
+
+/* Return one number if x is below a limit, else another one, and count the first case. The same
+ * expression in C becomes a branch, and a processor that cannot predict it loses a third of its
+ * time. */
+ALWAYS_INLINE uint32_t choose_below(uint32_t x, uint32_t limit, uint32_t below, uint32_t otherwise,
+                                    size_t *count) {
+#if defined(__x86_64__) && defined(__LP64__)
+    __asm__("cmpl %[limit], %[x]\n\tcmovb %[below], %[chosen]\n\tadcq $0, %[count]"
+            : [chosen] "+r"(otherwise), [count] "+r"(*count)
+            : [x] "r"(x), [limit] "ri"(limit), [below] "r"(below)
+            : "cc");
+    return otherwise;
+#else
+    *count += x < limit;
+    return x < limit ? below : otherwise;
+#endif
+}
 
 /* Ask the kernel to map a new block of memory in huge pages. Mapping it in small pages takes
  * several times as long as writing to it. Without the advice the pass is slower, and nothing else.
@@ -57,9 +79,15 @@ static inline bool cpu_has_clmul(void) {
     return __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");
 }
 
+/* Vectors of 32 bytes: functions marked AVX2 may run only if cpu_has_avx2(). */
+#define AVX2 __attribute__((target("avx2")))
+static inline bool cpu_has_avx2(void) { return __builtin_cpu_supports("avx2"); }
+
 /* Vectors of 64 bytes: functions marked AVX512 may run only if cpu_has_avx512(). */
-#define AVX512 __attribute__((target("avx512f")))
-static inline bool cpu_has_avx512(void) { return __builtin_cpu_supports("avx512f"); }
+#define AVX512 __attribute__((target("avx512f,popcnt")))
+static inline bool cpu_has_avx512(void) {
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("popcnt");
+}
 #endif
 
 /* Load a part of memory into the cache that will be written. */

@@ -27,7 +27,7 @@ static bool write_segment(Bytes *out, const Source *whole, size_t start,
     switch (choice.mode) {
     case PACKED: return write_packed(out, &source);
     case DIRECT: return write_symbols(out, source.symbols, source.count, statistics->counts);
-    case ZIGZAG: return write_zigzag(out, &source, choice.centre);
+    case ZIGZAG: return write_zigzag(out, &source, choice.centre, statistics->counts);
     default:
         return write_exceptions(out, &source, choice.centre, choice.exceptions,
                                 choice.mode == SIGNED_EXCEPTIONS);
@@ -130,6 +130,12 @@ static bool lists_others(Cursor in, uint8_t mode, unsigned bits, uint32_t centre
     return mode == EXCEPTIONS && !read_centre(&in, bits, &usual) && usual == centre;
 }
 
+/* Whether a segment that lists no codes has too many others for a sparse body. Then the writer
+ * would have listed fewer. Reading such a segment twice would take twice as long. */
+static bool has_many_others(size_t length, size_t count) {
+    return length >= LONG_SEGMENT && length > count / 2;
+}
+
 Error read_sparse_body(Cursor *in, SparseCodes *sparse, size_t count, size_t limit, uint32_t centre,
                        bool *is_sparse) {
     *is_sparse = true;
@@ -138,9 +144,11 @@ Error read_sparse_body(Cursor *in, SparseCodes *sparse, size_t count, size_t lim
         TRY(read_segment_head(in, count, start, &mode, &length));
         if (lists_others(*in, mode, sparse->bits, centre))
             TRY(read_sparse_exceptions(in, sparse, start, length));
+        else if (has_many_others(length, count))
+            *is_sparse = false;
         else
             TRY(read_dense_segment(in, sparse, start, length, mode, centre, limit));
-        *is_sparse = sparse->count <= limit;
+        *is_sparse = *is_sparse && sparse->count <= limit;
     }
     return *is_sparse && bytes_left(in) ? BYTES_LEFT : NULL;
 }

@@ -118,11 +118,15 @@ typedef struct {
 } BitReader;
 
 static inline uint32_t read_bits(BitReader *in, unsigned bits) {
-    while (in->count < bits) {
+    if (in->count < bits) {
         uint32_t word = 0;
-        size_t size = in->end - in->at >= 4 ? 4 : (size_t)(in->end - in->at);
-        memcpy(&word, in->at, size);
-        in->at += size;
+        if (in->end - in->at >= 4) {
+            memcpy(&word, in->at, 4);
+            in->at += 4;
+        } else {
+            for (unsigned shift = 0; in->at < in->end; shift += 8)
+                word |= (uint32_t)*in->at++ << shift;
+        }
         in->pending |= (uint64_t)word << in->count;
         in->count += 32;
     }

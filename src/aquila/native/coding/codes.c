@@ -7,6 +7,7 @@ enum { SAMPLE = 511, FREQUENT = 8 }; /* a frequent code is at least 1 of 8 in th
 
 CPU_CLONES bool codes_fit(const Source *source) {
     uint64_t all = 0;
+    if (source->bits == 8 * source->size) return true;
     switch (source->size) {
     case 1: COLLECT(uint8_t); break;
     case 2: COLLECT(uint16_t); break;
@@ -36,7 +37,7 @@ CPU_CLONES void zigzag_symbols(uint8_t *symbols, const Source *source, uint32_t 
     BY_SIZE(source->size, CLAMPED_ZIGZAG)
     for (size_t from = 0, to; from < count; from = to) {
         to = from + 8 < count ? from + 8 : count;
-        if (to - from == 8 && !(load_eight(symbols + from) & EACH * (256 - SMALL))) continue;
+        if (to - from == 8 && are_small(symbols + from)) continue;
         BY_SIZE(source->size, REPLACE_LARGE)
     }
 }

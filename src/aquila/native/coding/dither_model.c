@@ -19,22 +19,25 @@ static const uint16_t initial_probability[LEVELS] = {
 };
 enum { INITIAL_SEEN = 12, RARE = 1 << (PROBABILITY_BITS - 8), EVEN = 1 << (PROBABILITY_BITS - 1) };
 
-ZeroDecision zero_decisions[DIFFERENCES];
-uint8_t trend_offsets[TREND_OFFSETS];
+DitherTables dither_tables;
 
 void prepare_dithered(void) {
+    DitherTables *tables = &dither_tables;
     for (int32_t k = 0; k < DIFFERENCES; k++) {
         unsigned level = level_of((k - MAX_DIFFERENCE) * (UNIT / 2), 0);
-        zero_decisions[k] = (ZeroDecision){(uint8_t)level, (int16_t)(dither_fall[level] >> SLOW),
-                                           (int32_t)(dither_fall[level] >> FAST)};
+        tables->zero[k].level = (uint8_t)level;
+        tables->zero[k].slow_fall = (int16_t)(dither_fall[level] >> SLOW);
+        tables->zero[k].fast_fall = (int32_t)(dither_fall[level] >> FAST);
     }
     for (int32_t k = 0; k < TREND_OFFSETS; k++)
-        trend_offsets[k] = (uint8_t)(LEVELS * trend_of((k - MAX_TREND) * (1 << 17), 0));
+        tables->trend_offsets[k] = (uint8_t)(LEVELS * trend_of((k - MAX_TREND) * (1 << 17), 0));
+    memcpy(tables->reciprocals, context_reciprocals, sizeof context_reciprocals);
 }
 
 void prepare_model(Model *model, uint32_t seed, unsigned sparsity, unsigned bits) {
     model->seed = seed;
     model->mixed_seed = mix_bits(seed);
+    model->products_of = BLOCK; /* no number of lower bits */
     model->centre = code_mask(bits) >> 1;
     model->initial = model->fast = model->slow = MAX_LOG - (int32_t)sparsity * (UNIT / 8);
     for (unsigned level = 0; level < LEVELS; level++)
@@ -68,25 +71,33 @@ CPU_CLONES static void scan_block(Block *block, uint32_t limit, uint32_t seed,
 }
 
 #ifdef AVX512
-/* The same, 16 coordinates at a time, in less than half the time. A block does not cross a multiple
- * of 2^16, so the first step of the hash only changes a constant, and the first product is a sum.
- */
-AVX512 static void scan_block_avx512(Block *block, uint32_t limit, uint32_t seed,
-                                     uint32_t mixed_seed) {
-    const uint32_t first = UINT32_C(0x21f0aaad), second = UINT32_C(0xd35a2d97);
-    uint32_t start = (uint32_t)block->start;
-    uint32_t constant = mixed_seed ^ (start ^ mixed_seed) >> 16;
-    __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    __m512i first_factor = _mm512_set1_epi32((int32_t)first);
-    __m512i second_factor = _mm512_set1_epi32((int32_t)second);
-    __m512i seeds = _mm512_set1_epi32((int32_t)seed), ones = _mm512_set1_epi32(-1);
-    __m512i limits = _mm512_set1_epi32((int32_t)limit);
-    __m512i products = _mm512_mullo_epi32(
-        _mm512_xor_si512(lanes, _mm512_set1_epi32((int32_t)(constant & 15))), first_factor);
+/* The last step of the hash leaves this many upper bits as they are. They decide which coordinates
+ * are candidates, unless very few are. */
+enum { KEPT_BITS = 15, MIN_FAST_LIMIT = 1 << (32 - KEPT_BITS) };
+
+/* A block does not cross a multiple of 2^16. So the first step of the hash changes only a constant,
+ * and the first product is a sum of two: one for the block, and one for the place in it. The second
+ * one depends on the lower bits of the constant, which are the same for 64 blocks. */
+static uint32_t block_product(Model *model, uint32_t start) {
+    const uint32_t factor = UINT32_C(0x21f0aaad);
+    uint32_t constant = model->mixed_seed ^ (start ^ model->mixed_seed) >> 16;
+    uint32_t low = constant & (BLOCK - 1);
+    if (model->products_of != low)
+        for (uint32_t i = 0; i < BLOCK; i++) model->products[i] = (i ^ low) * factor;
+    model->products_of = low;
+    return ((start ^ constant) & ~(uint32_t)(BLOCK - 1)) * factor;
+}
+
+/* The same, 16 coordinates at a time, in a third of the time. */
+AVX512 static void scan_block_avx512(Block *block, uint32_t limit, Model *model) {
+    __m512i first_factor = _mm512_set1_epi32((int32_t)UINT32_C(0x21f0aaad));
+    __m512i second_factor = _mm512_set1_epi32((int32_t)UINT32_C(0xd35a2d97));
+    __m512i seeds = _mm512_set1_epi32((int32_t)model->seed), ones = _mm512_set1_epi32(-1);
+    __m512i product = _mm512_set1_epi32((int32_t)block_product(model, (uint32_t)block->start));
+    __m512i lowest = _mm512_set1_epi32((int32_t)~limit);
     size_t found = 0;
     for (uint32_t i = 0; i < BLOCK; i += 16) {
-        uint32_t product = ((start + i) ^ (constant & ~UINT32_C(15))) * first;
-        __m512i x = _mm512_add_epi32(products, _mm512_set1_epi32((int32_t)product));
+        __m512i x = _mm512_add_epi32(_mm512_loadu_si512(model->products + i), product);
         x = _mm512_xor_si512(x, _mm512_srli_epi32(x, 15));
         x = _mm512_mullo_epi32(x, second_factor);
         x = _mm512_xor_si512(x, _mm512_srli_epi32(x, 15));
@@ -95,11 +106,15 @@ AVX512 static void scan_block_avx512(Block *block, uint32_t limit, uint32_t seed
         x = _mm512_mullo_epi32(x, first_factor);
         x = _mm512_xor_si512(x, _mm512_srli_epi32(x, 15));
         x = _mm512_mullo_epi32(x, second_factor);
-        x = _mm512_ternarylogic_epi32(x, _mm512_srli_epi32(x, 15), ones, 0xc3);
-        uint16_t marks = _mm512_cmple_epu32_mask(x, limits);
+        uint16_t marks = _mm512_cmpge_epu32_mask(x, lowest);
         _mm512_storeu_si512(block->complements + found, _mm512_maskz_compress_epi32(marks, x));
         memcpy((uint8_t *)block->marks + i / 8, &marks, 2);
         found += one_bits_in(marks);
+    }
+    for (size_t k = 0; k < found; k += 16) {
+        __m512i x = _mm512_loadu_si512(block->complements + k);
+        x = _mm512_ternarylogic_epi32(x, _mm512_srli_epi32(x, KEPT_BITS), ones, 0xc3);
+        _mm512_storeu_si512(block->complements + k, x);
     }
     block->candidates = found;
 }
@@ -117,15 +132,15 @@ static void drop_candidates_from(Block *block, size_t count) {
 
 static int32_t max_log(int32_t a, int32_t b) { return a > b ? a : b; }
 
-void find_candidates(const Model *model, Block *block, size_t start, size_t total) {
+void find_candidates(Model *model, Block *block, size_t start, size_t total) {
     int32_t largest = max_log(model->initial, max_log(model->fast, model->slow));
     unsigned octave = (unsigned)(largest / UNIT) + CANDIDATE_OCTAVES;
     block->start = start;
     block->count = total - start < BLOCK ? total - start : BLOCK;
     uint32_t limit = octave < 32 ? (UINT32_C(1) << octave) - 1 : UINT32_MAX;
 #ifdef AVX512
-    if (cpu_has_avx512())
-        scan_block_avx512(block, limit, model->seed, model->mixed_seed);
+    if (cpu_has_avx512() && limit >= MIN_FAST_LIMIT - 1)
+        scan_block_avx512(block, limit, model);
     else
 #endif
         scan_block(block, limit, model->seed, model->mixed_seed);

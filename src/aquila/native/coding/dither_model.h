@@ -28,7 +28,8 @@ enum { BLOCK_WORDS = BLOCK / 64, SPARE = 16 };
 
 typedef struct {
     uint32_t seed, mixed_seed;
-    uint32_t centre; /* the code of zero */
+    uint32_t products[BLOCK], products_of; /* for AVX-512: see block_product */
+    uint32_t centre;                       /* the code of zero */
     int32_t initial, fast, slow;
     Context sent[TRENDS][LEVELS];
     Context listed[3]; /* after a block without and with listed coordinates, and within a block */
@@ -53,7 +54,7 @@ extern const uint32_t dither_rise[LEVELS], dither_fall[LEVELS];
 void prepare_model(Model *model, uint32_t seed, unsigned sparsity, unsigned bits);
 
 /* Find the candidates of a block, given the estimates at its start. */
-void find_candidates(const Model *model, Block *block, size_t start, size_t total);
+void find_candidates(Model *model, Block *block, size_t start, size_t total);
 
 /* log2 of a complement in units of 2^-16; 0 counts as 1. */
 ALWAYS_INLINE int32_t log_of_complement(uint32_t complement) {
@@ -80,26 +81,46 @@ ALWAYS_INLINE int32_t moved_log(int32_t log, unsigned level, unsigned shift, boo
 }
 
 /* What a decision 0 does, by the difference of a complement's logarithm and an estimate in half
- * octaves. Tables over all differences need no limits of levels. */
+ * octaves. Tables over all differences need no limits of levels. All tables are one object, so that
+ * a loop needs one register for their address. */
 enum { MAX_DIFFERENCE = 2 * MAX_LOG / UNIT, DIFFERENCES = 2 * MAX_DIFFERENCE + 16 };
-typedef struct {
-    uint8_t level;
-    int16_t slow_fall;
-    int32_t fast_fall;
-} ZeroDecision;
 enum { MAX_TREND = MAX_LOG >> 17, TREND_OFFSETS = 2 * MAX_TREND + 4 };
-extern ZeroDecision zero_decisions[DIFFERENCES];
-extern uint8_t trend_offsets[TREND_OFFSETS]; /* of the contexts of a trend */
+typedef struct {
+    struct {
+        uint8_t level;
+        int16_t slow_fall;
+        int32_t fast_fall;
+    } zero[DIFFERENCES];
+    uint64_t reciprocals[SEEN_LIMIT + 1]; /* of contexts */
+    uint8_t trend_offsets[TREND_OFFSETS]; /* of the contexts of a trend */
+} DitherTables;
+extern DitherTables dither_tables;
 
-ALWAYS_INLINE const ZeroDecision *zero_decision(int32_t log, int32_t mean) {
-    return &zero_decisions[(log - mean + (MAX_DIFFERENCE + 1) * (UNIT / 2) - UNIT / 4) >> 15];
+/* The decision on a candidate if it is 0. */
+typedef struct {
+    Context *context;
+    uint32_t average;
+    int32_t fast, slow; /* the estimates after it */
+} ZeroDecision;
+
+ALWAYS_INLINE ZeroDecision zero_decision(const DitherTables *tables, Context *contexts, int32_t log,
+                                         int32_t fast, int32_t slow) {
+    const int32_t offset = (MAX_DIFFERENCE + 1) * (UNIT / 2) - UNIT / 4;
+    size_t by_fast = (uint32_t)(log - fast + offset) >> 15;
+    size_t by_slow = (uint32_t)(log - slow + offset) >> 15;
+    size_t trend = (uint32_t)(fast - slow + MAX_LOG + UNIT) >> 17;
+    Context *context = contexts + tables->trend_offsets[trend] + tables->zero[by_slow].level;
+    fast -= tables->zero[by_fast].fast_fall;
+    slow -= tables->zero[by_slow].slow_fall;
+    return (ZeroDecision){context, context->average, fast < 0 ? 0 : fast, slow < 0 ? 0 : slow};
 }
 
-/* The context of a candidate, given what a decision 0 does to the slow estimate. */
-ALWAYS_INLINE Context *context_of_zero(Model *model, const ZeroDecision *by_slow, int32_t fast,
-                                       int32_t slow) {
-    unsigned trend = (unsigned)((fast - slow + MAX_LOG + UNIT) >> 17);
-    return &model->sent[0][0] + trend_offsets[trend] + by_slow->level;
+/* Update the context after a decision 0. */
+ALWAYS_INLINE void update_after_zero(const DitherTables *tables, const ZeroDecision *decision) {
+    Context *context = decision->context;
+    uint32_t average = decision->average, seen = context->seen;
+    context->average = average - (uint32_t)(average * tables->reciprocals[seen] >> 41);
+    context->seen = seen + (seen < SEEN_LIMIT);
 }
 
 /* Store the logarithms of the candidates' complements. */

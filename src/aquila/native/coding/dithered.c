@@ -41,21 +41,19 @@ static void encode_listed(BinaryEncoder *encoder, Model *model, const Source *so
 /* Encode decisions 0 on the candidates from `k` to before `end`. Encoder and estimates stay in
  * registers. `low` has 64 bits: the compiler would keep two numbers of 32 bits in one vector, whose
  * arithmetic takes twice as long. */
-CPU_CLONES static void encode_zeros(BinaryEncoder *encoder, Model *model, const int32_t *logs,
-                                    size_t k, size_t end) {
+SCALAR_CLONES static void encode_zeros(BinaryEncoder *encoder, Model *model, const int32_t *logs,
+                                       size_t k, size_t end) {
+    const DitherTables *tables = &dither_tables;
+    Context *contexts = &model->sent[0][0];
     uint64_t low = encoder->low;
     uint32_t range = encoder->range;
     int32_t fast = model->fast, slow = model->slow;
     for (; k < end; k++) {
-        const ZeroDecision *by_slow = zero_decision(logs[k], slow);
-        const ZeroDecision *by_fast = zero_decision(logs[k], fast);
-        Context *context = context_of_zero(model, by_slow, fast, slow);
-        uint32_t bound = (range >> 16) * probability_of_one(context);
-        update_context(context, false);
-        fast -= by_fast->fast_fall;
-        fast = fast < 0 ? 0 : fast;
-        slow -= by_slow->slow_fall;
-        slow = slow < 0 ? 0 : slow;
+        ZeroDecision zero = zero_decision(tables, contexts, logs[k], fast, slow);
+        uint32_t bound = (range >> 16) * probability_of_one(zero.context);
+        update_after_zero(tables, &zero);
+        fast = zero.fast;
+        slow = zero.slow;
         range -= bound;
         low += bound;
         if (low >> 32) propagate_carry(encoder);

@@ -96,58 +96,109 @@ bool write_exceptions(Bytes *out, const Source *source, uint32_t centre, uint32_
 
 ALWAYS_INLINE uint32_t sign_at(const uint8_t *signs, size_t i) { return signs[i / 8] >> i % 8 & 1; }
 
+/* Set eight codes per byte of signs; the codes are one below the centre where the sign is 1. */
+CPU_CLONES static void fill_eights(uint8_t *restrict codes, const uint8_t *restrict signs,
+                                   size_t bytes, uint32_t centre) {
+    for (size_t i = 0; i < bytes; i++) {
+        uint64_t eight = centre * EACH - spread_ones(signs[i]);
+        memcpy(codes + 8 * i, &eight, 8);
+    }
+}
+
 static void fill_from_signs(const Target *target, uint32_t centre, const uint8_t *signs) {
     size_t i = 0;
-    if (target->size == 1 && centre)
-        for (uint8_t *codes = target->codes; i + 8 <= target->count; i += 8) {
-            uint64_t eight = centre * EACH - spread_ones(signs[i / 8]);
-            memcpy(codes + i, &eight, 8);
-        }
+    if (target->size == 1 && centre) {
+        i = target->count / 8 * 8;
+        fill_eights(target->codes, signs, i / 8, centre);
+    }
     for (; i < target->count; i++) {
         uint32_t code = from_zigzag(sign_at(signs, i), centre, target->bits);
         set_code(target->codes, target->size, i, code);
     }
 }
 
-/* Store the exceptions at their positions; `signs` is NULL in mode exceptions. */
-static Error store_exceptions(const Target *target, uint32_t centre, const uint8_t *signs,
-                              const uint32_t *gaps, const uint32_t *values, size_t exceptions) {
-    uint32_t sign = signs != NULL, limit = code_mask(target->bits) >> sign;
-    uint64_t next = 0;
-    for (size_t k = 0; k < exceptions; k++) {
-        uint64_t position = next + gaps[k];
-        if (position >= target->count) return EXCEPTION_AFTER_END;
-        if (values[k] >= limit) return CODE_TOO_WIDE;
-        uint32_t zigzag = (values[k] + 1) << sign | (sign ? sign_at(signs, position) : 0);
-        set_code(target->codes, target->size, position, from_zigzag(zigzag, centre, target->bits));
-        next = position + 1;
-    }
-    return NULL;
-}
-
-/* Gaps and values of a list of exceptions. The caller frees `gaps`; `values` is a part of it. */
+/* The exceptions of a segment. The caller frees `symbols`. */
 typedef struct {
-    uint32_t *gaps, *values, count;
+    NumberReader gaps, values;
+    uint8_t *symbols;
+    uint32_t count;
 } List;
 
 static Error read_list(Cursor *in, size_t codes, List *list) {
+    *list = (List){0};
     TRY(read_varint(in, &list->count));
     if (list->count > codes) return "coded body has more exceptions than codes";
     if (!list->count) return NULL;
-    list->gaps = malloc(2 * (size_t)list->count * sizeof *list->gaps);
-    list->values = list->gaps + list->count;
-    uint8_t *scratch = malloc(list->count);
-    Error error = list->gaps && scratch ? NULL : NO_MEMORY;
-    if (!error) error = read_numbers(in, list->gaps, list->count, scratch);
-    if (!error) error = read_numbers(in, list->values, list->count, scratch);
-    free(scratch);
-    return error;
+    list->symbols = malloc(2 * (size_t)list->count);
+    if (!list->symbols) return NO_MEMORY;
+    TRY(start_numbers(in, &list->gaps, list->count, list->symbols));
+    return start_numbers(in, &list->values, list->count, list->symbols + list->count);
+}
+
+/* Exceptions that are processed at a time: gaps and values each stay in registers that way. */
+enum { PART = 512 };
+typedef struct {
+    uint64_t next; /* the smallest possible position */
+    size_t count;
+    uint32_t positions[PART], values[PART];
+} Part;
+
+/* Take the next exceptions of a list. Those of a segment of `codes` codes are valid. */
+static Error take_part(List *list, Part *part, size_t codes, uint32_t limit) {
+    uint64_t next = part->next;
+    uint32_t largest = 0;
+    part->count = list->count < PART ? list->count : PART;
+    list->count -= (uint32_t)part->count;
+    next_numbers(&list->gaps, part->positions, part->count);
+    next_numbers(&list->values, part->values, part->count);
+    for (size_t k = 0; k < part->count; k++) {
+        uint64_t position = next + part->positions[k];
+        part->positions[k] = (uint32_t)position;
+        largest = part->values[k] > largest ? part->values[k] : largest;
+        next = position + 1;
+    }
+    part->next = next;
+    if (part->count && next > codes) return EXCEPTION_AFTER_END;
+    return largest < limit ? NULL : CODE_TOO_WIDE;
+}
+
+#define STORE_UNSIGNED(size)                                                                       \
+    for (size_t k = 0; k < part->count; k++)                                                       \
+    set_code(codes, size, part->positions[k], from_zigzag(part->values[k] + 1, centre, bits))
+
+#define STORE_SIGNED(size)                                                                         \
+    for (size_t k = 0; k < part->count; k++) {                                                     \
+        uint32_t position = part->positions[k], zigzag = (part->values[k] + 1) << 1;               \
+        zigzag |= sign_at(signs, position);                                                        \
+        set_code(codes, size, position, from_zigzag(zigzag, centre, bits));                        \
+    }
+
+/* Store exceptions at their positions; `signs` is NULL in mode exceptions. */
+SCALAR_CLONES static void store_part(const Target *target, const Part *part, uint32_t centre,
+                                     const uint8_t *signs) {
+    void *codes = target->codes;
+    unsigned bits = target->bits;
+    if (signs)
+        BY_SIZE(target->size, STORE_SIGNED)
+    else
+        BY_SIZE(target->size, STORE_UNSIGNED)
+}
+
+static Error store_exceptions(const Target *target, uint32_t centre, const uint8_t *signs,
+                              List *list) {
+    uint32_t limit = code_mask(target->bits) >> (signs != NULL);
+    Part part = {.next = 0};
+    while (list->count) {
+        TRY(take_part(list, &part, target->count, limit));
+        store_part(target, &part, centre, signs);
+    }
+    return NULL;
 }
 
 Error read_exceptions(Cursor *in, const Target *target, bool with_signs) {
     uint32_t centre;
     const uint8_t *signs = NULL;
-    List list = {NULL, NULL, 0};
+    List list;
     TRY(read_centre(in, target->bits, &centre));
     if (with_signs) {
         TRY(read_bit_string(in, target->count, &signs));
@@ -156,34 +207,32 @@ Error read_exceptions(Cursor *in, const Target *target, bool with_signs) {
         fill_codes(target, centre);
     }
     Error error = read_list(in, target->count, &list);
-    if (!error) error = store_exceptions(target, centre, signs, list.gaps, list.values, list.count);
-    free(list.gaps);
+    if (!error) error = store_exceptions(target, centre, signs, &list);
+    free(list.symbols);
     return error;
 }
 
 /* Append the exceptions of a segment that begins at `start` and has `count` codes. */
-static Error append_exceptions(SparseCodes *sparse, uint32_t centre, const List *list, size_t start,
+static Error append_exceptions(SparseCodes *sparse, uint32_t centre, List *list, size_t start,
                                size_t count) {
     uint32_t limit = code_mask(sparse->bits);
-    uint64_t next = 0;
+    Part part = {.next = 0};
     if (!sparse_reserve(sparse, list->count)) return NO_MEMORY;
-    for (size_t k = 0; k < list->count; k++) {
-        uint64_t position = next + list->gaps[k];
-        if (position >= count) return EXCEPTION_AFTER_END;
-        if (list->values[k] >= limit) return CODE_TOO_WIDE;
-        uint32_t code = from_zigzag(list->values[k] + 1, centre, sparse->bits);
-        sparse_append(sparse, start + position, code);
-        next = position + 1;
+    while (list->count) {
+        TRY(take_part(list, &part, count, limit));
+        for (size_t k = 0; k < part.count; k++)
+            sparse_append(sparse, start + part.positions[k],
+                          from_zigzag(part.values[k] + 1, centre, sparse->bits));
     }
     return NULL;
 }
 
 Error read_sparse_exceptions(Cursor *in, SparseCodes *sparse, size_t start, size_t count) {
     uint32_t centre;
-    List list = {NULL, NULL, 0};
+    List list;
     TRY(read_centre(in, sparse->bits, &centre));
     Error error = read_list(in, count, &list);
     if (!error) error = append_exceptions(sparse, centre, &list, start, count);
-    free(list.gaps);
+    free(list.symbols);
     return error;
 }

@@ -76,6 +76,7 @@ static PyObject *read_with(Reader reader, PyObject *args) {
     if (valid_codes(&codes, bits)) {
         Target target = {codes.buf, code_count(&codes), (unsigned)codes.itemsize, (unsigned)bits};
         Cursor in = {body.buf, (const uint8_t *)body.buf + body.len};
+        advise_huge_pages(codes.buf, (size_t)codes.len);
         Py_BEGIN_ALLOW_THREADS
             error = reader(&in, &target);
         Py_END_ALLOW_THREADS

@@ -26,13 +26,27 @@ static inline uint8_t number_symbol(uint32_t number) {
     return (uint8_t)((number & is_small) | (large & ~is_small));
 }
 
+/* Whether eight symbols have no extra bits. */
+static inline bool are_small(const uint8_t *symbols) {
+    return !(load_eight(symbols) & EACH * (256 - SMALL));
+}
+
 /* Total extra bits of a stream, from the counts of its symbols or from the symbols. */
 uint64_t extra_bits_of_counts(const uint32_t counts[SYMBOLS]);
 Error count_extra_bits(const uint8_t *symbols, size_t count, uint64_t *total);
 
 bool write_numbers(Bytes *out, const uint32_t *numbers, size_t count);
 
-/* Read `count` numbers; `scratch` has room for as many bytes. */
-Error read_numbers(Cursor *in, uint32_t *numbers, size_t count, uint8_t *scratch);
+/* Numbers that are read one after another. */
+typedef struct {
+    const uint8_t *symbols;
+    BitReader extra;
+} NumberReader;
+
+/* Start to read `count` numbers; `symbols` has room for as many bytes. */
+Error start_numbers(Cursor *in, NumberReader *numbers, size_t count, uint8_t *symbols);
+
+/* Read the next numbers. */
+void next_numbers(NumberReader *numbers, uint32_t *next, size_t count);
 
 #endif

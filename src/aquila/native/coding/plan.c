@@ -7,7 +7,7 @@ enum { CODES_PER_EXCEPTION = 8 };
  * the table of their gaps is larger than what the list saves: without these limits, streams of
  * 100,000 codes are up to 15 % longer, although all streams together are 0.09 % shorter. MANY alone
  * saves 0.09 %. Listing 2 to 7 exceptions costs 5 to 20 bytes per segment, which is negligible. */
-enum { FEW_EXCEPTIONS = 7, MANY_EXCEPTIONS = 1 << 11, LONG_SEGMENT = 1 << 18 };
+enum { FEW_EXCEPTIONS = 7, MANY_EXCEPTIONS = 1 << 11 };
 /* Estimated overhead in bits, per symbol in a table and per stream. */
 enum { TABLE_BITS = 6, STREAM_BITS = 200 };
 
@@ -41,20 +41,41 @@ static uint64_t cost_of(const Statistics *s, unsigned bits) {
     return coded < packed ? coded : packed;
 }
 
-/* Eight counters per symbol, because a run of equal symbols would wait for its own counter. */
-enum { LANES = 8 };
+/* Several counters per symbol, because a run of equal symbols would wait for its own counter. */
+enum { LANES = 8, PAIR_LANES = 4, PAIR_BITS = 4 };
+
+/* Count pairs of symbols below 16, in half the time. */
+static size_t count_pairs(uint32_t counts[SYMBOLS], const uint8_t *symbols, size_t count,
+                          unsigned alphabet) {
+    const uint64_t low_bits = (alphabet - 1) * UINT64_C(0x0001000100010001);
+    uint32_t lanes[PAIR_LANES][1 << 2 * PAIR_BITS];
+    size_t i = 0;
+    memset(lanes, 0, sizeof lanes);
+    for (; i + 2 * PAIR_LANES <= count; i += 2 * PAIR_LANES) {
+        uint64_t eight = load_eight(symbols + i);
+        uint64_t pairs = (eight & low_bits) | (eight >> (8 - PAIR_BITS) & low_bits << PAIR_BITS);
+        for (unsigned k = 0; k < PAIR_LANES; k++) lanes[k][pairs >> 16 * k & 255]++;
+    }
+    for (unsigned pair = 0; pair < 1 << 2 * PAIR_BITS; pair++) {
+        uint32_t both = 0;
+        for (unsigned k = 0; k < PAIR_LANES; k++) both += lanes[k][pair];
+        counts[pair >> PAIR_BITS] += both;
+        counts[pair & ((1 << PAIR_BITS) - 1)] += both;
+    }
+    return i;
+}
 
 void count_symbols(uint32_t counts[SYMBOLS], const uint8_t *symbols, size_t count,
                    unsigned alphabet) {
     uint32_t lanes[LANES][SYMBOLS];
-    size_t i = 0;
+    memset(counts, 0, SYMBOLS * sizeof *counts);
+    size_t i = alphabet <= 1 << PAIR_BITS ? count_pairs(counts, symbols, count, alphabet) : 0;
     for (unsigned k = 0; k < LANES; k++) memset(lanes[k], 0, alphabet * sizeof *lanes[k]);
     for (; i + LANES <= count; i += LANES) {
         uint64_t eight = load_eight(symbols + i);
         for (unsigned k = 0; k < LANES; k++) lanes[k][eight >> 8 * k & (alphabet - 1)]++;
     }
     for (; i < count; i++) lanes[0][symbols[i] & (alphabet - 1)]++;
-    memset(counts, 0, SYMBOLS * sizeof *counts);
     for (unsigned k = 0; k < LANES; k++)
         for (unsigned s = 0; s < alphabet; s++) counts[s] += lanes[k][s];
 }

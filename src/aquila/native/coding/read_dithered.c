@@ -36,21 +36,19 @@ static Error decode_listed(BinaryDecoder *decoder, Model *model, const Block *bl
  * Most decisions are 0. That they are is a branch, which the processor predicts, so that the next
  * decision does not wait for the arithmetic of this one. Decoder and estimates stay in registers.
  */
-CPU_CLONES static size_t next_sent(BinaryDecoder *decoder, Model *model, const int32_t *logs,
-                                   size_t k, size_t candidates) {
+SCALAR_CLONES static size_t next_sent(BinaryDecoder *decoder, Model *model, const int32_t *logs,
+                                      size_t k, size_t candidates) {
+    const DitherTables *tables = &dither_tables;
+    Context *contexts = &model->sent[0][0];
     uint32_t range = decoder->range, value = decoder->value;
     int32_t fast = model->fast, slow = model->slow;
     for (; k < candidates; k++) {
-        const ZeroDecision *by_slow = zero_decision(logs[k], slow);
-        const ZeroDecision *by_fast = zero_decision(logs[k], fast);
-        Context *context = context_of_zero(model, by_slow, fast, slow);
-        uint32_t bound = (range >> 16) * probability_of_one(context);
+        ZeroDecision zero = zero_decision(tables, contexts, logs[k], fast, slow);
+        uint32_t bound = (range >> 16) * probability_of_one(zero.context);
         if (value < bound) break;
-        update_context(context, false);
-        fast -= by_fast->fast_fall;
-        fast = fast < 0 ? 0 : fast;
-        slow -= by_slow->slow_fall;
-        slow = slow < 0 ? 0 : slow;
+        update_after_zero(tables, &zero);
+        fast = zero.fast;
+        slow = zero.slow;
         range -= bound;
         value -= bound;
         for (; range < MIN_RANGE; range <<= 8) value = value << 8 | next_byte(decoder);
@@ -68,8 +66,8 @@ static unsigned find_one(uint64_t word, size_t number) {
     return trailing_zeros(word);
 }
 
-static Error decode_candidates(BinaryDecoder *decoder, Model *model, const Block *block,
-                               SparseCodes *sent) {
+SCALAR_CLONES static Error decode_candidates(BinaryDecoder *decoder, Model *model,
+                                             const Block *block, SparseCodes *sent) {
     int32_t logs[BLOCK];
     size_t k = 0, before = 0, word = 0; /* candidates before a word of marks */
     logs_of_candidates(logs, block);

@@ -4,7 +4,9 @@
 
 #include "codes.h"
 
-bool write_zigzag(Bytes *out, const Source *source, uint32_t centre);
+/* `counts` are those of the source's symbols. */
+bool write_zigzag(Bytes *out, const Source *source, uint32_t centre,
+                  const uint32_t counts[SYMBOLS]);
 Error read_zigzag(Cursor *in, const Target *target);
 
 /* The centre of a segment, which is a code. */
