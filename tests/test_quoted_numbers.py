@@ -27,7 +27,7 @@ def test_numbers_are_up_to_date(path):
 def test_the_key_pages_are_checked():
     names = {document_name(path) for path in CHECKED}
     pages = (
-        "index", "our-methods-results", "our-methods-ablation", "method-comparison", "training",
+        "index", "our-methods-results", "our-methods-ablation", "method-comparison",
         "performance", "coder-performance", "downlink", "ingest", "distributed", "reproduction",
     )  # fmt: skip
     assert {"README.md", *(f"docs/{page}.md" for page in pages)} <= names

@@ -81,23 +81,29 @@ def test_export_fills_the_statistics_of_batch_norms(tmp_path):
     assert accuracy == pytest.approx(record.metrics["test_accuracy"])
 
 
-def test_checkpoint_of_a_python_run_gives_its_vector(tmp_path):
+@pytest.mark.parametrize("average", [0, 0.9])
+def test_checkpoint_of_a_python_run_gives_its_vector(tmp_path, average):
     facts = {"data": "my photos", "model": "mlp"}  # as a user describes them
-    method, options = aquila.create("laq"), aquila.RunOptions(out=tmp_path / "run", facts=facts)
+    method = aquila.create("laq")
+    options = aquila.RunOptions(out=tmp_path / "run", facts=facts, model_average=average)
     run = aquila.simulate(method, torch.zeros(20), ridge().devices, 3, options=options)
     output("export", str(tmp_path / "run"), "--checkpoint", "-o", str(tmp_path / "m.pt"))
     assert same(torch.load(tmp_path / "m.pt", weights_only=True), {"theta": run.theta})
 
 
-def test_state_of_a_flower_server_gives_its_vector(tmp_path):
-    simulation = aquila.Simulation(aquila.create("laq"), torch.zeros(20), ridge().devices)
+@pytest.mark.parametrize("average", [0, 0.9])
+def test_state_of_a_flower_server_gives_its_vector(tmp_path, average):
+    options = aquila.RunOptions(model_average=average)
+    simulation = aquila.Simulation(
+        aquila.create("laq"), torch.zeros(20), ridge().devices, options=options
+    )
     simulation.advance()
     simulation.advance()
     save_server(tmp_path / "server.state", simulation.server)
     (tmp_path / "run.json").write_text('{"run": "ab", "fingerprint": "method laq"}')
     text = output("export", str(tmp_path), "-o", str(tmp_path / "m.safetensors"))
     assert text.endswith("m.safetensors: after 2 rounds\n")
-    assert same(load_file(tmp_path / "m.safetensors"), {"theta": simulation.theta})
+    assert same(load_file(tmp_path / "m.safetensors"), {"theta": simulation.evaluated_model})
 
 
 def test_export_errors(folder, tmp_path):

@@ -25,6 +25,7 @@ RECIPES = {
     "adam": {"server_optimizer": "adam", "server_lr": 0.05},
     "yogi": {"server_optimizer": "yogi", "server_lr": 0.05, "server_beta2": 0.95},
     "cosine": {"schedule": "cosine"},
+    "average": {"model_average": 0.8},
     "everything": {
         "server_optimizer": "adam", "server_lr": 0.05, "schedule": "warmup:3+cosine",
         "server_schedule": "steps:6:0.5",

@@ -85,7 +85,7 @@ class RoundLoop:
     def _evaluate(self) -> Mapping[str, float]:
         evaluate, done = self.strategy.evaluate, self.session.round
         due = done == self.strategy.rounds or done % self.strategy.options.evaluate_every == 0
-        return evaluate(self.session.theta.clone()) if evaluate and due else {}
+        return evaluate(self.session.evaluated_model.clone()) if evaluate and due else {}
 
 
 def _overhead(state: RoundState, seconds: float) -> RoundOverhead:

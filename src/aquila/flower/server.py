@@ -143,7 +143,7 @@ class Strategy:
             stack.enter_context(callbacks.opened(start))
             loop = RoundLoop(self, grid, registry, run_folder, session, records, protection)
             loop.run(rule, callbacks)
-            return RunResult(session.theta.clone(), records, loop.overheads)
+            return RunResult(session.evaluated_model.clone(), records, loop.overheads)
 
     def _registry(self, run_folder: ServerRunFolder) -> DeviceRegistry:
         hello: dict[str, Value] = {"method": repr(self.method)}

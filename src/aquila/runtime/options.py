@@ -44,7 +44,7 @@ PROTECTION = ("upload_limit", "dp_clip", "dp_noise", "dp_delta", "dp_noise_by")
 """Fields that limit what one device can do to the model, and what the model says about it."""
 RECIPE = (
     "server_optimizer", "server_lr", "server_momentum", "server_beta2", "server_tau", *SCHEDULES,
-    "weights", "rows", "selection", "candidates", *PROTECTION,
+    "model_average", "weights", "rows", "selection", "candidates", *PROTECTION,
 )  # fmt: skip
 """Fields that say how the server trains. A run resumes only with the same values."""
 LINK_OPTIONS = ("link", "deadline", "fading", "access", "compute_time")
@@ -137,6 +137,9 @@ class RunOptions:
         str, "schedule of alpha: constant, cosine, linear, steps:60,120, warmup:5+cosine"
     ] = "constant"
     server_schedule: Annotated[str, "schedule of server_lr, written like schedule"] = "constant"
+    model_average: Annotated[
+        float, Bounds("decay of the average of models to evaluate and save; 0: none", 0, 0.9999)
+    ] = 0.0
     weights: Annotated[Weights, "weight of a device in averages: 1, or its number of samples"] = (
         "uniform"
     )

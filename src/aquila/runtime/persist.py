@@ -40,6 +40,8 @@ from aquila.runtime.state_upgrades import ACK, FRAME, POSITIONS, RESTARTS, TURNS
 __all__ = ["SavedStateError"]
 
 PENDING, STALE_TURN = TURNS
+MODEL_ARRAYS = ("theta.", "moments.average.")
+"""Names of the last model and of the average, in the arrays of a server."""
 
 
 def device_to_bytes(session: DeviceSession) -> bytes:
@@ -174,12 +176,24 @@ def load_server(path: Path, session: ServerSession) -> bool:
 
 
 def read_server_model(path: Path) -> tuple[int, Vector]:
-    """Return the number of rounds and the model in a server's file, whichever run it is of."""
+    """Return the number of rounds and the model in a server's file, whichever run it is of.
+
+    The model is the average of the models, if the run has one.
+    """
     arrays = read_state(path.read_bytes())
     try:
-        return int(arrays["round"]), torch.from_numpy(arrays["theta."].copy())
+        return int(arrays["round"]), model_from_arrays(arrays)
     except READ_ERRORS as error:
         raise unusable(error) from error
+
+
+def model_from_arrays(arrays: Arrays) -> Vector:
+    """Return the model that a run evaluates and saves, from the arrays of its server."""
+    last, average = MODEL_ARRAYS
+    theta = torch.from_numpy(arrays[last].copy())
+    if average not in arrays:
+        return theta
+    return torch.from_numpy(arrays[average].copy()).to(theta.dtype)
 
 
 def read_server_positions(path: Path) -> tuple[Position, ...]:

@@ -12,6 +12,10 @@ For methods with local training D is the mean of θ - θ_m, so `sgd` with rate 1
 
 `momentum` follows Hsu et al. (2019, arXiv 1909.06335), `adam` and `yogi` Reddi et al. (2021, arXiv
 2003.00295), where w starts at τ². The moments are float64 and part of the server's saved state.
+
+With `model_average` β the state also has an average of the models, A <- b A + (1-b) θ, which a run
+evaluates and saves. In round k, b is the smaller of β and (k+1)/(k+10), so that the average forgets
+the first models quickly.
 """
 
 from collections.abc import Callable
@@ -43,6 +47,14 @@ class Moments:
 
     m: Vector
     w: Vector
+
+
+@dataclass(frozen=True, eq=False)
+class Averaged:
+    """State of an optimizer, with the average of the models."""
+
+    moments: Any
+    average: Vector
 
 
 class ServerOptimizer(Protocol):
@@ -121,12 +133,14 @@ class Descent:
         rate: The server's rate before its schedule.
         lr_factor: Factor on the method's alpha per round, for local and server steps.
         server_lr_factor: Factor on `rate` per round.
+        average: Decay β of the average of the models; 0: no average.
     """
 
     optimizer: ServerOptimizer
     rate: float
     lr_factor: Callable[[int], float]
     server_lr_factor: Callable[[int], float]
+    average: float
 
     @classmethod
     def of(cls, options: RunOptions) -> "Descent":
@@ -136,19 +150,34 @@ class Descent:
             options.server_lr,
             schedule_function(options.schedule),
             schedule_function(options.server_schedule),
+            options.model_average,
         )
 
+    def init(self, theta: Vector) -> Any:
+        """Return the state before the first round."""
+        moments = self.optimizer.init(theta)
+        return Averaged(moments, theta.double()) if self.average else moments
+
+    def evaluated_model(self, state: Any, theta: Vector) -> Vector:
+        """Return the model that a run evaluates and saves: the average, or else the last one."""
+        return state.average.to(theta.dtype) if self.average else theta
+
     def apply(
-        self, moments: Any, theta: Vector, step: Vector, round_number: int
+        self, state: Any, theta: Vector, step: Vector, round_number: int
     ) -> tuple[Any, Vector]:
-        """Return the optimizer's state and the model after a step of the method in a round."""
+        """Return the state and the model after a step of the method in a round."""
+        moments = state.moments if self.average else state
         lr_factor = self.lr_factor(round_number)
         rate = self.rate * self.server_lr_factor(round_number)
         # multiplying by 1 changes no bits, but takes a pass over the model
         scaled = step if lr_factor == 1 else lr_factor * step
         moments, change = self.optimizer.change(moments, scaled)
         change = change if rate == 1 else rate * change
-        return moments, subtract(theta, change)
+        theta = subtract(theta, change)
+        if not self.average:
+            return moments, theta
+        decay = min(self.average, (round_number + 1) / (round_number + 10))
+        return Averaged(moments, state.average.lerp(theta.double(), 1 - decay)), theta
 
 
 def _optimizer(options: RunOptions) -> ServerOptimizer:

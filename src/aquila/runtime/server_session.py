@@ -41,7 +41,7 @@ class ServerSession:
     replies were lost.
 
     The session owns the model. The method says which step to take, and the server optimizer of
-    the options applies it, with the rates of the round.
+    the options applies it.
 
     Args:
         method: The method; the session runs its server half.
@@ -79,7 +79,7 @@ class ServerSession:
         self.theta = theta
         self.state: Any = self.half.init(theta, self.fleet)
         self._descent = Descent.of(options)
-        self.moments: Any = self._descent.optimizer.init(theta)
+        self.moments: Any = self._descent.init(theta)
         self.references: References = {}
         self._open: OpenRound | None = None
         self._seed = seed
@@ -91,6 +91,11 @@ class ServerSession:
         self.histories: DeviceHistories | None = None
         if archive is not None and has_memory(self.half):
             self.histories = DeviceHistories(archive, self.half, self._replies, theta.dtype)
+
+    @property
+    def evaluated_model(self) -> Vector:
+        """The model to evaluate and save: theta, or the average if the options ask for one."""
+        return self._descent.evaluated_model(self.moments, self.theta)
 
     def open_query(self) -> dict[DeviceId, Order]:
         """Return the orders that ask candidates for their losses, before the round is opened.
@@ -172,7 +177,7 @@ class ServerSession:
         reply = self._replies.read(device, frame, self._services.unpack)
         if reply.round != self.round:
             raise WireError(f"a reply to round {reply.round} arrived in round {self.round}")
-        if not self._answers_order(reply, self._open.orders[device]):
+        if reply.refers_to != self._open.orders[device].checksum:
             raise WireError(f"the reply answers another order than that of round {self.round}")
         check_scalars(device, reply.scalars)
         if not reply.refused:
@@ -266,14 +271,8 @@ class ServerSession:
         return add_models(orders, self.theta, self.fleet, self.round, extra)
 
     def _is_in_step(self, device: DeviceId) -> bool:
-        """Whether the server applied the device's reply to the last round.
-
-        Such a device computed at the reference model, so it holds it.
-        """
+        """Whether the server applied the device's last reply, so it holds the reference model."""
         return self.acks[device].round == self.round - 1
-
-    def _answers_order(self, reply: Packet, order: Order) -> bool:
-        return reply.refers_to == order.checksum
 
     def _is_fresh_start(self, device: DeviceId, reply: Packet) -> bool:
         """Whether earlier replies of the device must be subtracted before this one is applied."""

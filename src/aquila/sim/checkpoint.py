@@ -12,7 +12,6 @@ from typing import IO, TYPE_CHECKING, Any
 from zipfile import ZipFile
 
 import numpy as np
-import torch
 from numpy.lib import format as npy
 
 from aquila.core.packet import NEVER
@@ -35,6 +34,7 @@ from aquila.runtime.model_downlink import (
     references_from_arrays,
     references_to_arrays,
 )
+from aquila.runtime.persist import MODEL_ARRAYS, model_from_arrays
 from aquila.runtime.server_state import ServerSnapshot
 
 if TYPE_CHECKING:
@@ -89,11 +89,15 @@ def load_checkpoint(path: Path, simulation: "Simulation") -> None:
 
 
 def read_checkpoint_model(path: Path) -> tuple[int, Vector]:
-    """Return the number of rounds and the model of a checkpoint, without the run it is of."""
+    """Return the number of rounds and the model of a checkpoint, without the run it is of.
+
+    The model is the average of the models, if the run has one.
+    """
     try:
         with open_arrays(path) as archive:
-            theta = torch.from_numpy(read_array(archive, "theta."))
-            return int(read_array(archive, "round")), theta
+            saved = set(array_names(archive)).intersection(MODEL_ARRAYS)
+            arrays = {name: read_array(archive, name) for name in saved}
+            return int(read_array(archive, "round")), model_from_arrays(arrays)
     except (OSError, *READ_ERRORS) as error:
         raise ValueError(f"{path} is not a checkpoint: {error}") from error
 

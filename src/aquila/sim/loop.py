@@ -84,8 +84,13 @@ class Simulation:
 
     @property
     def theta(self) -> Vector:
-        """The current model."""
+        """The current model, which the next round sends."""
         return self.server.theta
+
+    @property
+    def evaluated_model(self) -> Vector:
+        """The model to evaluate and save: theta, or the average if the options ask for one."""
+        return self.server.evaluated_model
 
     def advance(self, evaluate: Evaluate | None = None) -> Record:
         """Run one round and return its record; `evaluate` measures the model after it."""
@@ -113,7 +118,7 @@ class Simulation:
             self.devices[device].apply_ack(self.server.acks[device])
 
         # record the round
-        metrics = evaluate(self.theta.clone()) if evaluate else {}
+        metrics = evaluate(self.evaluated_model.clone()) if evaluate else {}
         notes = {device: self.devices[device].notes for device in reached if device not in failed}
         lost = sent - arrived
         cost = None if clock is None else clock.cost(all_arrived=not lost)

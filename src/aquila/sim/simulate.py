@@ -29,7 +29,7 @@ class Run:
     """The final model of a run and the record of each round.
 
     Args:
-        theta: The final model, one flat vector.
+        theta: The final model, one flat vector. With `model_average` it is the average.
         records: One record per round.
         best: The model with the best main metric, if the run was evaluated.
         stopped: Why the run ended before its last round, or None.
@@ -105,12 +105,12 @@ def simulate(
             stack.callback(folder.close)
         start = RunStart(method, rounds, seed, options, tuple(records), shared_work(devices))
         models = ModelStore(start.folder, method.name, _builder_of(devices))
-        models.resume(simulation.theta, len(records))
+        models.resume(simulation.evaluated_model, len(records))
         rule.resume(records)
         stack.enter_context(callbacks.opened(start))
         loop = _RoundLoop(simulation, start, evaluate, records, folder, models, rule)
         stopped = loop.run(callbacks)
-    return Run(simulation.theta, records, models.best, stopped, models.builder)
+    return Run(simulation.evaluated_model, records, models.best, stopped, models.builder)
 
 
 @dataclass(frozen=True)
@@ -132,12 +132,12 @@ class _RoundLoop:
         except KeyboardInterrupt:
             if self.folder is not None and len(self.records) == self.simulation.server.round:
                 self.folder.save_interrupted(self.records, self.simulation)
-                self.models.write_final(self.simulation.theta, self.records)
+                self.models.write_final(self.simulation.evaluated_model, self.records)
             raise
         except NonFiniteError:
             self.models.write_best()
             raise
-        self.models.write_final(self.simulation.theta, self.records)
+        self.models.write_final(self.simulation.evaluated_model, self.records)
         return stopped
 
     def _run_rounds(self, callbacks: Callbacks) -> str | None:
@@ -157,7 +157,7 @@ class _RoundLoop:
         evaluates = last or done % options.evaluate_every == 0
         record = self.simulation.advance(self.evaluate if evaluates else None)
         if self.rule.add(record) and self.rule.best is not None:
-            self.models.keep_best(self.simulation.theta, self.rule.best)
+            self.models.keep_best(self.simulation.evaluated_model, self.rule.best)
         # last, because an interrupt saves the run if every round has a record
         self.records.append(record)
         if self.folder is not None:
