@@ -1,5 +1,8 @@
 """Rivals of distributed.py: ways to train on all ranks, each with the bytes that it sends."""
 
+import warnings
+
+import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
@@ -19,11 +22,15 @@ RIVALS = {
     "diloco": ("outer", "fedavg", DILOCO),
     "average": ("outer", "fedavg", {}),
     "sparseloco": ("outer", "sparseloco", {}),
+    "sparseloco_300": ("outer", "sparseloco:density=0.0115", {}),
     "sparseloco_0.005": ("outer", "sparseloco:density=0.005", {}),
-    "outer_aquila_topk": ("outer", "aquila_topk:density=0.01", DILOCO),
+    "outer_aquila_topk": ("outer", "aquila_topk", DILOCO),
     "outer_aquila_topk_sgd": ("outer", "aquila_topk:density=0.01", {}),
+    "outer_aquila_topk_300": ("outer", "aquila_topk:density=0.0115", DILOCO),
+    "outer_aquila_topk_300_sgd": ("outer", "aquila_topk:density=0.0115", {}),
     "outer_aquila_topk_0.003": ("outer", "aquila_topk:density=0.003", DILOCO),
     "outer_aquila_dither": ("outer", "aquila_dither", DILOCO),
+    "outer_aquila_dither_300": ("outer", "aquila_dither:density=0.045", DILOCO),
     "outer_qsgd": ("outer", "qsgd:bits=4,norm=l2", DILOCO),
 }
 """Kind of exchange, what it sends, and the options of the outer optimizer."""
@@ -46,13 +53,34 @@ class CountedReduce:
         self._reduce, ranks = dist.all_reduce, dist.get_world_size()
         self._factor = 2 * (ranks - 1) / ranks
 
-    def __call__(self, tensor, *args, **kwargs):
+    def __call__(self, tensor, *args, async_op=False, **kwargs):
         self.bytes_sent += tensor.nbytes
         size = round(self._factor * tensor.nbytes)
         self.link_bytes += size
         if self._bucket is not None:
             self._bucket.send(size)
-        return self._reduce(tensor, *args, **kwargs)
+        if not tensor.is_cuda:
+            return self._reduce(tensor, *args, async_op=async_op, **kwargs)
+        # NCCL refuses several ranks on one GPU, and gloo sends from the host
+        staged = tensor.cpu()
+        self._reduce(staged, *args, **kwargs)
+        tensor.copy_(staged)
+        return FinishedWork(tensor) if async_op else None
+
+
+class FinishedWork:
+    """The result of a reduction that is already complete."""
+
+    def __init__(self, tensor):
+        self._tensor = tensor
+
+    def wait(self):
+        return True
+
+    def get_future(self):
+        future = torch.futures.Future(devices=[self._tensor.device])
+        future.set_result([self._tensor])
+        return future
 
 
 class Rival:
@@ -72,7 +100,13 @@ class Rival:
             self.outer = Outer(task.model, choice, every, exchange=exchange, **options[0])
             self._payload, self._link = self.outer, exchange
             return
-        self.model = DistributedDataParallel(task.model)
+        # all ranks make the same model, and evaluations compute the statistics of batch norms
+        with warnings.catch_warnings():
+            # newer versions of torch prefer another name
+            warnings.simplefilter("ignore", FutureWarning)
+            self.model = DistributedDataParallel(
+                task.model, broadcast_buffers=False, init_sync=False
+            )
         if kind == "hook":
             exchange = Exchange(bandwidth=bandwidth)
             self._payload, self._link = HookState(self.model, choice, exchange=exchange), exchange

@@ -1,0 +1,67 @@
+"""Plans of distributed.py: the runs of the documented tables, in the order of their use."""
+
+import argparse
+import math
+
+from distributed_jobs import Job, identity, is_done
+
+OUTER = ("diloco", "outer_aquila_topk_300", "sparseloco", "outer_aquila_topk_300_sgd")
+MORE_OUTER = (
+    "outer_aquila_dither_300", "outer_aquila_topk", "outer_aquila_dither", "sparseloco_300",
+    "average", "outer_aquila_topk_0.003",
+)  # fmt: skip
+TIMED = ("diloco", "outer_aquila_topk_300", "outer_aquila_dither_300", "sparseloco", "ddp")
+
+GPT = {
+    "task": "gpt", "ranks": 4, "steps": 3000, "batch": 8, "width": 128, "layers": 4,
+    "evaluate_every": 300, "test_samples": 1000, "lr": 1e-3,
+}  # fmt: skip
+RESNET = {
+    "task": "resnet18", "ranks": 4, "steps": 1500, "batch": 64, "every": 15,
+    "evaluate_every": 150, "test_samples": 10_000, "lr": 1e-3,
+}  # fmt: skip
+
+EIGHT = ("diloco", "outer_aquila_topk_300", "sparseloco")
+
+PLAN = (
+    ({**GPT, "every": 15, "steps": 150, "evaluate_every": 75, "alone": True}, TIMED),
+    (GPT, ("ddp",)),
+    (RESNET, ("ddp",)),
+    ({**GPT, "every": 15}, OUTER),
+    (RESNET, ("diloco", "outer_aquila_topk_300", "outer_aquila_topk_300_sgd")),
+    (GPT, ("ddp_powersgd_2", "ddp_fp16")),
+    ({**GPT, "every": 50}, OUTER),
+    ({**GPT, "every": 15}, MORE_OUTER[:4]),
+    ({**GPT, "every": 250, "evaluate_every": 250}, OUTER),
+    ({**GPT, "ranks": 8, "every": 15}, EIGHT),
+    (RESNET, ("ddp_powersgd_2", "sparseloco", "outer_aquila_dither_300")),
+    (GPT, ("ddp_powersgd_1", "ddp_powersgd_4")),
+    ({**GPT, "every": 50}, MORE_OUTER),
+    ({**GPT, "every": 15}, MORE_OUTER[4:]),
+    ({**GPT, "every": 250, "evaluate_every": 250}, MORE_OUTER[:3]),
+    ({**GPT, "ranks": 8, "every": 50}, EIGHT),
+    ({**GPT, "every": 15}, ("hook_aquila_topk",)),
+)
+"""Settings and rivals. Runs that are `alone` give times; the others share the machine."""
+
+TINY = {
+    "steps": 30, "batch": 4, "width": 16, "layers": 1, "heads": 2, "evaluate_every": 15,
+    "test_samples": 20,
+}  # fmt: skip
+"""Settings of a trial that shows in minutes on CPUs whether all runs work."""
+
+
+def planned_jobs(args):
+    """Return the jobs of the plan that the results do not have."""
+    jobs, known = [], []
+    for changes, rivals in PLAN:
+        settings = {**vars(args), **changes, **(TINY if args.tiny else {})}
+        settings["every"] = min(settings["every"], settings["steps"] // 2)
+        alone = settings.pop("alone", False)
+        for name in rivals:
+            own = argparse.Namespace(**settings)
+            wanted = identity(name, own)
+            if own.ranks <= args.cores and wanted not in known and not is_done(name, own):
+                known.append(wanted)
+                jobs.append(Job(name, own, args.limit or math.inf, alone))
+    return jobs
