@@ -79,7 +79,8 @@ def train(rank, name, args, folder):
         if (step + 1) % args.evaluate_every == 0 or step + 1 == args.steps:
             seconds += wait_for_all(args) - started
             if rank == 0:
-                losses = task.evaluate(args.batch)
+                with rival.evaluated_weights():
+                    losses = task.evaluate(args.batch)
                 point = (losses["test"], rival.bytes_sent, rival.link_bytes, seconds)
                 curve.append((step + 1, *point, losses["validation"]))
             started = wait_for_all(args)

@@ -1,6 +1,7 @@
 """Rivals of distributed.py: ways to train on all ranks, each with the bytes that it sends."""
 
 import warnings
+from contextlib import nullcontext
 
 import torch
 import torch.distributed as dist
@@ -10,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from aquila.distributed import Exchange, HookState, Outer, TokenBucket, hook
 
 DILOCO = {"server_optimizer": "nesterov", "server_lr": 0.7, "server_momentum": 0.9}
+UNSENT = {**DILOCO, "keep_unsent": True}
 
 RIVALS = {
     "ddp": ("ddp", "dense"),
@@ -31,9 +33,18 @@ RIVALS = {
     "outer_aquila_topk_0.003": ("outer", "aquila_topk:density=0.003", DILOCO),
     "outer_aquila_dither": ("outer", "aquila_dither", DILOCO),
     "outer_aquila_dither_300": ("outer", "aquila_dither:density=0.045", DILOCO),
+    "outer_unsent_300": ("outer", "sparseloco:beta=0,density=0.0115", UNSENT),
+    "outer_unsent_100": ("outer", "sparseloco:beta=0,density=0.036", UNSENT),
+    "outer_unsent_600": ("outer", "sparseloco:beta=0,density=0.0053", UNSENT),
+    "outer_unsent_300_sgd": (
+        "outer",
+        "sparseloco:beta=0,density=0.0115",
+        {"keep_unsent": True},
+    ),
     "outer_qsgd": ("outer", "qsgd:bits=4,norm=l2", DILOCO),
 }
-"""Kind of exchange, what it sends, and the options of the outer optimizer."""
+"""Kind of exchange, what it sends, and the options of the outer loop. A suffix 300 means about 300
+times fewer bytes than DiLoCo."""
 
 SHORT = (
     "ddp", "ddp_fp16", "ddp_powersgd_1", "ddp_powersgd_2", "ddp_powersgd_4", "diloco",
@@ -132,6 +143,10 @@ class Rival:
     def after_batch(self, loss):
         if self.outer is not None:
             self.outer.step(loss)
+
+    def evaluated_weights(self):
+        """Return a context in which the model has the weights that all ranks share."""
+        return nullcontext() if self.outer is None else self.outer.shared_weights()
 
     @property
     def bytes_sent(self):

@@ -5,12 +5,14 @@ import math
 
 from distributed_jobs import Job, identity, is_done
 
-OUTER = ("diloco", "outer_aquila_topk_300", "sparseloco", "outer_aquila_topk_300_sgd")
+OUTER = ("diloco", "outer_unsent_300", "outer_aquila_topk_300", "sparseloco")
 MORE_OUTER = (
-    "outer_aquila_dither_300", "outer_aquila_topk", "outer_aquila_dither", "sparseloco_300",
-    "average", "outer_aquila_topk_0.003",
+    "outer_unsent_100", "outer_aquila_dither_300", "outer_unsent_600", "average",
+    "outer_unsent_300_sgd", "outer_aquila_topk", "outer_aquila_dither", "sparseloco_300",
+    "outer_aquila_topk_300_sgd",
 )  # fmt: skip
-TIMED = ("diloco", "outer_aquila_topk_300", "outer_aquila_dither_300", "sparseloco", "ddp")
+TIMED = ("diloco", "outer_unsent_300", "outer_aquila_topk_300", "outer_aquila_dither_300", "ddp")
+EIGHT = ("diloco", "outer_unsent_300", "sparseloco")
 
 GPT = {
     "task": "gpt", "ranks": 4, "steps": 3000, "batch": 8, "width": 128, "layers": 4,
@@ -21,20 +23,18 @@ RESNET = {
     "evaluate_every": 150, "test_samples": 10_000, "lr": 1e-3,
 }  # fmt: skip
 
-EIGHT = ("diloco", "outer_aquila_topk_300", "sparseloco")
-
 PLAN = (
     ({**GPT, "every": 15, "steps": 150, "evaluate_every": 75, "alone": True}, TIMED),
     (GPT, ("ddp",)),
     (RESNET, ("ddp",)),
     ({**GPT, "every": 15}, OUTER),
-    (RESNET, ("diloco", "outer_aquila_topk_300", "outer_aquila_topk_300_sgd")),
+    (RESNET, ("diloco", "outer_unsent_300", "outer_aquila_topk_300")),
     (GPT, ("ddp_powersgd_2", "ddp_fp16")),
     ({**GPT, "every": 50}, OUTER),
     ({**GPT, "every": 15}, MORE_OUTER[:4]),
     ({**GPT, "every": 250, "evaluate_every": 250}, OUTER),
     ({**GPT, "ranks": 8, "every": 15}, EIGHT),
-    (RESNET, ("ddp_powersgd_2", "sparseloco", "outer_aquila_dither_300")),
+    (RESNET, ("ddp_powersgd_2", "sparseloco", "outer_unsent_100", "outer_aquila_dither_300")),
     (GPT, ("ddp_powersgd_1", "ddp_powersgd_4")),
     ({**GPT, "every": 50}, MORE_OUTER),
     ({**GPT, "every": 15}, MORE_OUTER[4:]),
