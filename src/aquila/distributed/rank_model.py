@@ -160,7 +160,8 @@ def check_keeps_nothing(method: Method, like: Vector) -> None:
     """Raise ValueError if a method has its own memory of what it did not send."""
     device = method.device
     forgets = getattr(device, "decay", None) == 0
-    if has_memory(method.server) or (not forgets and any(tensors_of(device.init(like[:1])))):
+    has_vectors = next(tensors_of(device.init(like[:1])), None) is not None
+    if has_memory(method.server) or (has_vectors and not forgets):
         raise ValueError(
             f"{method.name} has a memory of its own; keep_unsent needs a method without one, for "
             "example sparseloco:beta=0 or qsgd"
