@@ -2,13 +2,19 @@
 
     python benchmarks/distributed.py run --task cnn --ranks 2 --steps 600 --out results/distributed
     python benchmarks/distributed.py run --task gpt --ranks 4 --device cuda --every 50 --out FOLDER
+    python benchmarks/distributed.py suite --device cuda --bf16 --seconds 400 --out FOLDER
     python benchmarks/distributed.py table results/distributed/cnn.jsonl
+    python benchmarks/distributed.py figure results/distributed/cnn.jsonl --out FILE.svg
 
 `run` trains one model per rival on all ranks, which are processes of this machine on gloo. It
 appends one JSON line per run to FOLDER/TASK.jsonl and leaves out runs that the file has.
-`--link 10` limits every rank to 10 Mbit/s while it trains. `table` prints the last loss, the bytes
-per rank and the time. For links that were not run, it adds bytes ÷ rate to the time without limit;
-nothing overlaps then, as with `--link`.
+`--link 10` limits every rank to 10 Mbit/s while it trains. `suite` runs the plan of
+`distributed_suite.py`, several runs at a time, most important ones first. All ranks may share one
+GPU: frames and the gradients of DDP go through the host.
+
+`table` prints the last loss, the bytes per rank and the time, `figure` draws them. For links that
+were not run, both add bytes ÷ rate to the time without limit; nothing overlaps then, as with
+`--link`.
 """
 
 import argparse
@@ -20,12 +26,12 @@ import sys
 from pathlib import Path
 
 import torch
+from distributed_figures import LINKS, draw
 from distributed_jobs import MEGABIT, SETTING, Job, is_done, run_jobs
 from distributed_rivals import RIVALS, SHORT
 from distributed_suite import planned_jobs
 from distributed_tasks import TASKS, load_data
 
-LINKS = (10, 100, 1000)
 DENSE = {"ddp": "ddp", "hook": "ddp", "outer": "diloco"}
 """The dense rival with the same number of exchanges, per kind."""
 
@@ -67,7 +73,7 @@ def time_at(entry, link, entries):
 
 def table(args):
     """Print one table per setting of a file; computed times are in italics."""
-    entries = [json.loads(line) for line in Path(args.file).read_text().splitlines()]
+    entries = read_entries(args.file)
     groups = {}
     for entry in entries:
         if not entry["link"]:
@@ -86,6 +92,16 @@ def table(args):
             cells = (one["rival"], f"{loss:.4f}", quality, f"{sent / 1e6:,.3f}", saving)
             times = (f"{seconds:,.0f}", *(time_at(one, link, entries) for link in LINKS))
             print(f"| {' | '.join((*cells, *times))} |")
+
+
+def figure(args):
+    """Draw the runs of one setting of a file."""
+    print(draw(read_entries(args.file), args.out, args.every, args.ranks))
+
+
+def read_entries(file):
+    """Return the runs of a file."""
+    return [json.loads(line) for line in Path(file).read_text().splitlines()]
 
 
 def add_settings(parser):
@@ -124,6 +140,12 @@ def main():
     printing = commands.add_parser("table", help="print a table of results")
     printing.set_defaults(function=table)
     printing.add_argument("file")
+    drawing = commands.add_parser("figure", help="draw loss against bytes and time")
+    drawing.set_defaults(function=figure)
+    drawing.add_argument("file")
+    drawing.add_argument("--out", required=True, help="the image, .svg or .png")
+    drawing.add_argument("--every", type=int, help="steps between exchanges of the runs")
+    drawing.add_argument("--ranks", type=int, help="ranks of the runs")
     args = parser.parse_args()
     args.function(args)
 

@@ -76,6 +76,8 @@ def train(rank, name, args, folder):
         loss = one_batch(task, rival.model, step, args)
         optimizer.step()
         rival.after_batch(loss)
+        if step + 1 == args.steps:
+            rival.finish()
         if (step + 1) % args.evaluate_every == 0 or step + 1 == args.steps:
             seconds += wait_for_all(args) - started
             if rank == 0:

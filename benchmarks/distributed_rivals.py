@@ -12,6 +12,8 @@ from aquila.distributed import Exchange, HookState, Outer, TokenBucket, hook
 
 DILOCO = {"server_optimizer": "nesterov", "server_lr": 0.7, "server_momentum": 0.9}
 UNSENT = {**DILOCO, "keep_unsent": True}
+FLUSH = {**UNSENT, "flush": "eden:bits=2"}
+"""The last exchange sends what is still unsent, at two bits per coordinate."""
 
 RIVALS = {
     "ddp": ("ddp", "dense"),
@@ -36,6 +38,17 @@ RIVALS = {
     "outer_unsent_300": ("outer", "sparseloco:beta=0,density=0.0115", UNSENT),
     "outer_unsent_100": ("outer", "sparseloco:beta=0,density=0.036", UNSENT),
     "outer_unsent_600": ("outer", "sparseloco:beta=0,density=0.0053", UNSENT),
+    "outer_flush_300": ("outer", "sparseloco:beta=0,density=0.008", FLUSH),
+    "outer_flush_300_0.7": (
+        "outer",
+        "sparseloco:beta=0,density=0.008",
+        {**FLUSH, "server_momentum": 0.7},
+    ),
+    "outer_unsent_300_0.7": (
+        "outer",
+        "sparseloco:beta=0,density=0.0115",
+        {**UNSENT, "server_momentum": 0.7},
+    ),
     "outer_unsent_300_sgd": (
         "outer",
         "sparseloco:beta=0,density=0.0115",
@@ -107,8 +120,9 @@ class Rival:
         kind, choice, *options = RIVALS[name]
         self.outer, self.model = None, task.model
         if kind == "outer":
-            exchange = Exchange(bandwidth=bandwidth)
-            self.outer = Outer(task.model, choice, every, exchange=exchange, **options[0])
+            exchange, options = Exchange(bandwidth=bandwidth), dict(options[0])
+            self._flush = options.pop("flush", None)
+            self.outer = Outer(task.model, choice, every, exchange=exchange, **options)
             self._payload, self._link = self.outer, exchange
             return
         # all ranks make the same model, and evaluations compute the statistics of batch norms
@@ -143,6 +157,11 @@ class Rival:
     def after_batch(self, loss):
         if self.outer is not None:
             self.outer.step(loss)
+
+    def finish(self):
+        """Give all ranks the same weights after the last batch."""
+        if self.outer is not None:
+            self.outer.finish(self._flush)
 
     def evaluated_weights(self):
         """Return a context in which the model has the weights that all ranks share."""

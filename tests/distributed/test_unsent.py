@@ -62,6 +62,26 @@ def test_ranks_share_weights_and_keep_the_rest(tmp_path):
     assert loss < 0.9 * loss_without
 
 
+def flushed():
+    """Return the weights after a flush, the mean of the ranks' weights before, and the bytes."""
+    model, outer = make_outer()
+    train(outer, model, 12)
+    mean, sent = weights(model), outer.bytes_sent
+    dist.all_reduce(mean)
+    with outer.shared_weights():
+        before = weights(model)
+    outer.finish(flush="eden:bits=8")
+    return weights(model).numpy(), (mean / 2).numpy(), before.numpy(), outer.bytes_sent - sent
+
+
+def test_flush_gives_the_mean_of_the_ranks(tmp_path):
+    first, second = run_ranks(tmp_path, flushed)
+    assert (first[0] == second[0]).all()
+    after, mean, before = map(torch.tensor, first[:3])
+    assert (after - mean).norm() < 0.05 * (before - mean).norm()
+    assert 0 < first[3] < 4 * len(after)
+
+
 def unsent_sum():
     """Return the shared weights, and the mean of what the ranks would have without coding."""
     model, outer = make_outer()
@@ -137,6 +157,9 @@ def bad_methods():
         with pytest.raises(ValueError, match="keep_unsent needs a method without one") as error:
             make_outer(method)
         messages.append(str(error.value))
+    model, outer = make_outer()
+    with pytest.raises(ValueError, match="trains locally"):
+        outer.finish(flush="fedavg")
     keeps = dist.get_rank() == 1
     model, outer = make_outer(keep_unsent=keeps)
     with pytest.raises(ExchangeError, match="keep_unsent True"):

@@ -15,14 +15,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from aquila.core.method import Method, theta_of
-from aquila.core.packet import Dense, Packet, WireError
+from aquila.core.method import Method
 from aquila.core.parameter import check_whole_number
 from aquila.core.vector import check_theta0
-from aquila.core.wire import checksum_of_vector, pack, unpack
+from aquila.core.wire import checksum_of_vector
 from aquila.distributed.agreement import check_rounds, check_settings, check_stopped, check_weights
+from aquila.distributed.bucket_rounds import BucketRounds, HookSettings
+from aquila.distributed.buffer_rounds import average_buffers
 from aquila.distributed.buffers import FlatBuffers
-from aquila.distributed.exchange import Exchange, ExchangeError, Kind, Message
+from aquila.distributed.exchange import Exchange, Kind, Message
 from aquila.distributed.method_choice import make_method
 from aquila.distributed.oracle import RankOracle
 from aquila.distributed.outer_options import OPTIONS, average_only, make_options
@@ -153,13 +154,19 @@ class Outer:
         self._counters = self._counters.after_step(loss)
         return self._run_round() if self._counters.pending == self.every else None
 
-    def finish(self) -> RoundRecord | None:
+    def finish(self, flush: str | Method | None = None) -> RoundRecord | None:
         """Exchange the steps since the last round, if there are any, and return the record.
 
         All ranks then have the same weights, also with `keep_unsent`.
+
+        Args:
+            flush: A method for what is still unsent, such as `"eden:bits=2"`. Default: it is lost.
         """
+        flushing = None if flush is None else make_method(flush, gradients=True)
         self.start()
         record = self._run_round() if self._counters.pending else None
+        if flushing is not None:
+            self._flush(flushing)
         self._rank_model.join(self._sessions.server.theta)
         return record
 
@@ -183,30 +190,8 @@ class Outer:
         float64 if a buffer is.
         """
         buffers = FlatBuffers(self._model)
-        if not buffers.tensors:
-            return
-        numbers = f"{buffers.length} numbers of {buffers.dtype}"
-        settings = f"{self._settings}\na call of average_buffers with {numbers}"
-        try:
-            kind, body = Kind.FRAME, pack(Packet(self.round, Dense(buffers.read())))
-        except ValueError as error:
-            kind, body = Kind.STOPPED, f"average_buffers: {error}".encode()
-        messages = self.exchange.gather(
-            Message(kind, self.round, crc32(settings.encode()), body=body)
-        )
-        check_stopped(messages)
-        check_settings(self.exchange, messages, settings)
-        self._count(messages)
-        total = torch.zeros(buffers.length, dtype=torch.float64)
-        damaged: set[int] = set()
-        for rank, message in messages.items():
-            try:
-                total += theta_of(unpack(message.body, buffers.length))
-            except WireError:
-                damaged.add(rank)
-        if refused := set().union(*self.exchange.gather_sets(damaged, self.round)):
-            raise ExchangeError(f"the buffers of ranks {sorted(refused)} are damaged")
-        buffers.write(total / self.exchange.size)
+        if buffers.tensors:
+            self._count(average_buffers(buffers, self.exchange, self._settings, self.round))
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that `load_state_dict` needs, besides the model and your optimizer.
@@ -250,6 +235,15 @@ class Outer:
             sessions.device.restore(device)
             self._rank_model.resume(saved, server.theta, write=self._counters.pending == 0)
         self._origin, self._started = origin, False
+
+    def _flush(self, method: Method) -> None:
+        """Add the mean of the unsent parts to the shared weights."""
+        server, text = self._sessions.server, f"{self._settings}\nflush {method}"
+        settings = HookSettings(method, self.exchange, 0, True, text)
+        rounds = BucketRounds(settings, (), self._parameters.shapes, server.theta)
+        mean, sent, received = rounds.average(self._rank_model.unsent(server.theta))
+        self._counters = self._counters.after_exchange(sent, received)
+        server.restore(replace(server.snapshot(), theta=server.theta - mean))
 
     def _run_round(self) -> RoundRecord:
         started, sessions = time.perf_counter(), self._sessions

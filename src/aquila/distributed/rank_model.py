@@ -49,6 +49,10 @@ class RankModel(Protocol):
         """
         ...
 
+    def unsent(self, theta: Vector) -> Vector:
+        """Return what this rank has not sent."""
+        ...
+
     def join(self, theta: Vector) -> None:
         """Set the weights to the shared ones, and start without an unsent part."""
         ...
@@ -79,6 +83,10 @@ class SharedModel:
     def finish_round(self, theta: Vector, upload: Vector | None, answered: bool) -> None:
         """Take over the shared weights."""
         self._parameters.write(theta)
+
+    def unsent(self, theta: Vector) -> Vector:
+        """Return zeros, because nothing stays unsent here."""
+        return torch.zeros_like(theta)
 
     def join(self, theta: Vector) -> None:
         """Take over the shared weights."""
@@ -127,6 +135,10 @@ class UnsentModel:
         if upload is not None:
             state = replace(state, unsent=state.unsent - upload.to(state.unsent.dtype))
         self._set(state, theta, write=True)
+
+    def unsent(self, theta: Vector) -> Vector:
+        """Return what this rank has not sent."""
+        return self._state.unsent.clone()
 
     def join(self, theta: Vector) -> None:
         """Take over the shared weights, and start without an unsent part."""
