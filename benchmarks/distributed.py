@@ -26,7 +26,7 @@ import sys
 from pathlib import Path
 
 import torch
-from distributed_figures import LINKS, draw
+from distributed_figures import LINKS, draw, group_runs
 from distributed_jobs import MEGABIT, SETTING, Job, is_done, run_jobs
 from distributed_rivals import RIVALS, SHORT
 from distributed_suite import planned_jobs
@@ -74,11 +74,8 @@ def time_at(entry, link, entries):
 def table(args):
     """Print one table per setting of a file; computed times are in italics."""
     entries = read_entries(args.file)
-    groups = {}
-    for entry in entries:
-        if not entry["link"]:
-            groups.setdefault(tuple(entry[key] for key in SETTING), []).append(entry)
-    for setting, runs in groups.items():
+    for setting, of_setting in group_runs(entries).items():
+        runs = [entry for entry in of_setting if not entry["link"]]
         print(f"\n{dict(zip(SETTING, setting, strict=True))}\n")
         print("| rival | loss | ÷ dense | MB per rank | dense MB ÷ this | seconds |", end="")
         print("".join(f" at {link} Mbit/s |" for link in LINKS))

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from distributed_jobs import MEGABIT, SETTING
+from distributed_rivals import RIVALS
 
 from aquila.report.new_figure import new_figure
 from aquila.report.style import DASHES, PALETTE, save_figure
@@ -21,6 +22,7 @@ STYLES = {
     "average": ("model average, dense", "blue", 1),
     "sparseloco": ("SparseLoCo, 2 %", "ochre", 0),
     "outer_aquila_topk_300": ("AQUILA-TopK", "red", 1),
+    "outer_aquila_topk_300_sgd": ("AQUILA-TopK, no momentum", "red", 0),
     "outer_aquila_topk_sgd": ("AQUILA-TopK 1 %, no momentum", "red", 2),
     "outer_aquila_dither": ("AQUILA-Dither", "plum", 1),
     "outer_aquila_dither_300": ("AQUILA-Dither 4.5 %", "plum", 0),
@@ -33,16 +35,34 @@ STYLES = {
 """Label, colour and dashes of the rivals that figures show."""
 
 
-def select(entries, every=None, ranks=None):
-    """Return the runs of the setting with most rivals, and all runs of that setting on links."""
+def group_runs(entries):
+    """Return the runs of each setting. Those of DDP belong to all intervals of exchanges."""
     groups = {}
     for entry in entries:
-        if every in (None, entry["every"]) and ranks in (None, entry["ranks"]):
-            groups.setdefault(tuple(entry[key] for key in SETTING), []).append(entry)
+        groups.setdefault(tuple(entry[key] for key in SETTING), [])
+    for setting, runs in groups.items():
+        shared = dict(zip(SETTING, setting, strict=True))
+        for entry in entries:
+            if RIVALS[entry["rival"]][0] != "outer":
+                shared["every"] = entry["every"]
+            else:
+                shared["every"] = setting[SETTING.index("every")]
+            if shared.items() <= entry.items():
+                runs.append(entry)
+    return groups
+
+
+def select(entries, every=None, ranks=None):
+    """Return the runs of the setting with most runs, and with this interval and these ranks."""
+    groups = [
+        runs
+        for setting, runs in group_runs(entries).items()
+        if every in (None, setting[SETTING.index("every")])
+        and ranks in (None, setting[SETTING.index("ranks")])
+    ]
     if not groups:
         raise SystemExit("the file has no run with this interval and number of ranks")
-    chosen = max(groups.values(), key=len)
-    return [entry for entry in chosen if not entry["link"]], chosen
+    return max(groups, key=len)
 
 
 def curve_on_link(entry, link, entries):
@@ -69,8 +89,8 @@ def draw_line(axes, entry, points):
 
 def draw(entries, path, every=None, ranks=None):
     """Draw the runs of one setting; return the path."""
-    runs, on_links = select(entries, every, ranks)
-    runs = [run for run in runs if run["rival"] in STYLES]
+    on_links = select(entries, every, ranks)
+    runs = [run for run in on_links if run["rival"] in STYLES and not run["link"]]
     runs.sort(key=lambda run: list(STYLES).index(run["rival"]))
     links = (*LINKS, 0)
     figure = new_figure(3 * (1 + len(links)), 3.4)

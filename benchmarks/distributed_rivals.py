@@ -44,6 +44,11 @@ RIVALS = {
         "sparseloco:beta=0,density=0.008",
         {**FLUSH, "server_momentum": 0.7},
     ),
+    "outer_flush_400_0.7": (
+        "outer",
+        "sparseloco:beta=0,density=0.006",
+        {**FLUSH, "server_momentum": 0.7},
+    ),
     "outer_unsent_300_0.7": (
         "outer",
         "sparseloco:beta=0,density=0.0115",
