@@ -32,6 +32,8 @@ from distributed_rivals import RIVALS, SHORT
 from distributed_suite import planned_jobs
 from distributed_tasks import TASKS, load_data
 
+CHOICES = ("every", "ranks", "steps")
+"""Settings that choose the runs of a figure."""
 DENSE = {"ddp": "ddp", "hook": "ddp", "outer": "diloco"}
 """The dense rival with the same number of exchanges, per kind."""
 
@@ -54,11 +56,13 @@ def suite(args):
 def start(jobs, cores, limit=math.inf):
     """Run jobs; exit with 1 if one has no result."""
     # ranks are ended if this process is
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     torch.set_num_threads(1)  # threads of a parent do not survive a fork
     for task, folder in {(job.args.task, job.args.data) for job in jobs}:
         load_data(task, folder)
-    if missing := run_jobs(jobs, cores, limit):
+    missing = run_jobs(jobs, cores, limit)
+    signal.signal(signal.SIGTERM, before)
+    if missing:
         raise SystemExit(f"{len(missing)} of {len(jobs)} runs have no result")
 
 
@@ -93,7 +97,8 @@ def table(args):
 
 def figure(args):
     """Draw the runs of one setting of a file."""
-    print(draw(read_entries(args.file), args.out, args.every, args.ranks))
+    wanted = {name: getattr(args, name) for name in CHOICES if getattr(args, name) is not None}
+    print(draw(read_entries(args.file), args.out, wanted))
 
 
 def read_entries(file):
@@ -119,7 +124,8 @@ def add_settings(parser):
     parser.add_argument("--limit", type=float, default=0, help="seconds of one run; 0: no limit")
 
 
-def main():
+def parse(words=None):
+    """Return the arguments of the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -141,9 +147,13 @@ def main():
     drawing.set_defaults(function=figure)
     drawing.add_argument("file")
     drawing.add_argument("--out", required=True, help="the image, .svg or .png")
-    drawing.add_argument("--every", type=int, help="steps between exchanges of the runs")
-    drawing.add_argument("--ranks", type=int, help="ranks of the runs")
-    args = parser.parse_args()
+    for name in CHOICES:
+        drawing.add_argument(f"--{name}", type=int, help=f"{name} of the runs to draw")
+    return parser.parse_args(words)
+
+
+def main():
+    args = parse()
     args.function(args)
 
 

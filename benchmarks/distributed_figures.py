@@ -52,29 +52,28 @@ def group_runs(entries):
     return groups
 
 
-def select(entries, every=None, ranks=None):
-    """Return the runs of the setting with most runs, and with this interval and these ranks."""
+def select(entries, wanted):
+    """Return the runs of the setting that has most runs among those with the wanted values."""
     groups = [
         runs
         for setting, runs in group_runs(entries).items()
-        if every in (None, setting[SETTING.index("every")])
-        and ranks in (None, setting[SETTING.index("ranks")])
+        if wanted.items() <= dict(zip(SETTING, setting, strict=True)).items()
     ]
     if not groups:
-        raise SystemExit("the file has no run with this interval and number of ranks")
+        raise SystemExit(f"the file has no run with {wanted}")
     return max(groups, key=len)
 
 
 def curve_on_link(entry, link, entries):
-    """Return the seconds and losses of a run on a link, and whether they were measured.
+    """Return the seconds and losses of a run on a link.
 
     Without a measured run on that link, bytes ÷ rate are added to the time without a limit.
     """
     for other in entries:
         if link and other["link"] == link and other["rival"] == entry["rival"]:
-            return [(point[4], point[1]) for point in other["curve"]], True
+            return [(point[4], point[1]) for point in other["curve"]]
     wait = 8 / (link * MEGABIT) if link else 0
-    return [(point[4] + wait * point[3], point[1]) for point in entry["curve"]], not link
+    return [(point[4] + wait * point[3], point[1]) for point in entry["curve"]]
 
 
 def draw_line(axes, entry, points):
@@ -87,9 +86,9 @@ def draw_line(axes, entry, points):
     )  # fmt: skip
 
 
-def draw(entries, path, every=None, ranks=None):
-    """Draw the runs of one setting; return the path."""
-    on_links = select(entries, every, ranks)
+def draw(entries, path, wanted):
+    """Draw the runs of one setting, which has the wanted values; return the path."""
+    on_links = select(entries, wanted)
     runs = [run for run in on_links if run["rival"] in STYLES and not run["link"]]
     runs.sort(key=lambda run: list(STYLES).index(run["rival"]))
     links = (*LINKS, 0)
@@ -98,7 +97,7 @@ def draw(entries, path, every=None, ranks=None):
     for run in runs:
         draw_line(panels[0], run, [(point[2], point[1]) for point in run["curve"]])
         for axes, link in zip(panels[1:], links, strict=True):
-            draw_line(axes, run, curve_on_link(run, link, on_links)[0])
+            draw_line(axes, run, curve_on_link(run, link, on_links))
     panels[0].set_xlabel("bytes sent per rank")
     panels[0].set_ylabel("test loss")
     for axes, link in zip(panels[1:], links, strict=True):
