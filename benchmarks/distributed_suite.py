@@ -6,16 +6,16 @@ import math
 from distributed_jobs import Job, identity, is_done
 
 OUTER = (
-    "diloco", "outer_unsent_300", "outer_flush_300_0.7", "outer_unsent_300_0.7",
-    "outer_aquila_topk_300", "sparseloco",
+    "diloco", "outer_flush_300", "outer_unsent_300", "outer_flush_300_0.7",
+    "outer_aquila_topk_300_sgd", "sparseloco",
 )  # fmt: skip
 MORE_OUTER = (
-    "average", "outer_flush_300", "outer_unsent_100", "outer_aquila_dither_300",
+    "average", "outer_unsent_300_0.7", "outer_unsent_100", "outer_aquila_dither_300",
     "outer_unsent_600", "outer_aquila_topk", "outer_aquila_dither", "sparseloco_300",
-    "outer_aquila_topk_300_sgd",
+    "outer_aquila_topk_300",
 )  # fmt: skip
-TIMED = ("diloco", "outer_unsent_300", "outer_aquila_topk_300", "outer_aquila_dither_300", "ddp")
-EIGHT = ("diloco", "outer_unsent_300", "outer_flush_300_0.7", "sparseloco")
+TIMED = ("diloco", "outer_flush_300", "outer_aquila_topk_300", "outer_aquila_dither_300", "ddp")
+EIGHT = ("diloco", "outer_flush_300", "outer_flush_300_0.7", "sparseloco")
 
 GPT = {
     "task": "gpt", "ranks": 4, "steps": 3000, "batch": 8, "width": 128, "layers": 4,
@@ -31,14 +31,14 @@ PLAN = (
     (GPT, ("ddp",)),
     (RESNET, ("ddp",)),
     ({**GPT, "every": 15}, OUTER[:4]),
-    (RESNET, ("diloco", "outer_unsent_300", "outer_flush_300_0.7")),
+    (RESNET, ("diloco", "outer_aquila_topk_300_sgd", "outer_flush_300", "outer_flush_300_0.7")),
     ({**GPT, "every": 50}, OUTER),
     ({**GPT, "every": 15}, OUTER[4:]),
     (GPT, ("ddp_powersgd_2", "ddp_fp16")),
     ({**GPT, "every": 15}, MORE_OUTER[:4]),
     ({**GPT, "every": 250, "evaluate_every": 250}, OUTER),
     ({**GPT, "ranks": 8, "every": 15}, EIGHT),
-    (RESNET, ("ddp_powersgd_2", "sparseloco", "outer_unsent_300_0.7", "outer_aquila_topk_300")),
+    (RESNET, ("ddp_powersgd_2", "sparseloco", "outer_unsent_300", "outer_aquila_topk_300")),
     (GPT, ("ddp_powersgd_1", "ddp_powersgd_4")),
     ({**GPT, "every": 50}, MORE_OUTER),
     ({**GPT, "every": 15}, MORE_OUTER[4:]),
