@@ -82,8 +82,8 @@ def table(args):
         runs = [entry for entry in of_setting if not entry["link"]]
         print(f"\n{dict(zip(SETTING, setting, strict=True))}\n")
         print("| rival | loss | ÷ dense | MB per rank | dense MB ÷ this | seconds |", end="")
-        print("".join(f" at {link} Mbit/s |" for link in LINKS))
-        print("|---|" + "---:|" * (5 + len(LINKS)))
+        print("".join(f" at {link} Mbit/s |" for link in LINKS), "validation loss |")
+        print("|---|" + "---:|" * (6 + len(LINKS)))
         last = {run["rival"]: run["curve"][-1] for run in runs}
         for one in runs:
             dense = last.get(DENSE[RIVALS[one["rival"]][0]])
@@ -92,7 +92,8 @@ def table(args):
             quality, saving = (f"{ratio:,.4g}" if ratio else "" for ratio in ratios)
             cells = (one["rival"], f"{loss:.4f}", quality, f"{sent / 1e6:,.3f}", saving)
             times = (f"{seconds:,.0f}", *(time_at(one, link, entries) for link in LINKS))
-            print(f"| {' | '.join((*cells, *times))} |")
+            validation = "".join(f"{loss:.4f}" for loss in one["curve"][-1][5:])
+            print(f"| {' | '.join((*cells, *times, validation))} |")
 
 
 def figure(args):

@@ -183,7 +183,7 @@ def test_robustness_replaces_the_lines_of_the_given_methods_only(
 
 def distributed_run(rival: str, link: float, loss: float, sent: int, seconds: float) -> str:
     setting = dict.fromkeys(import_module("distributed").SETTING, 1)
-    curve = [[1, 2.0, 1, 1, 1.0], [2, loss, sent, 2 * sent, seconds]]
+    curve = [[1, 2.0, 1, 1, 1.0, 2.0], [2, loss, sent, 2 * sent, seconds, 0.7]]
     return json.dumps({**setting, "rival": rival, "link": link, "curve": curve}) + "\n"
 
 
@@ -196,8 +196,8 @@ def test_distributed_table_has_measured_and_computed_times(tmp_path, capsys):
     )
     import_module("distributed").table(Namespace(file=file))
     assert capsys.readouterr().out.splitlines()[-2:] == [
-        "| diloco | 0.5000 | 1 | 10.000 | 1 | 20 | 37 | *22* | *20* |",
-        "| sparseloco | 0.6000 | 1.2 | 0.100 | 100 | 21 | *21* | *21* | *21* |",
+        "| diloco | 0.5000 | 1 | 10.000 | 1 | 20 | 37 | *22* | *20* | 0.7000 |",
+        "| sparseloco | 0.6000 | 1.2 | 0.100 | 100 | 21 | *21* | *21* | *21* | 0.7000 |",
     ]
 
 
