@@ -1,5 +1,9 @@
 """Rivals of distributed.py: ways to train on all ranks, each with the bytes that it sends."""
 
+import warnings
+from contextlib import nullcontext
+
+import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
@@ -7,6 +11,9 @@ from torch.nn.parallel import DistributedDataParallel
 from aquila.distributed import Exchange, HookState, Outer, TokenBucket, hook
 
 DILOCO = {"server_optimizer": "nesterov", "server_lr": 0.7, "server_momentum": 0.9}
+UNSENT = {**DILOCO, "keep_unsent": True}
+FLUSH = {**UNSENT, "flush": "eden:bits=2"}
+"""The last exchange sends what is still unsent, at two bits per coordinate."""
 
 RIVALS = {
     "ddp": ("ddp", "dense"),
@@ -19,14 +26,43 @@ RIVALS = {
     "diloco": ("outer", "fedavg", DILOCO),
     "average": ("outer", "fedavg", {}),
     "sparseloco": ("outer", "sparseloco", {}),
+    "sparseloco_300": ("outer", "sparseloco:density=0.0115", {}),
     "sparseloco_0.005": ("outer", "sparseloco:density=0.005", {}),
-    "outer_aquila_topk": ("outer", "aquila_topk:density=0.01", DILOCO),
+    "outer_aquila_topk": ("outer", "aquila_topk", DILOCO),
     "outer_aquila_topk_sgd": ("outer", "aquila_topk:density=0.01", {}),
+    "outer_aquila_topk_300": ("outer", "aquila_topk:density=0.0115", DILOCO),
+    "outer_aquila_topk_300_sgd": ("outer", "aquila_topk:density=0.0115", {}),
     "outer_aquila_topk_0.003": ("outer", "aquila_topk:density=0.003", DILOCO),
     "outer_aquila_dither": ("outer", "aquila_dither", DILOCO),
+    "outer_aquila_dither_300": ("outer", "aquila_dither:density=0.045", DILOCO),
+    "outer_unsent_300": ("outer", "sparseloco:beta=0,density=0.0115", UNSENT),
+    "outer_unsent_100": ("outer", "sparseloco:beta=0,density=0.036", UNSENT),
+    "outer_unsent_600": ("outer", "sparseloco:beta=0,density=0.0053", UNSENT),
+    "outer_flush_300": ("outer", "sparseloco:beta=0,density=0.008", FLUSH),
+    "outer_flush_300_0.7": (
+        "outer",
+        "sparseloco:beta=0,density=0.008",
+        {**FLUSH, "server_momentum": 0.7},
+    ),
+    "outer_flush_400_0.7": (
+        "outer",
+        "sparseloco:beta=0,density=0.006",
+        {**FLUSH, "server_momentum": 0.7},
+    ),
+    "outer_unsent_300_0.7": (
+        "outer",
+        "sparseloco:beta=0,density=0.0115",
+        {**UNSENT, "server_momentum": 0.7},
+    ),
+    "outer_unsent_300_sgd": (
+        "outer",
+        "sparseloco:beta=0,density=0.0115",
+        {"keep_unsent": True},
+    ),
     "outer_qsgd": ("outer", "qsgd:bits=4,norm=l2", DILOCO),
 }
-"""Kind of exchange, what it sends, and the options of the outer optimizer."""
+"""Kind of exchange, what it sends, and the options of the outer loop. A suffix 300 means about 300
+times fewer bytes than DiLoCo."""
 
 SHORT = (
     "ddp", "ddp_fp16", "ddp_powersgd_1", "ddp_powersgd_2", "ddp_powersgd_4", "diloco",
@@ -46,13 +82,34 @@ class CountedReduce:
         self._reduce, ranks = dist.all_reduce, dist.get_world_size()
         self._factor = 2 * (ranks - 1) / ranks
 
-    def __call__(self, tensor, *args, **kwargs):
+    def __call__(self, tensor, *args, async_op=False, **kwargs):
         self.bytes_sent += tensor.nbytes
         size = round(self._factor * tensor.nbytes)
         self.link_bytes += size
         if self._bucket is not None:
             self._bucket.send(size)
-        return self._reduce(tensor, *args, **kwargs)
+        if not tensor.is_cuda:
+            return self._reduce(tensor, *args, async_op=async_op, **kwargs)
+        # NCCL refuses several ranks on one GPU, and gloo sends from the host
+        staged = tensor.cpu()
+        self._reduce(staged, *args, **kwargs)
+        tensor.copy_(staged)
+        return FinishedWork(tensor) if async_op else None
+
+
+class FinishedWork:
+    """The result of a reduction that is already complete."""
+
+    def __init__(self, tensor):
+        self._tensor = tensor
+
+    def wait(self):
+        return True
+
+    def get_future(self):
+        future = torch.futures.Future(devices=[self._tensor.device])
+        future.set_result([self._tensor])
+        return future
 
 
 class Rival:
@@ -68,11 +125,18 @@ class Rival:
         kind, choice, *options = RIVALS[name]
         self.outer, self.model = None, task.model
         if kind == "outer":
-            exchange = Exchange(bandwidth=bandwidth)
-            self.outer = Outer(task.model, choice, every, exchange=exchange, **options[0])
+            exchange, options = Exchange(bandwidth=bandwidth), dict(options[0])
+            self._flush = options.pop("flush", None)
+            self.outer = Outer(task.model, choice, every, exchange=exchange, **options)
             self._payload, self._link = self.outer, exchange
             return
-        self.model = DistributedDataParallel(task.model)
+        # all ranks make the same model, and evaluations compute the statistics of batch norms
+        with warnings.catch_warnings():
+            # newer versions of torch prefer another name
+            warnings.simplefilter("ignore", FutureWarning)
+            self.model = DistributedDataParallel(
+                task.model, broadcast_buffers=False, init_sync=False
+            )
         if kind == "hook":
             exchange = Exchange(bandwidth=bandwidth)
             self._payload, self._link = HookState(self.model, choice, exchange=exchange), exchange
@@ -98,6 +162,15 @@ class Rival:
     def after_batch(self, loss):
         if self.outer is not None:
             self.outer.step(loss)
+
+    def finish(self):
+        """Give all ranks the same weights after the last batch."""
+        if self.outer is not None:
+            self.outer.finish(self._flush)
+
+    def evaluated_weights(self):
+        """Return a context in which the model has the weights that all ranks share."""
+        return nullcontext() if self.outer is None else self.outer.shared_weights()
 
     @property
     def bytes_sent(self):

@@ -183,7 +183,7 @@ def test_robustness_replaces_the_lines_of_the_given_methods_only(
 
 def distributed_run(rival: str, link: float, loss: float, sent: int, seconds: float) -> str:
     setting = dict.fromkeys(import_module("distributed").SETTING, 1)
-    curve = [[1, 2.0, 1, 1, 1.0], [2, loss, sent, 2 * sent, seconds]]
+    curve = [[1, 2.0, 1, 1, 1.0, 2.0], [2, loss, sent, 2 * sent, seconds, 0.7]]
     return json.dumps({**setting, "rival": rival, "link": link, "curve": curve}) + "\n"
 
 
@@ -196,6 +196,48 @@ def test_distributed_table_has_measured_and_computed_times(tmp_path, capsys):
     )
     import_module("distributed").table(Namespace(file=file))
     assert capsys.readouterr().out.splitlines()[-2:] == [
-        "| diloco | 0.5000 | 1 | 10.000 | 1 | 20 | 37 | *22* | *20* |",
-        "| sparseloco | 0.6000 | 1.2 | 0.100 | 100 | 21 | *21* | *21* | *21* |",
+        "| diloco | 0.5000 | 1 | 10.000 | 1 | 20 | 37 | *22* | *20* | 0.7000 |",
+        "| sparseloco | 0.6000 | 1.2 | 0.100 | 100 | 21 | *21* | *21* | *21* | 0.7000 |",
     ]
+
+
+def test_distributed_figure_uses_measured_links_and_runs_of_ddp(tmp_path):
+    entries = [
+        json.loads(line)
+        for line in (
+            distributed_run("diloco", 0, 0.5, 10_000_000, 20.0),
+            distributed_run("diloco", 10, 0.5, 10_000_000, 37.0),
+            distributed_run("ddp", 0, 0.4, 90_000_000, 30.0),
+        )
+    ]
+    entries[2]["every"] = 50
+    figures = import_module("distributed_figures")
+    runs = figures.select(entries, {"every": 1})
+    assert [run["rival"] for run in runs] == ["diloco", "diloco", "ddp"]
+    assert figures.curve_on_link(runs[0], 10, runs)[-1] == (37.0, 0.5)
+    assert figures.curve_on_link(runs[0], 100, runs)[-1] == (21.6, 0.5)
+    path = figures.draw(entries, tmp_path / "figure.svg", {})
+    assert path.read_text().count("seconds") >= 4
+    with pytest.raises(SystemExit, match="no run with"):
+        figures.select(entries, {"every": 7})
+
+
+def test_distributed_jobs_end_within_their_limits(tmp_path, capsys, monkeypatch):
+    program, jobs = import_module("distributed"), import_module("distributed_jobs")
+    arguments = ["run", "--task", "digits", "--steps", "4", "--every", "2", "--out", str(tmp_path)]
+    rivals = "outer_unsent_300,ddp"
+    monkeypatch.setattr(sys, "argv", ["distributed.py", *arguments, "--rivals", rivals])
+    program.main()
+    done = [json.loads(line) for line in (tmp_path / "digits.jsonl").read_text().splitlines()]
+    assert [entry["rival"] for entry in done] == rivals.split(",")
+    capsys.readouterr()
+    program.main()
+    assert capsys.readouterr().out == ""  # both runs are in the file
+    settings = program.parse(["run", *arguments[1:], "--ranks", "3"])
+    slow = jobs.Job("diloco", settings, limit=0.0)
+    wrong = jobs.Job("no such rival", settings, limit=60.0)
+    assert jobs.run_jobs([slow, wrong], cores=3) == [slow, wrong]
+    out = capsys.readouterr().out
+    assert "diloco: no result, stopped after 0 s" in out
+    assert "no such rival: no result, a rank failed" in out
+    assert all(rank.exitcode is not None for job in (slow, wrong) for rank in job.ranks)

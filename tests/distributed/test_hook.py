@@ -9,6 +9,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import aquila
 from aquila.distributed import Exchange, HookState, hook
+from aquila.runtime.state_file import read_state, state_to_bytes
 from helpers.rank_training import make_batch, make_model, weights
 from helpers.ranks import run_ranks
 
@@ -151,6 +152,53 @@ class DamagingExchange(Exchange):
         if self.rank == 0 and self.calls == 2:
             bodies[1] = bodies[1][:-1] + bytes([bodies[1][-1] ^ 1])
         return bodies
+
+
+def load_damaged_states():
+    """Fail to load damaged states, go on, and return that run and one without them."""
+    runs = []
+    for loads in (False, True):
+        model, state = wrap("aquila_topk", bucket_cap_mb=1)
+        descend(model, 0, 3)
+        saved = state.state_dict()
+        descend(model, 3, 2)
+        for name, damage in DAMAGES.items() if loads else ():
+            sent = state.bytes_sent
+            with pytest.raises(ValueError, match=r"damaged|state"):
+                state.load_state_dict(damage(saved))
+            assert state.bytes_sent == sent, name
+        descend(model, 5, 2)
+        runs.append((weights(model).tolist(), state.bytes_sent))
+    return runs
+
+
+def with_buckets(saved, buckets):
+    return {**saved, "rank_0": {"buckets": buckets}}
+
+
+def without_last_field(saved):
+    arrays = read_state(saved["rank_0"]["buckets"])
+    arrays.popitem()
+    return with_buckets(saved, state_to_bytes(arrays))
+
+
+def with_unknown_parameter(saved):
+    arrays = read_state(saved["rank_0"]["buckets"])
+    renamed = {name.replace("0 1", "0 9", 1): array for name, array in arrays.items()}
+    return with_buckets(saved, state_to_bytes(renamed))
+
+
+DAMAGES = {
+    "a flipped bit": lambda saved: with_buckets(saved, saved["rank_0"]["buckets"][:-1] + b"?"),
+    "no buckets": lambda saved: {**saved, "rank_0": {}},
+    "a missing field": without_last_field,
+    "an unknown parameter": with_unknown_parameter,
+}
+
+
+def test_damaged_state_changes_nothing(tmp_path):
+    ((expected, loaded),) = run_ranks(tmp_path, load_damaged_states, ranks=1)
+    assert loaded == expected
 
 
 def damaged():

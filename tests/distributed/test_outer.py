@@ -155,7 +155,7 @@ def test_outer_needs_an_initialized_process_group():
         ({"method": "qsdg"}, "there is no method 'qsdg'; did you mean 'qsgd'"),
         ({"method": "qsgd:bits"}, "'bits' is not of the form parameter=value"),
         ({"method": "qsgd:alpha=0.1"}, "alpha is 0.1, but leave alpha out or set it to 1; use"),
-        ({"method": "aqed"}, "aqed needs a link model"),
+        ({"method": "aqed"}, "aqed needs a link model, which only the simulator has"),
         ({"method": "marina:p=0.01"}, "marina: the method needs gradients or losses at other"),
         ({"method": "adagq"}, "adagq: the method needs gradients or losses at other models"),
         ({"method": "fedavg", "every": 0}, "every must be a whole number >= 1, not 0"),

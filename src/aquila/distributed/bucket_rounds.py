@@ -127,10 +127,11 @@ class BucketRounds:
         }
 
     def restore(self, arrays: Arrays) -> None:
-        """Continue from the result of `to_arrays`."""
+        """Continue from the result of `to_arrays`, or raise ValueError and change nothing."""
+        counters = from_arrays(torch.tensor([0, 0]), arrays, "counters.")
         server = from_arrays(self.server, arrays, "server.")
         device = from_arrays(self.device, arrays, "device.")
-        self.round, self.last_checksum = (int(n) for n in arrays["counters."])
+        self.round, self.last_checksum = counters.tolist()
         self.server, self.device = server, device
 
     def _answer(self, order: Packet, gradient: Vector) -> tuple[Kind, bytes, Turn[Any] | None]:

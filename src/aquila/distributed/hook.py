@@ -9,7 +9,7 @@ memory a second time. With a single bucket (`bucket_cap_mb` above the size of th
 memory stays, and a resumed run continues with the same bits.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -28,7 +28,12 @@ from aquila.distributed.bucket_rounds import BucketRounds, HookSettings
 from aquila.distributed.exchange import Exchange
 from aquila.distributed.method_choice import make_method
 from aquila.distributed.parameters import flatten, trained_parameters
-from aquila.distributed.saved_state import check_saved, settings_text
+from aquila.distributed.saved_state import (
+    NOT_A_STATE,
+    check_saved,
+    saved_bytes,
+    settings_text,
+)
 from aquila.runtime.state_file import read_state, state_to_bytes
 
 Parameters = tuple[int, ...]
@@ -62,9 +67,9 @@ class HookState:
     ) -> None:
         chosen = make_method(method, gradients=True)
         seed = check_whole_number("seed", seed, 0)
-        trained = trained_parameters(model)
-        self._numbers = {id(parameter): number for number, parameter in enumerate(trained)}
-        shapes = tuple(parameter.shape for parameter in trained)
+        self._trained = trained_parameters(model)
+        self._numbers = {id(parameter): number for number, parameter in enumerate(self._trained)}
+        shapes = tuple(parameter.shape for parameter in self._trained)
         text = settings_text({"method": chosen, "seed": seed}, shapes, torch.float32)
         exchange = Exchange() if exchange is None else exchange
         self._settings = HookSettings(chosen, exchange, seed, check_means, text)
@@ -85,8 +90,7 @@ class HookState:
         """
         key = tuple(sorted(gradients))
         tensors = [gradients[number] for number in key]
-        wide = any(tensor.dtype == torch.float64 for tensor in tensors)
-        gradient = flatten(tensors, torch.float64 if wide else torch.float32)
+        gradient = flatten(tensors, _dtype_of(tensors))
         shapes = tuple(tensor.shape for tensor in tensors)
         mean, sent, received = self._rounds_of(key, shapes, gradient).average(gradient)
         for tensor, part in zip(tensors, split_tensors(mean, shapes), strict=True):
@@ -142,22 +146,34 @@ class HookState:
         }  # fmt: skip
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a state; ValueError if it is of other settings or of another rank.
+        """Continue from a state, or raise ValueError and change nothing.
 
-        With another number of ranks than before, all memories start anew.
+        The error says whether the state is damaged, of other settings or of another rank. With
+        another number of ranks than before, all memories start anew.
         """
         exchange = self._settings.exchange
         own, _ = check_saved(state, self._settings.text, exchange.rank, exchange.size)
-        self._buckets, self._saved = {}, {}
-        if own is None:
-            return
-        for name, array in read_state(own["buckets"]).items():
-            numbers, slash, field = name.partition("/")
-            if slash:
-                key = tuple(map(int, numbers.split()))
-                self._saved.setdefault(key, {})[field] = array
-            else:
-                self.bytes_sent, self.bytes_received = (int(number) for number in array)
+        saved: dict[Parameters, Arrays] = {}
+        counters = self.bytes_sent, self.bytes_received
+        if own is not None:
+            arrays = read_state(saved_bytes(own, "buckets"))
+            counters = _read_counters(arrays.pop("bytes", None))
+            for name, array in arrays.items():
+                key, field = _split_name(name)
+                saved.setdefault(key, {})[field] = array
+            for key, part in saved.items():
+                self._check_bucket(key, part)
+        self._buckets, self._saved = {}, saved
+        self.bytes_sent, self.bytes_received = counters
+
+    def _check_bucket(self, key: Parameters, arrays: Arrays) -> None:
+        """Raise ValueError if the arrays are not the state of a bucket with these parameters."""
+        if not set(key) <= set(range(len(self._trained))):
+            raise ValueError(f"the state is damaged: there are no parameters {key}")
+        tensors = [self._trained[number] for number in key]
+        like = torch.empty(0, dtype=_dtype_of(tensors), device=tensors[0].device)
+        shapes = tuple(tensor.shape for tensor in tensors)
+        BucketRounds(self._settings, key, shapes, like).restore(arrays)
 
     def _rounds_of(self, key: Parameters, shapes: Shapes, like: Vector) -> BucketRounds:
         self._used.add(key)
@@ -177,6 +193,28 @@ class HookState:
             self._streams[device] = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._streams[device].wait_event(ready)
         return torch.cuda.stream(self._streams[device])
+
+
+def _dtype_of(tensors: Sequence[torch.Tensor]) -> torch.dtype:
+    """Return the type in which gradients are averaged."""
+    wide = any(tensor.dtype == torch.float64 for tensor in tensors)
+    return torch.float64 if wide else torch.float32
+
+
+def _read_counters(array: Any) -> tuple[int, int]:
+    """Return the bytes sent and received of a saved state."""
+    if array is None or array.shape != (2,):
+        raise ValueError(NOT_A_STATE)
+    sent, received = array.tolist()
+    return int(sent), int(received)
+
+
+def _split_name(name: str) -> tuple[Parameters, str]:
+    """Return the parameters of a bucket and the field that an array of a saved state belongs to."""
+    numbers, slash, field = name.partition("/")
+    if not slash or not all(number.isdecimal() for number in numbers.split()):
+        raise ValueError(f"the state is damaged: there is no part {name!r}")
+    return tuple(map(int, numbers.split())), field
 
 
 def hook(state: HookState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:

@@ -1,6 +1,6 @@
 """Methods as arguments: a text such as `name:parameter=value`, or a `Method`."""
 
-from aquila.core.method import Method, check_links, check_method
+from aquila.core.method import Method, check_method, needs_links
 from aquila.core.parameter import split_spec
 from aquila.distributed.oracle import OTHER_MODELS
 from aquila.methods import METHODS, create
@@ -20,7 +20,10 @@ def make_method(method: str | Method, *, gradients: bool) -> Method:
     check_method(made)
     if getattr(made.device, "needs_other_models", False):
         raise ValueError(f"{made.name}: {OTHER_MODELS}")
-    check_links(made, available=False)
+    if needs_links(made.server):
+        raise ValueError(
+            f"{made.name} needs a link model, which only the simulator has; choose another method"
+        )
     if gradients and _trains_locally(made):
         raise ValueError(
             f"{made.name} trains locally, so it cannot compress single gradients; use it with "

@@ -31,11 +31,15 @@ _LOG = logging.getLogger("aquila")
 
 @dataclass(frozen=True)
 class Outcome:
-    """Ranks whose replies have no vector, were refused, or were not sent because of a failure."""
+    """Ranks whose replies have no vector, were refused, or were not sent because of a failure.
+
+    `upload` is what all ranks applied of the frame of this rank, None if nothing.
+    """
 
     skipped: tuple[int, ...]
     refused: tuple[int, ...]
     failed: tuple[int, ...]
+    upload: Vector | None = None
 
 
 class RankSessions:
@@ -114,10 +118,13 @@ class RankSessions:
             raise ExchangeError(f"round {round_number}: the frames of all ranks are damaged")
         replies = self.server.close_round()
         rejected = refused.union(self.server.guard.rejected)
-        if self.rank in replies and not replies[self.rank].refused:
+        own, upload = replies.get(self.rank), None
+        if own is not None and not own.refused:
             self.device.apply_ack(self.server.acks[self.rank])
+            if own.vector is not None and self.rank not in rejected:
+                upload = own.vector.decode()
         skipped = [rank for rank, reply in replies.items() if reply.vector is None]
-        return Outcome(tuple(skipped), tuple(sorted(rejected)), tuple(failed))
+        return Outcome(tuple(skipped), tuple(sorted(rejected)), tuple(failed), upload)
 
     def _receive(self, exchange: Exchange, messages: Messages) -> set[int]:
         """Receive the frames; return the ranks whose frames one rank or more could not read."""
