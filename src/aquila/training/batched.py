@@ -23,7 +23,7 @@ MAX_PASS_DEVICES = 128
 TRIAL_GRADIENTS = 64
 """Gradients compared per trial: where rounding differs, it shows in about one gradient of four."""
 
-MIN_GRADIENTS = 4 * TRIAL_GRADIENTS
+MIN_GRADIENTS = 2 * TRIAL_GRADIENTS
 """Gradients of a run, including those of the next round, from which on a trial pays."""
 
 Shape = tuple[int, torch.Size, torch.Size]
