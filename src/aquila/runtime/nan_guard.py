@@ -89,8 +89,8 @@ class GuardedOracle:
         if not max_norm(gradient) <= MAX_COORDINATE[gradient.dtype]:
             bad = int((~(gradient.abs() <= MAX_COORDINATE[gradient.dtype])).sum())
             raise NonFiniteError(
-                f"{self._name}: {bad} of {len(gradient)} coordinates of the gradient are NaN, infinite "
-                f"or beyond {MAX_COORDINATE[gradient.dtype]:.0e}"
+                f"{self._name}: {bad} of {len(gradient)} coordinates of the gradient are NaN, "
+                f"infinite or beyond {MAX_COORDINATE[gradient.dtype]:.0e}"
             )
         if not abs(loss) <= MAX_LOSS:
             raise NonFiniteError(f"{self._name}: the loss is {loss}")

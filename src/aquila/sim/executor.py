@@ -4,10 +4,12 @@ Every executor gives the same bits. A turn depends only on its order, its key an
 state, and thread-safe devices always compute on one torch thread.
 """
 
+import gc
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -25,6 +27,9 @@ MIN_THREADED_SECONDS = 2e-3
 
 GPU_WORKERS = 3
 """Devices that run at once on a GPU, so that it has work while one of them waits for the host."""
+
+OBJECTS_PER_TURN = 100
+"""New objects per turn of a round after which the garbage collector runs."""
 
 T = TypeVar("T")
 
@@ -90,7 +95,7 @@ def executor_for(
 
 
 class CpuExecutor:
-    """Runs devices sequentially or on threads; without `workers`, two timed turns decide."""
+    """Runs devices sequentially or on threads; without `workers`, timed turns decide."""
 
     def __init__(self, thread_safe: bool | None, workers: int, prefetches: bool = True) -> None:
         self._thread_safe = thread_safe
@@ -112,7 +117,8 @@ class CpuExecutor:
             if self._workers <= 1:
                 if self._prefetches:
                     work.prefetch(rest)
-                return sum(first) + sum(turn(device) for device in rest)
+                with _rare_collections(len(rest)):
+                    return sum(first) + sum(turn(device) for device in rest)
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self._workers, "device", _use_one_thread)
         try:
@@ -127,13 +133,15 @@ class CpuExecutor:
     def _choose_workers(
         self, turn: Callable[[DeviceId], bool], devices: Sequence[DeviceId]
     ) -> list[bool]:
-        """Run two turns, the first to warm up and the second to measure, and set the workers."""
-        first = turn(devices[0])
-        start = time.thread_time()  # not the wall clock, which other processes slow down
-        second = turn(devices[1])
-        use_threads = self._thread_safe and time.thread_time() - start > MIN_THREADED_SECONDS
+        """Run one turn to warm up and up to two to measure, and set the workers."""
+        arrived, seconds = [turn(devices[0])], []
+        for device in devices[1:3]:
+            start = time.thread_time()  # not the wall clock, which other processes slow down
+            arrived.append(turn(device))
+            seconds.append(time.thread_time() - start)
+        use_threads = self._thread_safe and min(seconds) > MIN_THREADED_SECONDS
         self._workers = core_count() if use_threads else 1
-        return [first, second]
+        return arrived
 
 
 class GpuExecutor:
@@ -212,6 +220,21 @@ def _wait_for_all(started: Iterable["Future[T]"]) -> list[T]:
 
 def _collect(futures: Sequence["Future[T]"]) -> list[T]:
     return [future.result() for future in futures]
+
+
+@contextmanager
+def _rare_collections(turns: int) -> Iterator[None]:
+    """Collect garbage about once in a round of many turns.
+
+    Their replies stay until the round is closed. So a collection frees little, but visits them all.
+    """
+    before = gc.get_threshold()
+    if before[0]:  # 0: the collector is off
+        gc.set_threshold(max(before[0], OBJECTS_PER_TURN * turns), *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def _use_one_thread() -> None:
