@@ -1,5 +1,6 @@
 """Every executor and any number of workers give the same bits."""
 
+import gc
 import threading
 import time
 from contextlib import nullcontext
@@ -252,3 +253,20 @@ def test_gpu_executor_gives_the_same_bits_as_the_cpu_executor(without_cuda):
     gpu._executor = GpuExecutor(thread_safe=True, workers=2)
     assert [gpu.advance() for _ in range(ROUNDS)] == [cpu.advance() for _ in range(ROUNDS)]
     assert torch.equal(gpu.theta, cpu.theta)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_garbage_collection_is_as_before_after_a_round(fails):
+    inside, before = [], gc.get_threshold()
+
+    def loss(theta):
+        inside.append(gc.get_threshold()[0])
+        if fails and len(inside) == 30:
+            raise RuntimeError("stop")
+        return 0.0, torch.ones_like(theta)
+
+    method = aquila.create("fedsgd", alpha=0.1)
+    with pytest.raises(RuntimeError, match="stop") if fails else nullcontext():
+        aquila.simulate(method, torch.zeros(3), [loss] * 40, rounds=1)
+    assert inside[-1] > before[0]
+    assert gc.get_threshold() == before
