@@ -25,6 +25,12 @@ from aquila.training.torch_threads import torch_threads
 MIN_THREADED_SECONDS = 2e-3
 """Shortest turn for which threads are faster. Shorter turns compete for the interpreter lock."""
 
+CLEARLY_LONG_SECONDS = 10 * MIN_THREADED_SECONDS
+"""A turn that takes longer needs no second measurement."""
+
+MAX_TIMED_TURNS = 6
+"""Turns before the choice between threads and one worker."""
+
 GPU_WORKERS = 3
 """Devices that run at once on a GPU, so that it has work while one of them waits for the host."""
 
@@ -133,13 +139,19 @@ class CpuExecutor:
     def _choose_workers(
         self, turn: Callable[[DeviceId], bool], devices: Sequence[DeviceId]
     ) -> list[bool]:
-        """Run one turn to warm up and up to two to measure, and set the workers."""
-        arrived, seconds = [turn(devices[0])], []
-        for device in devices[1:3]:
+        """Run one turn to warm up and a few to measure, and set the workers.
+
+        One short turn shows that threads do not pay. Turns that are a little too long for that may
+        be first turns that load data or code, or turns on a busy machine.
+        """
+        arrived, seconds = [turn(devices[0])], 0.0
+        for device in devices[1:MAX_TIMED_TURNS]:
             start = time.thread_time()  # not the wall clock, which other processes slow down
             arrived.append(turn(device))
-            seconds.append(time.thread_time() - start)
-        use_threads = self._thread_safe and min(seconds) > MIN_THREADED_SECONDS
+            seconds = time.thread_time() - start
+            if not MIN_THREADED_SECONDS < seconds < CLEARLY_LONG_SECONDS:
+                break
+        use_threads = self._thread_safe and seconds > MIN_THREADED_SECONDS
         self._workers = core_count() if use_threads else 1
         return arrived
 
