@@ -21,7 +21,7 @@ SANITIZERS := -fsanitize=address,undefined -fno-sanitize-recover=undefined
 .PHONY: demo deploy-demo docs test fuzz load audit wheel clean
 
 demo: $(STAMP)
-	$(BIN)/aquila compare --out runs/demo --overwrite
+	$(BIN)/aquila compare --rounds 80 --out runs/demo --overwrite
 
 deploy-demo: $(STAMP)
 	$(BIN)/python examples/flower/deploy.py

@@ -11,7 +11,8 @@ favour them. Peers that are not installed there are left out.
 
 A plain PyTorch loop runs before and after each simulator. Its time is the unit, so that a machine
 that slows down affects both. "first" is the time from the start of the process to the end of the
-first round, "round" the median of the later rounds. Memory is the peak of resident memory of the
+first round, "round" the median of the later rounds. The JSON lines also have CPU seconds, which
+other processes disturb less than wall-clock time. Memory is the peak of resident memory of the
 process and its children; shared pages count once per process. If other processes use more than a
 tenth of a core, the run is repeated. If that does not help, its ratios are marked "disturbed": they
 are not reliable, and no goal is checked against them. "loss" is the mean over devices at the start
@@ -104,9 +105,14 @@ def measure_once(simulator, workload, python):
         last = (errors.strip() or f"exit status {process.returncode}").splitlines()[-1]
         return {"failed": last}
     report = json.loads(printed.strip().splitlines()[-1])
-    ends = report.pop("ends")
-    rounds = [after - before for before, after in pairwise(ends)]
-    return report | {"first_s": ends[0] - start, "rounds_s": rounds, **asdict(used)}
+    ends, cpu_ends = report.pop("ends"), report.pop("cpu_ends")
+    times = {"first_s": ends[0] - start, "rounds_s": differences(ends)}
+    cpu_times = {"first_cpu_s": cpu_ends[0], "rounds_cpu_s": differences(cpu_ends)}
+    return report | times | cpu_times | asdict(used)
+
+
+def differences(times):
+    return [after - before for before, after in pairwise(times)]
 
 
 def read_from_start(file):
@@ -134,11 +140,15 @@ def measure_case(case, simulators, rounds, python, attempts):
 
 def combine_runs(runs):
     """Combine several runs of one simulator."""
-    seconds = [second for run in runs for second in run["rounds_s"]]
-    first = statistics.median(run["first_s"] for run in runs)
-    peak, others = (max(run[field] for run in runs) for field in ("peak_mib", "other_cores"))
-    more = {"first_s": first, "rounds_s": seconds, "peak_mib": peak, "other_cores": others}
-    return runs[0] | more
+    times = {
+        name: [second for run in runs for second in run[name]]
+        for name in ("rounds_s", "rounds_cpu_s")
+    }
+    firsts = {
+        name: statistics.median(run[name] for run in runs) for name in ("first_s", "first_cpu_s")
+    }
+    most = {name: max(run[name] for run in runs) for name in ("peak_mib", "other_cores")}
+    return runs[0] | times | firsts | most
 
 
 def make_row(case, simulator, result, plain_runs):
@@ -146,10 +156,12 @@ def make_row(case, simulator, result, plain_runs):
     row = {"case": case, "simulator": simulator.module, "label": simulator.label, **result}
     if "failed" in result:
         return row
-    unit = statistics.median(combine_runs(plain_runs)["rounds_s"])
+    plain = combine_runs(plain_runs)
+    unit, cpu_unit = (statistics.median(plain[name]) for name in ("rounds_s", "rounds_cpu_s"))
     row["disturbed"] = max(run["other_cores"] for run in (result, *plain_runs)) > MAX_OTHER_CORES
     row["round_s"] = statistics.median(result["rounds_s"])
     row["relative_to_plain"] = row["round_s"] / unit
+    row["cpu_relative_to_plain"] = statistics.median(result["rounds_cpu_s"]) / cpu_unit
     row["same_losses"] = losses_agree(result["losses"], plain_runs[0]["losses"])
     return row
 

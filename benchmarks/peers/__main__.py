@@ -20,7 +20,12 @@ def main():
     name, _, option = args.simulator.partition(":")
     workload, log = Workload(args.case, args.folder, args.rounds, option), RoundLog()
     extra = import_module(f"peers.{name}").run(workload, log) or {}
-    report = {"ends": log.ends, "losses": log.losses, "torch": torch.__version__}
+    report = {
+        "ends": log.ends,
+        "cpu_ends": log.cpu_ends,
+        "losses": log.losses,
+        "torch": torch.__version__,
+    }
     print("\n" + json.dumps(report | extra))
 
 

@@ -60,13 +60,18 @@ class Workload:
 
 @dataclass
 class RoundLog:
-    """End time of each round, by a clock that all processes share, and its initial loss."""
+    """End time of each round, by a clock that all processes share, and its initial loss.
+
+    `cpu_ends` are the CPU seconds of the process until the end of each round.
+    """
 
     ends: list[float] = field(default_factory=list)
+    cpu_ends: list[float] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
 
     def end_round(self, loss):
         self.ends.append(time.monotonic())
+        self.cpu_ends.append(time.process_time())
         self.losses.append(float(loss))
 
 

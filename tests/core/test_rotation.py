@@ -6,6 +6,7 @@ import torch
 
 from aquila.core.random import Key
 from aquila.core.rotation import hadamard, rotate, unrotate
+from aquila.native import hadamard as native
 
 
 def normal(dimension, dtype=torch.float64):
@@ -21,6 +22,23 @@ def test_hadamard_is_sylvesters_matrix(doublings):
     v = normal(2**doublings)
     expected = matrix @ v.numpy() / np.sqrt(len(v))
     np.testing.assert_allclose(hadamard(v).numpy(), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("length", [1, 2, 64, 4096])
+def test_native_transform_has_the_bits_of_sums_and_differences(length, dtype):
+    v, expected = normal(length, dtype), normal(length, dtype)
+    for half in (2**k for k in range(length.bit_length() - 1)):
+        low, high = expected.view(-1, 2, half).unbind(1)
+        expected = torch.stack((low + high, low - high), 1).view(-1)
+    assert hadamard(v).equal(expected / np.sqrt(length))
+    assert v.equal(normal(length, dtype))
+
+
+@pytest.mark.parametrize("array", [np.zeros(3), np.zeros(0), np.zeros(4, np.int32)], ids=str)
+def test_native_transform_refuses_other_arrays(array):
+    with pytest.raises(ValueError, match="vector must be"):
+        native.transform(array)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -1,5 +1,6 @@
 """Every executor and any number of workers give the same bits."""
 
+import gc
 import threading
 import time
 from contextlib import nullcontext
@@ -12,7 +13,8 @@ import aquila
 from aquila.core.packet import Packet
 from aquila.runtime.nan_guard import NonFiniteError
 from aquila.sim import executor as executor_module
-from aquila.sim.executor import GpuExecutor
+from aquila.sim.executor import CpuExecutor, GpuExecutor
+from aquila.sim.hardware import core_count
 from aquila.tasks import build_model
 
 ROUNDS = 3
@@ -252,3 +254,41 @@ def test_gpu_executor_gives_the_same_bits_as_the_cpu_executor(without_cuda):
     gpu._executor = GpuExecutor(thread_safe=True, workers=2)
     assert [gpu.advance() for _ in range(ROUNDS)] == [cpu.advance() for _ in range(ROUNDS)]
     assert torch.equal(gpu.theta, cpu.theta)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_garbage_collection_is_as_before_after_a_round(fails):
+    inside, before = [], gc.get_threshold()
+
+    def loss(theta):
+        inside.append(gc.get_threshold()[0])
+        if fails and len(inside) == 30:
+            raise RuntimeError("stop")
+        return 0.0, torch.ones_like(theta)
+
+    method = aquila.create("fedsgd", alpha=0.1)
+    with pytest.raises(RuntimeError, match="stop") if fails else nullcontext():
+        aquila.simulate(method, torch.zeros(3), [loss] * 40, rounds=1)
+    assert inside[-1] > before[0]
+    assert gc.get_threshold() == before
+
+
+@pytest.mark.parametrize(
+    ("turns_ms", "timed", "threads"),
+    [
+        ([9, 1, 9], 2, False),
+        ([9, 5, 4, 1, 9], 4, False),
+        ([9, 30, 1], 2, True),
+        ([9, 5, 5, 5, 5, 5, 1], 6, True),
+        ([9, 5], 2, True),
+    ],
+    ids=str,
+)
+def test_short_and_long_turns_choose_the_workers(monkeypatch, turns_ms, timed, threads):
+    clock = iter(ms / 1000 for length in turns_ms[1:] for ms in (0, length))
+    monkeypatch.setattr(executor_module.time, "thread_time", lambda: next(clock))
+    chosen = CpuExecutor(thread_safe=True, workers=0)
+    done = []
+    chosen._choose_workers(lambda device: not done.append(device), range(len(turns_ms)))
+    assert done == list(range(timed))
+    assert chosen._workers == (core_count() if threads else 1)

@@ -35,8 +35,8 @@ def run(problem, method="aquila", rounds=4):
 
 
 @pytest.fixture(autouse=True)
-def no_trial_delay(monkeypatch):
-    monkeypatch.setattr("aquila.training.batched.TRIAL_DELAY_SECONDS", 0.0)
+def trial_in_first_round(monkeypatch):
+    monkeypatch.setattr("aquila.training.batched.MIN_GRADIENTS", 0)
 
 
 @pytest.fixture
@@ -54,17 +54,14 @@ def passes(monkeypatch):
 
 
 class Clock:
-    """A clock on which one pass takes one second and everything else two."""
+    """A clock on which separate passes take two seconds and one pass takes one."""
 
     def __init__(self):
         self.readings = 0
 
-    def monotonic(self):
-        return 0.0
-
-    def perf_counter(self):
+    def thread_time(self):
         self.readings += 1
-        return {1: 0.0, 2: 1.0, 0: 3.0}[self.readings % 3]
+        return {1: 0.0, 2: 2.0, 0: 3.0}[self.readings % 3]
 
 
 @pytest.fixture
@@ -89,17 +86,21 @@ def test_each_device_gets_its_own_loss():
     problem, module = made([12] * 5, loss=loss), nn.Linear(64, 3)
     nn.utils.vector_to_parameters(problem.theta0, module.parameters())
     batched = BatchedGradients(problem.devices[0].models.original)
-    gradients, _ = batched._one_pass(problem.devices, problem.theta0)
-    for device, gradient in zip(problem.devices, gradients, strict=True):
+    joint = batched._one_pass(problem.devices, problem.theta0)
+    for device, found in zip(problem.devices, joint, strict=True):
         x, y = device.tensors
-        expected = torch.autograd.grad(loss(module(x), y), list(module.parameters()))
-        torch.testing.assert_close(gradient, torch.cat([part.flatten() for part in expected]))
+        value = loss(module(x), y)
+        expected = torch.autograd.grad(value, list(module.parameters()))
+        assert found.loss == pytest.approx(float(value.detach()))
+        flat = torch.cat([part.flatten() for part in expected])
+        torch.testing.assert_close(found.gradient, flat)
 
 
-def test_short_run_makes_no_trial(passes, monkeypatch):
-    monkeypatch.setattr("aquila.training.batched.TRIAL_DELAY_SECONDS", 1e9)
-    run(made([12] * 9))
-    assert passes == []
+@pytest.mark.parametrize("rounds", [3, 4])
+def test_a_trial_is_made_once_it_pays(passes, monkeypatch, rounds):
+    monkeypatch.setattr("aquila.training.batched.MIN_GRADIENTS", 36)
+    run(made([12] * 9), rounds=rounds)
+    assert bool(passes) == (rounds == 4)
 
 
 def test_devices_of_one_shape_share_a_pass(passes):
@@ -126,21 +127,64 @@ def test_passes_that_round_differently_are_not_used(passes, unbatched, monkeypat
     one_pass = BatchedGradients._one_pass
 
     def nearly(self, devices, theta):
-        gradients, outputs = one_pass(self, devices, theta)
-        return gradients * 1.0000001, outputs
+        joint = one_pass(self, devices, theta)
+        return [found._replace(gradient=found.gradient * 1.0000001) for found in joint]
 
     monkeypatch.setattr(BatchedGradients, "_one_pass", nearly)
     monkeypatch.setattr("aquila.training.batched.time", Clock())
     assert run(made([12] * 9)).theta.equal(expected)
 
 
-def test_module_that_vmap_rejects_is_not_batched(passes):
-    class DataDependent(nn.Linear):
-        def forward(self, x):
-            return super().forward(x) if x.sum() > 0 else super().forward(x) * 2
+class BranchesOnNumbers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(64, 3)
 
-    run(made([12] * 6, DataDependent(64, 3)), rounds=2)
-    assert passes == [6]
+    def forward(self, x):
+        return self.layer(x) if x.sum() > 0 else self.layer(x) * 2
+
+
+class CallsALayerTwice(BranchesOnNumbers):
+    def forward(self, x):
+        return self.layer(x) + self.layer(2 * x)
+
+
+class MixesSamples(BranchesOnNumbers):
+    def forward(self, x):
+        return self.layer(x - x.mean(0))
+
+
+class HasAnotherParameter(BranchesOnNumbers):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(3))
+
+    def forward(self, x):
+        return self.layer(x) * self.scale
+
+
+@pytest.mark.parametrize(
+    "module", [BranchesOnNumbers, CallsALayerTwice, MixesSamples, HasAnotherParameter]
+)
+def test_other_modules_compute_separately(request, passes, module):
+    torch.manual_seed(2)
+    chosen = module()
+    problem = made([12] * 6, chosen)
+    found = run(problem, rounds=2).theta
+    assert not any(problem.devices[0].batched._worth_batching.values())
+    request.getfixturevalue("unbatched")
+    assert found.equal(run(made([12] * 6, chosen), rounds=2).theta)
+
+
+def test_deep_networks_are_batched(request, passes):
+    torch.manual_seed(2)
+    deep = nn.Sequential(nn.Linear(64, 16), nn.Tanh(), nn.Linear(16, 8, bias=False), nn.ReLU())
+    deep.append(nn.Linear(8, 3))
+    problem = made([12] * 6, deep)
+    found = run(problem, rounds=2).theta
+    assert passes
+    request.getfixturevalue("unbatched")
+    assert found.equal(run(made([12] * 6, deep), rounds=2).theta)
 
 
 @pytest.mark.parametrize(

@@ -162,7 +162,7 @@ def test_gradient_is_the_update_of_one_step(clip, batch_size):
 
 
 def test_batched_gradients_are_regularized_like_separate_ones(monkeypatch):
-    monkeypatch.setattr("aquila.training.batched.TRIAL_DELAY_SECONDS", 0.0)
+    monkeypatch.setattr("aquila.training.batched.MIN_GRADIENTS", 0)
     monkeypatch.setattr("aquila.training.batched.BatchedGradients._run_trial", lambda *_: True)
     x, y = data(40)
     runs = []

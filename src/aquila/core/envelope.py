@@ -105,9 +105,10 @@ def require(condition: bool, message: str) -> None:
 def seal(frame: Frame) -> bytes:
     """Return the bytes of a frame, with its checksum."""
     ack = frame.ack - NEVER
-    for number in (frame.round, ack, frame.refers_to, frame.dimension, frame.bucket):
-        if not 0 <= number < _LIMIT:
-            raise WireError(f"{number} does not fit a header field of 32 bits")
+    numbers = frame.round, ack, frame.refers_to, frame.dimension, frame.bucket
+    if min(numbers) < 0 or max(numbers) >= _LIMIT:
+        bad = next(number for number in numbers if not 0 <= number < _LIMIT)
+        raise WireError(f"{bad} does not fit a header field of 32 bits")
     refers, more = frame.refers_to > 0, bool(ack or frame.bucket or frame.scalars)
     second = frame.kind | frame.flags << _KIND_BITS | _REFERS * refers | _MORE * more
     header = bytearray((_FIRST, second))
@@ -131,13 +132,13 @@ def parse(data: bytes, trusted: bool = False) -> Frame:
     """
     if len(data) < MIN_BYTES:
         raise WireError(f"frame of {len(data)} bytes is cut short")
-    require(data[0] & 0xF0 == MAGIC, f"not a frame: it starts with {data[0]:#04x}")
     if not is_frame(data):
+        require(data[0] & 0xF0 == MAGIC, f"not a frame: it starts with {data[0]:#04x}")
         version = data[0] & 0x0F
         raise WireError(f"frame of version {version}; this release reads only version {VERSION}")
     reader = _Reader(memoryview(data)[: -_CHECKSUM.size])
-    intact = trusted or crc32(reader.content) == checksum_of(data)
-    require(intact, "checksum does not match: the frame is damaged")
+    if not trusted and crc32(reader.content) != checksum_of(data):
+        raise WireError("checksum does not match: the frame is damaged")
     kind, flags = kind_of(data), flags_of(data)
     if kind >= len(_KINDS):
         raise WireError(f"frame of kind {kind}; this release reads kinds 0 to {len(_KINDS) - 1}")
@@ -213,19 +214,23 @@ class _Reader:
     def take(self, size: int) -> memoryview:
         """Return the next bytes."""
         start, self.position = self.position, self.position + size
-        require(self.position <= len(self.content), "the header is cut short")
+        if self.position > len(self.content):
+            raise WireError("the header is cut short")
         return self.content[start : self.position]
 
     def varint(self) -> int:
         """Return an integer of seven bits per byte, the lowest first."""
         number = 0
         for shift in range(0, 35, 7):
-            (byte,) = self.take(1)
+            self.position += 1
+            if self.position > len(self.content):
+                raise WireError("the header is cut short")
+            byte = self.content[self.position - 1]
             number |= (byte & 127) << shift
             if byte < 128:
-                valid = number < _LIMIT and (byte > 0 or shift == 0)
-                require(valid, "a header field is above 32 bits or longer than needed")
-                return number
+                if number < _LIMIT and (byte > 0 or shift == 0):
+                    return number
+                break
         raise WireError("a header field is above 32 bits or longer than needed")
 
 
@@ -261,9 +266,10 @@ def _parse_more(reader: _Reader) -> tuple[int, int, dict[str, float]]:
         name, layout = _parse_name(reader, tag >> 1), _SINGLE if tag & 1 else _DOUBLE
         (value,) = layout.unpack(reader.take(layout.size))
         _check_scalar(name, value)
-        shortest = bool(tag & 1) or not _fits_single(value)
-        require(shortest, f"scalar {name} is float64, although float32 holds its value")
-        require(name not in scalars, f"scalar {name} occurs twice")
+        if not tag & 1 and _fits_single(value):
+            raise WireError(f"scalar {name} is float64, although float32 holds its value")
+        if name in scalars:
+            raise WireError(f"scalar {name} occurs twice")
         scalars[name] = value
     return ack, bucket, scalars
 
@@ -271,7 +277,8 @@ def _parse_more(reader: _Reader) -> tuple[int, int, dict[str, float]]:
 def _parse_name(reader: _Reader, field: int) -> str:
     if field >= _FIRST_NUMBER:
         number = field - _FIRST_NUMBER
-        require(number < len(NUMBERED_NAMES), f"no name of a scalar has the number {number}")
+        if number >= len(NUMBERED_NAMES):
+            raise WireError(f"no name of a scalar has the number {number}")
         return NUMBERED_NAMES[number]
     name = bytes(reader.take(field)).decode("ascii", errors="replace")
     require(name not in _NUMBER_OF_NAME, f"scalar {name} must be sent by its number")
@@ -284,10 +291,10 @@ def _fits_single(value: float) -> bool:
 
 
 def _check_scalar(name: str, value: float) -> None:
-    valid = len(name) <= MAX_NAME and name.isascii() and name.isidentifier()
-    require(
-        valid,
-        f"{name[:MAX_NAME]!r} is not a valid name for a scalar; "
-        f"use an ASCII identifier of at most {MAX_NAME} characters",
-    )
-    require(math.isfinite(value), f"scalar {name} is {value}; it must be finite")
+    if not (len(name) <= MAX_NAME and name.isascii() and name.isidentifier()):
+        raise WireError(
+            f"{name[:MAX_NAME]!r} is not a valid name for a scalar; "
+            f"use an ASCII identifier of at most {MAX_NAME} characters"
+        )
+    if not math.isfinite(value):
+        raise WireError(f"scalar {name} is {value}; it must be finite")

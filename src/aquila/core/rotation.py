@@ -12,6 +12,7 @@ import torch
 
 from aquila.core.random import Key
 from aquila.core.vector import Vector
+from aquila.native import hadamard as native
 
 
 def rotate(v: Vector, key: Key) -> Vector:
@@ -33,6 +34,9 @@ def unrotate(v: Vector, key: Key) -> Vector:
 def hadamard(v: Vector) -> Vector:
     """Return the orthonormal Walsh-Hadamard transform. The dimension must be a power of two."""
     length, half = v.numel(), 1
+    if v.is_cpu and v.dtype in (torch.float32, torch.float64):
+        v, half = v.clone(memory_format=torch.contiguous_format), length
+        native.transform(v.numpy())
     while half < length:
         pairs = v.reshape(-1, 2, half)
         v = torch.stack((pairs[:, 0] + pairs[:, 1], pairs[:, 0] - pairs[:, 1]), dim=1)

@@ -9,6 +9,8 @@ from aquila.native import coder
 
 SPARSE_RATIO = 16
 """Codes are sparse if at most one coordinate in this many is nonzero."""
+_ROUNDING = 2.0**-20
+"""Larger relative errors do not come from rounding a low end to float32."""
 SMALL_BODY = 1024
 """Bytes of a body that is always tried as a sparse one, because of its tables."""
 
@@ -69,8 +71,11 @@ def _largest_sparse_body(count: int, bits: int) -> int:
 
 def _code_of_zero(low: Vector, step: Vector, bits: int) -> int | None:
     """Return the code that decodes to exactly zero, None if no code does."""
-    ratio = -float(low) / float(step) if step > 0 else -1.0
+    lowest, spacing = float(low), float(step)
+    ratio = -lowest / spacing if spacing > 0 else -1.0
     if not 0 <= ratio < 2**bits - 0.5:
         return None
     centre = round(ratio)
+    if abs(ratio - centre) > _ROUNDING * ratio:
+        return None
     return centre if float(low + step * centre) == 0 else None

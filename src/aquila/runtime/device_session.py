@@ -129,17 +129,23 @@ class DeviceSession:
             return self._refuse(control.round, order_checksum)
         if QUERY_LOSS in control.scalars:
             return replace(self._answer_query(control, model.theta), refers_to=order_checksum)
-        packet = replace(control, vector=Dense(model.theta))
+        packet = Packet(
+            control.round, Dense(model.theta), control.scalars, control.ack,
+            control.refused, control.refers_to, control.fresh,
+        )  # fmt: skip
         ack = Ack(control.ack, control.refers_to)
         state = self._state_for(ack)
         if state is None:
             self._warn_restart(packet.round, ack)
         turn = self._run_turn(self.half.init(model.theta) if state is None else state, packet)
-        fresh = state is None and ack != NO_ACK
-        reply = replace(turn.reply, ack=NEVER, refers_to=order_checksum, fresh=fresh)
+        fresh, scalars = state is None and ack != NO_ACK, turn.reply.scalars
         if REPORT_LOSS in control.scalars and "loss" in turn.notes:
-            reply = replace(reply, scalars={LOSS: turn.notes["loss"], **reply.scalars})
-        turn = replace(turn, reply=reply)
+            scalars = {LOSS: turn.notes["loss"], **scalars}
+        reply = Packet(
+            turn.reply.round, turn.reply.vector, scalars, NEVER,
+            turn.reply.refused, order_checksum, fresh,
+        )  # fmt: skip
+        turn = Turn(turn.state, reply, turn.notes, turn.fallback)
         is_in_sequence = packet.round > self.last_round or ack != self.last_ack
         if state is not None and is_in_sequence:
             self.state, self.last_ack, self.last_round = state, ack, packet.round
@@ -232,9 +238,13 @@ class DeviceSession:
             fallback = state
         elif fallback is not None:
             fallback = store(self.device, fallback, before, state)
+        if state is turn.state and fallback is turn.fallback:
+            return turn
         return replace(turn, state=state, fallback=fallback)
 
     def _pending_turns(self) -> list[PendingTurn]:
+        if self._pending is None and self._stale_turn is None:
+            return []  # the usual case, which takes a list less
         return [turn for turn in (self._pending, self._stale_turn) if turn is not None]
 
     def _state_for(self, ack: Ack) -> Any:

@@ -1,6 +1,7 @@
 """Messages between sessions: orders, and acknowledgements that name a reply by its content."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from aquila.core.envelope import checksum_of, checksum_of_order
@@ -30,7 +31,7 @@ class Order:
     model: bytes
     control: bytes
 
-    @property
+    @cached_property
     def checksum(self) -> int:
         """Checksum of both frames. A reply uses it to name the order that it answers."""
         return checksum_of_order(self.control, self.model)

@@ -63,34 +63,35 @@ class GuardedOracle:
             return self.gradient(theta)[0]
         value = float(compute(self._own_copy(theta), all_samples))
         if not abs(value) <= MAX_LOSS:
-            raise NonFiniteError(
-                f"device {self.device}, round {self.round_number}: the loss is {value}"
-            )
+            raise NonFiniteError(f"{self._name}: the loss is {value}")
         return value
+
+    @property
+    def _name(self) -> str:
+        return f"device {self.device}, round {self.round_number}"
 
     def _own_copy(self, vector: Vector) -> Vector:
         return vector if getattr(self.inner, "returns_fresh_memory", False) else vector.clone()
 
     def _check(self, result: object, theta: Vector) -> tuple[float, Vector]:
-        where = f"device {self.device}, round {self.round_number}"
         if not isinstance(result, tuple) or len(result) != 2 or not torch.is_tensor(result[1]):
-            raise TypeError(f"{where}: a device must return (loss, gradient), not {result!r}")
+            raise TypeError(f"{self._name}: a device must return (loss, gradient), not {result!r}")
         loss, gradient = result
         try:
             loss = float(loss.detach() if torch.is_tensor(loss) else loss)
         except (TypeError, ValueError, RuntimeError):
-            raise TypeError(f"{where}: the loss must be one number, not {loss!r}") from None
+            raise TypeError(f"{self._name}: the loss must be one number, not {loss!r}") from None
         if gradient.shape != theta.shape or gradient.dtype != theta.dtype:
             raise TypeError(
-                f"{where}: the gradient is {tuple(gradient.shape)} {gradient.dtype}, "
+                f"{self._name}: the gradient is {tuple(gradient.shape)} {gradient.dtype}, "
                 f"but the model is {tuple(theta.shape)} {theta.dtype}"
             )
         if not max_norm(gradient) <= MAX_COORDINATE[gradient.dtype]:
             bad = int((~(gradient.abs() <= MAX_COORDINATE[gradient.dtype])).sum())
             raise NonFiniteError(
-                f"{where}: {bad} of {len(gradient)} coordinates of the gradient are NaN, infinite "
-                f"or beyond {MAX_COORDINATE[gradient.dtype]:.0e}"
+                f"{self._name}: {bad} of {len(gradient)} coordinates of the gradient are NaN, "
+                f"infinite or beyond {MAX_COORDINATE[gradient.dtype]:.0e}"
             )
         if not abs(loss) <= MAX_LOSS:
-            raise NonFiniteError(f"{where}: the loss is {loss}")
-        return loss, self._own_copy(gradient.detach())
+            raise NonFiniteError(f"{self._name}: the loss is {loss}")
+        return loss, self._own_copy(gradient.detach() if gradient.requires_grad else gradient)

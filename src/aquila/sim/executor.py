@@ -4,10 +4,12 @@ Every executor gives the same bits. A turn depends only on its order, its key an
 state, and thread-safe devices always compute on one torch thread.
 """
 
+import gc
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -23,8 +25,17 @@ from aquila.training.torch_threads import torch_threads
 MIN_THREADED_SECONDS = 2e-3
 """Shortest turn for which threads are faster. Shorter turns compete for the interpreter lock."""
 
+CLEARLY_LONG_SECONDS = 10 * MIN_THREADED_SECONDS
+"""A turn that takes longer needs no second measurement."""
+
+MAX_TIMED_TURNS = 6
+"""Turns before the choice between threads and one worker."""
+
 GPU_WORKERS = 3
 """Devices that run at once on a GPU, so that it has work while one of them waits for the host."""
+
+OBJECTS_PER_TURN = 100
+"""New objects per turn of a round after which the garbage collector runs."""
 
 T = TypeVar("T")
 
@@ -90,7 +101,7 @@ def executor_for(
 
 
 class CpuExecutor:
-    """Runs devices sequentially or on threads; without `workers`, two timed turns decide."""
+    """Runs devices sequentially or on threads; without `workers`, timed turns decide."""
 
     def __init__(self, thread_safe: bool | None, workers: int, prefetches: bool = True) -> None:
         self._thread_safe = thread_safe
@@ -112,7 +123,8 @@ class CpuExecutor:
             if self._workers <= 1:
                 if self._prefetches:
                     work.prefetch(rest)
-                return sum(first) + sum(turn(device) for device in rest)
+                with _rare_collections(len(rest)):
+                    return sum(first) + sum(turn(device) for device in rest)
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self._workers, "device", _use_one_thread)
         try:
@@ -127,13 +139,21 @@ class CpuExecutor:
     def _choose_workers(
         self, turn: Callable[[DeviceId], bool], devices: Sequence[DeviceId]
     ) -> list[bool]:
-        """Run two turns, the first to warm up and the second to measure, and set the workers."""
-        first = turn(devices[0])
-        start = time.perf_counter()
-        second = turn(devices[1])
-        use_threads = self._thread_safe and time.perf_counter() - start > MIN_THREADED_SECONDS
+        """Run one turn to warm up and a few to measure, and set the workers.
+
+        One short turn shows that threads do not pay. Turns that are a little too long for that may
+        be first turns that load data or code, or turns on a busy machine.
+        """
+        arrived, seconds = [turn(devices[0])], 0.0
+        for device in devices[1:MAX_TIMED_TURNS]:
+            start = time.thread_time()  # not the wall clock, which other processes slow down
+            arrived.append(turn(device))
+            seconds = time.thread_time() - start
+            if not MIN_THREADED_SECONDS < seconds < CLEARLY_LONG_SECONDS:
+                break
+        use_threads = self._thread_safe and seconds > MIN_THREADED_SECONDS
         self._workers = core_count() if use_threads else 1
-        return [first, second]
+        return arrived
 
 
 class GpuExecutor:
@@ -212,6 +232,21 @@ def _wait_for_all(started: Iterable["Future[T]"]) -> list[T]:
 
 def _collect(futures: Sequence["Future[T]"]) -> list[T]:
     return [future.result() for future in futures]
+
+
+@contextmanager
+def _rare_collections(turns: int) -> Iterator[None]:
+    """Collect garbage about once in a round of many turns.
+
+    Their replies stay until the round is closed. So a collection frees little, but visits them all.
+    """
+    before = gc.get_threshold()
+    if before[0]:  # 0: the collector is off
+        gc.set_threshold(max(before[0], OBJECTS_PER_TURN * turns), *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def _use_one_thread() -> None:

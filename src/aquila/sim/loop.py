@@ -208,11 +208,14 @@ def _fleet_of(theta0: Vector, devices: Sequence[Device], options: RunOptions) ->
     It has the weights and the owners of rows that the options ask for.
     """
     fleet = options.fleet or Fleet.uniform(theta0.numel(), len(devices), theta0.device)
-    shards = [as_shard(device) for device in devices]
     if options.rows == "owners":
-        fleet = fleet.with_owned_rows([owned_rows_of(n, shard) for n, shard in enumerate(shards)])
+        fleet = fleet.with_owned_rows(
+            [owned_rows_of(n, as_shard(device)) for n, device in enumerate(devices)]
+        )
     if options.weights == "samples":
-        fleet = fleet.with_weights([samples_of(n, shard) for n, shard in enumerate(shards)])
+        fleet = fleet.with_weights(
+            [samples_of(n, as_shard(device)) for n, device in enumerate(devices)]
+        )
     return fleet
 
 

@@ -53,7 +53,7 @@ def as_shard(device: Device) -> Shard:
     """Return the shard of a device given as a shard, an oracle or a plain function."""
     if hasattr(device, "oracle"):  # ten times faster than isinstance with a protocol
         return cast(Shard, device)
-    if all(hasattr(device, name) for name in ("samples", "gradient", "train")):
+    if hasattr(device, "gradient") and hasattr(device, "train") and hasattr(device, "samples"):
         oracle = cast(Oracle, device)
         return FixedShard(oracle, oracle.samples)
     if callable(device):

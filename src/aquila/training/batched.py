@@ -1,22 +1,18 @@
 """Gradients of many devices in one pass, where that gives the same bits as separate passes."""
 
-import copy
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import NamedTuple, Protocol
 
 import torch
-from torch import nn
-from torch.func import functional_call, grad, vmap
 
 from aquila.core.random import Key
 from aquila.core.vector import Vector
 from aquila.training.flat_module import MAX_PASS_TARGETS, FlatModule
-from aquila.training.inputs import TensorBatch
+from aquila.training.joint_pass import DeviceGradient, HasData, JointPass, NotJointError
 
 MAX_PASS_NUMBERS = 2**22
 """Limit per pass for the coordinates of all gradients, and for the numbers in all inputs."""
@@ -24,34 +20,14 @@ MAX_PASS_NUMBERS = 2**22
 MAX_PASS_DEVICES = 128
 """Devices per pass; the next pass runs while these devices take their turns."""
 
-TRIAL_DELAY_SECONDS = 1.0
-"""Seconds of separate passes before a trial: the first batched pass takes that long to set up."""
-
 TRIAL_GRADIENTS = 64
 """Gradients compared per trial: where rounding differs, it shows in about one gradient of four."""
 
+MIN_GRADIENTS = 2 * TRIAL_GRADIENTS
+"""Gradients of a run, including those of the next round, from which on a trial pays."""
+
 Shape = tuple[int, torch.Size, torch.Size]
 """Number of devices in a pass, and the shapes of each device's inputs and targets."""
-
-
-class HasData(Protocol):
-    """An object with samples."""
-
-    @property
-    def tensors(self) -> TensorBatch:
-        """Inputs and targets."""
-
-
-PassResult = tuple[torch.Tensor, torch.Tensor]
-"""Gradients and outputs of several devices."""
-
-
-class DeviceGradient(NamedTuple):
-    """Loss and gradient of a device, and the outputs they come from."""
-
-    loss: float
-    gradient: Vector
-    outputs: torch.Tensor
 
 
 @dataclass(eq=False)
@@ -59,7 +35,7 @@ class DeviceGroup:
     """Devices whose gradients are computed in one pass, and the result."""
 
     devices: Sequence[HasData]
-    result: "Future[PassResult] | None" = None
+    result: "Future[list[DeviceGradient]] | None" = None
     requests: int = 0
     """Devices of the group that have asked for their gradient."""
 
@@ -81,15 +57,17 @@ class BatchedGradients:
     def __init__(self, model: FlatModule) -> None:
         self._model = model
         self._worth_batching: dict[Shape, bool] = {}
-        self._start_time: float | None = None
+        self._announced = 0
         self._theta = model.theta[:0]
         self._groups: list[DeviceGroup] = []
         self._positions: dict[int, tuple[int, int]] = {}
 
     @cached_property
-    def _module(self) -> nn.Module:
-        """A copy of the module, because a functional call changes its parameters while it runs."""
-        return copy.deepcopy(self._model.module)
+    def _joint_pass(self) -> JointPass | None:
+        try:
+            return JointPass(self._model)
+        except NotJointError:
+            return None
 
     @cached_property
     def _thread(self) -> ThreadPoolExecutor:
@@ -97,9 +75,8 @@ class BatchedGradients:
 
     def prefetch(self, theta: Vector, devices: Sequence[HasData]) -> None:
         """Announce the devices of the next turns, in order, and the model they compute at."""
-        if self._start_time is None:
-            self._start_time = time.monotonic()
-        if time.monotonic() - self._start_time < TRIAL_DELAY_SECONDS:
+        self._announced += len(devices)
+        if self._announced < MIN_GRADIENTS or self._joint_pass is None:
             return
         by_shape: dict[tuple[torch.Size, torch.Size], list[HasData]] = {}
         for device in devices:
@@ -122,21 +99,25 @@ class BatchedGradients:
         if theta is not self._theta or id(device) not in self._positions:
             return None
         number, position = self._positions.pop(id(device))
+        group = self._groups[number]
+        if group.requests == 0:
+            self._start(self._groups[number : number + 2], theta)
+        result, group.requests = group.result, group.requests + 1
+        if group.requests == len(group.devices):
+            group.result = None  # free the memory
+        return None if result is None else result.result()[position]
+
+    def _start(self, groups: Sequence[DeviceGroup], theta: Vector) -> None:
+        """Start the pass of a group, and the next one, so that it runs during the turns of this."""
         try:
-            # the next group too, so that its pass runs during the turns of this group
-            for group in self._groups[number : number + 2]:
-                if group.requests == 0 and group.result is None and self._should_batch(group):
+            for group in groups:
+                if group.result is None and self._should_batch(group):
                     group.result = self._thread.submit(self._one_pass, group.devices, theta)
         except BaseException:
             # an interrupt may have come before a new thread was registered for shutdown
             self._thread.shutdown(cancel_futures=True)
             del self._thread  # the next round creates another
             raise
-        group = self._groups[number]
-        result, group.requests = group.result, group.requests + 1
-        if group.requests == len(group.devices):
-            group.result = None  # free the memory
-        return None if result is None else self._device_gradient(device, *result.result(), position)
 
     def _max_devices(self, x: torch.Size, y: torch.Size) -> int:
         samples = MAX_PASS_TARGETS // max(1, y.numel())
@@ -156,47 +137,29 @@ class BatchedGradients:
 
     def _run_trial(self, devices: Sequence[HasData]) -> bool:
         """Compute both ways and compare bits and time, at this model and at others near it."""
-        if len(devices) == 1:
+        if len(devices) == 1 or self._joint_pass is None:
             return False
         batched = separate = 0.0
-        for number in range(-(-TRIAL_GRADIENTS // len(devices))):
-            theta = self._theta + number * (Key((0, number)).uniform(self._theta) - 0.5)
-            try:
-                self._one_pass(devices, theta)
-                start = time.perf_counter()
+        try:
+            self._joint_pass.check(devices[0].tensors[0])
+            for number in range(-(-TRIAL_GRADIENTS // len(devices))):
+                theta = self._theta + number * (Key((0, number)).uniform(self._theta) - 0.5)
+                start = time.thread_time()
+                single = [self._model.gradient(theta, d.tensors, Key(())) for d in devices]
+                middle = time.thread_time()
                 joint = self._one_pass(devices, theta)
-            except (RuntimeError, ValueError):  # not every module and loss can be batched
-                return False
-            middle = time.perf_counter()
-            single = [self._model.gradient(theta, device.tensors, Key(())) for device in devices]
-            batched, separate = batched + middle - start, separate + time.perf_counter() - middle
-            gradients = [
-                self._device_gradient(device, *joint, m) for m, device in enumerate(devices)
-            ]
-            if not all(map(_same_bits, gradients, single)):
-                return False
+                separate, batched = separate + middle - start, batched + time.thread_time() - middle
+                if not all(map(_same_bits, joint, single)):
+                    return False
+        except (NotJointError, RuntimeError, ValueError):  # not every module and loss can be joined
+            return False
         return batched < separate
 
-    def _one_pass(self, devices: Sequence[HasData], theta: Vector) -> PassResult:
-        """Compute the gradients and outputs of all devices at once."""
-        model, (xs, ys) = self._model, zip(*(device.tensors for device in devices), strict=True)
-
-        def loss(
-            parameters: dict[str, torch.Tensor], x: torch.Tensor, y: torch.Tensor
-        ) -> tuple[torch.Tensor, torch.Tensor]:
-            outputs: torch.Tensor = functional_call(self._module, parameters, (x,))
-            return model.objective.loss(outputs, y), outputs
-
-        gradient_of = vmap(grad(loss, has_aux=True), in_dims=(None, 0, 0))
-        parts, outputs = gradient_of(model.parameter_views(theta), torch.stack(xs), torch.stack(ys))
-        return torch.cat([part.flatten(1) for part in parts.values()], dim=1), outputs
-
-    def _device_gradient(
-        self, device: HasData, gradients: torch.Tensor, outputs: torch.Tensor, position: int
-    ) -> DeviceGradient:
-        """Return the part of one device; its loss is summed separately, to round the same way."""
-        loss = float(self._model.objective.loss(outputs[position], device.tensors[1]))
-        return DeviceGradient(loss, gradients[position].clone(), outputs[position])
+    def _one_pass(self, devices: Sequence[HasData], theta: Vector) -> list[DeviceGradient]:
+        """Compute the gradients of all devices at once."""
+        if self._joint_pass is None:
+            raise NotJointError
+        return self._joint_pass(devices, theta)
 
 
 def _split_evenly(devices: list[HasData], most: int) -> list[list[HasData]]:

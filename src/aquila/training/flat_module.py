@@ -15,7 +15,6 @@ from aquila.training.cuda_graph import StepGraphs
 from aquila.training.inputs import (
     Batch,
     Inputs,
-    TensorBatch,
     channels_last,
     count_samples,
     map_inputs,
@@ -25,7 +24,7 @@ from aquila.training.inputs import (
 from aquila.training.local_optimizer import LocalStep
 from aquila.training.local_training import LocalTraining
 from aquila.training.losses import Loss
-from aquila.training.objective import Objective, OutputForm
+from aquila.training.objective import Objective, OutputForm, scores_of
 from aquila.training.rng_lock import RNG_LOCK, generator_state
 from aquila.training.torch_threads import torch_threads
 from aquila.training.training_copy import ChangingBuffers, training_copy
@@ -73,7 +72,7 @@ class FlatModule:
         self._saved_bytes = 0
         self._flatten_parameters()
         self._accuracy = torch.zeros((), device=device)
-        self._last_predictions: TensorBatch | None = None
+        self._last_outputs: tuple[torch.Tensor | None, Inputs, torch.Tensor | None] | None = None
         self._targets_are_classes = False
         # batch norms compute statistics of the whole batch, so the batch must not be split
         self._has_batch_norms = bool(trained_batch_norms(self.module))
@@ -221,12 +220,10 @@ class FlatModule:
 
     def last_accuracy(self) -> float | None:
         """Return the accuracy on the latest minibatch; None if its targets are not classes."""
-        if not self._targets_are_classes:
-            return None
-        if self._last_predictions is not None:
-            self._accuracy.copy_(self.objective.class_layout.accuracy(*self._last_predictions))
-            self._last_predictions = None
-        return float(self._accuracy)
+        if self._last_outputs is not None:
+            self._store_accuracy(*self._last_outputs)
+            self._last_outputs = None
+        return float(self._accuracy) if self._targets_are_classes else None
 
     def _pass_size(self, targets: int) -> int:
         """Return the samples per pass, such that saved tensors fit into the cache of a CPU."""
@@ -266,15 +263,21 @@ class FlatModule:
 
     def record_outputs(self, outputs: Any, x: Inputs, y: torch.Tensor | None) -> None:
         """Keep the outputs for the accuracy, or compute it now on a GPU: graphs reuse memory."""
-        predicted = self.objective.predictions(outputs, x, y)
-        self._targets_are_classes = predicted is not None
-        if predicted is None:
-            return
-        scores, classes = predicted[0].detach(), predicted[1]
-        if scores.is_cuda:
-            self._accuracy.copy_(self.objective.class_layout.accuracy(scores, classes))
+        scores = scores_of(outputs)
+        if scores is not None and scores.requires_grad:
+            scores = scores.detach()
+        if self.theta.is_cuda:
+            self._store_accuracy(scores, x, y)
         else:
-            self._last_predictions = scores, classes
+            self._last_outputs = scores, x, y
+
+    def _store_accuracy(
+        self, scores: torch.Tensor | None, x: Inputs, y: torch.Tensor | None
+    ) -> None:
+        predicted = self.objective.predictions(scores, x, y)
+        self._targets_are_classes = predicted is not None
+        if predicted is not None:
+            self._accuracy.copy_(self.objective.class_layout.accuracy(*predicted))
 
     @contextmanager
     def _seeded(self, key: Key) -> Iterator[None]:

@@ -85,6 +85,8 @@ class LocalTraining:
         A gradient has no local optimizer. Weight decay and clipping apply to it, and the proximal
         term is zero at the global model.
         """
+        if self.local_optimizer == "sgd" and not self.momentum and not self.local_steps:
+            return
         unusable = [name for name in ("momentum", "local_steps") if getattr(self, name)]
         if self.local_optimizer != "sgd":
             unusable.insert(0, f"local_optimizer {self.optimizer_name}")

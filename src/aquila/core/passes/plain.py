@@ -1,5 +1,7 @@
 """The passes in torch operations, each rounded separately: the same bits on any device."""
 
+from typing import Any
+
 import torch
 
 from aquila.core.passes.grid import Grid, Quantized, SparseGrid
@@ -78,10 +80,12 @@ def sum_of_squares(v: torch.Tensor) -> float:
 
 def sum_of_lanes(lanes: torch.Tensor) -> float:
     """Return the sum of the lanes, halves first; their number is a power of two."""
-    while len(lanes) > 1:
-        half = len(lanes) // 2
-        lanes = lanes[:half] + lanes[half:]
-    return float(lanes[0])
+    # NumPy adds a few numbers faster than torch
+    sums: Any = lanes.numpy() if lanes.is_cpu else lanes
+    while len(sums) > 1:
+        half = len(sums) // 2
+        sums = sums[:half] + sums[half:]
+    return float(sums[0])
 
 
 def next_power_of_two(at_least: int) -> int:
