@@ -37,11 +37,9 @@ class ServerSession:
     """A server that opens a round, receives replies one by one, and closes the round.
 
     With `options.participation` below 1, each round sends that fraction of its orders, at least
-    one, to devices chosen by `options.selection`. The method treats the other devices as if their
-    replies were lost.
+    one. To the method, the replies of the other devices are lost.
 
-    The session owns the model. The method says which step to take, and the server optimizer of
-    the options applies it.
+    The session owns the model. The server optimizer of the options applies the method's steps.
 
     Args:
         method: The method; the session runs its server half.
@@ -177,7 +175,7 @@ class ServerSession:
         reply = self._replies.read(device, frame, self._services.unpack)
         if reply.round != self.round:
             raise WireError(f"a reply to round {reply.round} arrived in round {self.round}")
-        if reply.refers_to != self._open.orders[device].checksum:
+        if not self._answers_order(reply, self._open.orders[device]):
             raise WireError(f"the reply answers another order than that of round {self.round}")
         check_scalars(device, reply.scalars)
         if not reply.refused:
@@ -273,6 +271,9 @@ class ServerSession:
     def _is_in_step(self, device: DeviceId) -> bool:
         """Whether the server applied the device's last reply, so it holds the reference model."""
         return self.acks[device].round == self.round - 1
+
+    def _answers_order(self, reply: Packet, order: Order) -> bool:
+        return reply.refers_to == order.checksum
 
     def _is_fresh_start(self, device: DeviceId, reply: Packet) -> bool:
         """Whether earlier replies of the device must be subtracted before this one is applied."""
