@@ -4,7 +4,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
+import aquila
 from aquila.distributed import Exchange, ExchangeError, Outer
+from aquila.distributed.outer_options import average_only
 from helpers.rank_training import make_batch, make_model, train, weights
 from helpers.ranks import run_ranks
 
@@ -165,6 +167,11 @@ def bad_methods():
     with pytest.raises(ExchangeError, match="keep_unsent True"):
         train(outer, model, 1)
     return messages
+
+
+def test_limit_that_clips_is_refused():
+    with pytest.raises(ValueError, match="upload_limit adaptive or none, not median"):
+        average_only(aquila.RunOptions(upload_limit="median"))
 
 
 def test_wrong_use_is_refused(tmp_path):

@@ -25,7 +25,12 @@ def make_options(given: Mapping[str, Any]) -> RunOptions:
 
 
 def average_only(options: RunOptions) -> RunOptions:
-    """Return the options of a server that averages, because the ranks run the optimizer."""
+    """Return the options of a server that averages, because the ranks run the optimizer.
+
+    Raises ValueError for a limit that clips uploads: a rank does not know what was clipped.
+    """
+    if options.upload_limit == "median":
+        raise ValueError("keep_unsent needs upload_limit adaptive or none, not median")
     plain = RunOptions()
     fields: dict[str, Any] = {name: getattr(plain, name) for name in SERVER_OPTIONS}
     return replace(options, **fields)
