@@ -13,6 +13,7 @@ import aquila
 import aquila.flower
 from aquila import RunOptions
 from aquila.flower import Deployment
+from aquila.sim.oracle import FunctionOracle
 from aquila.sim.rollback import start_over
 from helpers.problems import ridge
 
@@ -27,6 +28,10 @@ def nan_on_1(device, context):
 
 def honest(device, context):
     return PROBLEM.devices[device]
+
+
+def with_samples(device, context):
+    return FunctionOracle(PROBLEM.devices[device], samples=8)
 
 
 def strategy(rounds, options, method=METHOD):
@@ -99,3 +104,20 @@ def test_devices_need_the_privacy_options_of_the_server(log):
     result = strategy(2, options).start(grid_of(honest, options))
     assert result.records[-1].epsilon > 0
     assert result.records[-1].loss is None
+
+
+@pytest.mark.parametrize("reported", [0, -5, 2**62])
+def test_invalid_number_of_samples_does_not_stop_a_run(tmp_path, reported):
+    def lying(reply):
+        for record in reply.content.config_records.values():
+            if "samples" in record:
+                record["samples"] = reported
+        return reply
+
+    grid = grid_of(with_samples)
+    grid.nodes[min(grid.nodes)].alter_reply = lying
+    options = RunOptions(weights="samples", out=tmp_path)
+    for rounds in (1, 2):
+        assert len(strategy(rounds, options).start(grid).records) == rounds
+    weights = json.loads((tmp_path / "samples.json").read_text())
+    assert sorted(weights) == sorted([8] * 4 + [80 if reported > 0 else 1])

@@ -170,3 +170,4 @@ def test_reported_samples_are_limited(caplog):
     assert limit_samples([10, 20, 30, 10**9], 10) == [10, 20, 30, 250]
     assert "device 3 reports 1000000000 samples; 250 count" in caplog.text
     assert limit_samples([10, 20, 30, 200], 10) == [10, 20, 30, 200]
+    assert limit_samples([0, -7, 30, 2**62], float("inf")) == [1, 1, 30, 2**62]

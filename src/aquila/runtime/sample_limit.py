@@ -9,13 +9,13 @@ _LOG = logging.getLogger("aquila")
 
 
 def limit_samples(samples: Sequence[int], ratio: float) -> list[int]:
-    """Return the numbers of samples, at most `ratio` times their median; log what is lowered."""
-    most = ratio * median(samples)
-    limited = [count if count <= most else max(1, math.floor(most)) for count in samples]
+    """Return the numbers of samples, from 1 to `ratio` times their median; log what is changed."""
+    most = ratio * median(max(1, count) for count in samples)
+    limited = [math.floor(min(max(1, count), most)) for count in samples]
     for device, (count, kept) in enumerate(zip(samples, limited, strict=True)):
-        if kept < count:
+        if kept != count:
             _LOG.warning(
-                "device %d reports %d samples; %d count, %g times the median of the fleet",
-                device, count, kept, ratio,
+                "device %d reports %d samples; %d count, because the limits are 1 and %g times the "
+                "median of the fleet", device, count, kept, ratio,
             )  # fmt: skip
     return limited
