@@ -242,3 +242,40 @@ def test_folder_of_an_old_release_is_converted(tmp_path):
     assert [p.part for p in read_server_positions(folder.checkpoint)] == [1, 1]
     names = {path.name for path in (tmp_path / "archive").iterdir()}
     assert names == {"0.frames", "1.frames", "0-1.frames", "1-1.frames"}
+
+
+INVALID = (
+    "[" * 100_000, "[Infinity, 1]", "Infinity", "1e400", "[1e400, 1]", "-3", "[-3, 2]", "[0, 0]",
+    "2.7", "true", '"7"', "null", "{}", "",
+)  # fmt: skip
+VALID = {"samples.json": "[3, 4]", "privacy.json": "7", "attempts.json": "[2, 1]"}
+"""Small files of a folder, by name. That of attempts may be lost."""
+
+
+@pytest.mark.parametrize("name", [*VALID, "run.json"])
+def test_only_value_errors_escape_for_damaged_small_files(tmp_path, name):
+    folder = ServerRunFolder(tmp_path, "settings")
+    read = {
+        "samples.json": folder.load_samples,
+        "privacy.json": lambda: folder.count_release(3),
+        "attempts.json": lambda: folder.begin_round(2),
+        "run.json": lambda: ServerRunFolder(tmp_path, "settings"),
+    }[name]
+    if name != "run.json":
+        (tmp_path / name).write_text(VALID[name])
+    read()
+    for content in INVALID:
+        (tmp_path / name).write_text(content)
+        if name == "attempts.json":
+            assert read() == 1
+        else:
+            with pytest.raises(ValueError, match=rf"{name} does not (hold|describe)"):
+                read()
+
+
+def test_privacy_counts_at_least_the_closed_rounds(tmp_path):
+    folder = ServerRunFolder(tmp_path, "settings")
+    assert [folder.count_release(closed) for closed in (1, 2)] == [1, 2]
+    (tmp_path / "privacy.json").write_text("1")  # of an old backup
+    assert folder.count_release(9) == 9
+    assert folder.count_release(4) == 10

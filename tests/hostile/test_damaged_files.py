@@ -35,6 +35,7 @@ from aquila.sim.link_source import read_trace
 from aquila.sim.model_files import read_model, write_model
 from aquila.sim.oracle import as_shard
 from aquila.sim.records import read_records
+from aquila.sim.times import read_times
 from aquila.tasks import data_store
 from aquila.tasks.data_store import LocalCopy
 from aquila.tasks.partition import load_partition
@@ -95,6 +96,7 @@ def in_folder(name, read):
 
 RUN = {"method": "aquila", "rounds": 1, "task": "digits"}
 PLAN = b'{"devices": 2, "hosts": ["a.org"], "port": 8443, "insecure": false}'
+TIME = b'{"round": 0, "seconds": 1.5, "ended": "2026-01-01T00:00:00+00:00"}\n'
 TRACE = b"round,device,uplink_rate,downlink_rate\n0,0,1,1\n0,1,1,1\n"
 NPZ = npz(**{"round": np.asarray(3), "theta.": np.arange(9, dtype=np.float32)})
 READERS = {
@@ -112,6 +114,7 @@ READERS = {
         in_folder("records.jsonl.gz", lambda p: read_records(p.parent)),
         gzip.compress(b'{"round": 0}\n'),
     ),
+    "times": (in_folder("times.jsonl", lambda p: read_times(p.parent, 1)), TIME),
     "run": (in_folder("run.json", read_facts), json.dumps(RUN).encode()),
     "partition": (in_folder("p.json", load_partition), b'{"device_of_sample": [0, 1, 0, 1]}'),
     "plan": (in_folder(PLAN_FILE, lambda p: load_plan(p.parent)), PLAN),

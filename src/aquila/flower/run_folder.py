@@ -5,11 +5,12 @@ import secrets
 from collections.abc import Sequence
 from logging import getLogger
 from pathlib import Path
+from typing import Any
 
 from aquila.flower.device_files import RUN_NAME_PATTERN
 from aquila.runtime.archive_upgrades import convert_archive
 from aquila.runtime.checkpoints import CHECKPOINTS_FOLDER, EarlierCheckpoints
-from aquila.runtime.files import atomic_write
+from aquila.runtime.files import atomic_write, read_json
 from aquila.runtime.fingerprint import fingerprint_differences
 from aquila.runtime.options import RunOptions
 from aquila.runtime.persist import (
@@ -87,10 +88,10 @@ class ServerRunFolder:
                     "unknown; restore it from a backup"
                 )
             return []
-        try:
-            return [int(count) for count in json.loads(self._samples.read_text())]
-        except (ValueError, TypeError):
-            raise ValueError(f"{self._samples} does not hold numbers of samples") from None
+        samples = read_json(self._samples)
+        if not samples or not _are_counts(samples) or min(samples) == 0:
+            raise ValueError(f"{self._samples} does not hold numbers of samples")
+        return list(samples)
 
     def save_samples(self, samples: Sequence[int]) -> None:
         """Save the number of samples per device, the weights of the whole run."""
@@ -99,26 +100,24 @@ class ServerRunFolder:
     def count_release(self, closed_rounds: int) -> int:
         """Count one more round that used private data, and return their number.
 
-        The count never goes down, also if an older state of the server is restored.
+        The count never goes down, also if an older state of the server is restored. It is at least
+        the number of closed rounds, also if an older count is restored.
         """
-        try:
-            earlier = int(json.loads(self._releases.read_text()))
-        except FileNotFoundError:
-            earlier = closed_rounds - 1
-        except (ValueError, TypeError):
-            raise ValueError(f"{self._releases} does not hold a number of rounds") from None
-        atomic_write(self._releases, json.dumps(earlier + 1).encode(), private=True)
-        return earlier + 1
+        earlier = read_json(self._releases) if self._releases.exists() else 0
+        if not _are_counts([earlier]):
+            raise ValueError(f"{self._releases} does not hold a number of rounds")
+        count = max(earlier + 1, closed_rounds)
+        atomic_write(self._releases, json.dumps(count).encode(), private=True)
+        return count
 
     def begin_round(self, round_number: int) -> int:
         """Record that a round begins, and return the attempt number, from 1.
 
         A server that dies during a round sends the orders of this round again when it is resumed.
         """
-        try:
-            last_round, attempts = map(int, json.loads(self._attempts.read_text()))
-        except (OSError, ValueError, TypeError):
-            last_round, attempts = round_number, 0
+        saved = read_json(self._attempts) if self._attempts.exists() else None
+        is_known = _are_counts(saved) and len(saved) == 2
+        last_round, attempts = saved if is_known else (round_number, 0)
         attempts = attempts + 1 if last_round == round_number else 1
         if attempts > 1:
             LOG.warning("round %d was interrupted; its orders are sent again", round_number)
@@ -197,9 +196,9 @@ class ServerRunFolder:
             atomic_write(path, content, private=True)
             return name
         try:
-            saved = json.loads(path.read_text())
+            saved = read_json(path)
             name, saved_fingerprint = str(saved["run"]), str(saved["fingerprint"])
-        except (ValueError, KeyError, TypeError):
+        except (KeyError, TypeError):
             name = saved_fingerprint = ""
         if not RUN_NAME_PATTERN.fullmatch(name):
             raise ValueError(f"{path} does not describe a run")
@@ -213,3 +212,8 @@ class ServerRunFolder:
 
 def _parts_of(positions: Sequence[Position]) -> frozenset[Part]:
     return frozenset((device, position.part) for device, position in enumerate(positions))
+
+
+def _are_counts(values: Any) -> bool:
+    """Whether the content of a file is a list of whole numbers from 0 on."""
+    return isinstance(values, list) and all(type(v) is int and v >= 0 for v in values)

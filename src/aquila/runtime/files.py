@@ -1,14 +1,15 @@
-"""File writes that a crash or a full disk cannot spoil.
+"""File writes that a crash or a full disk cannot spoil, and small files of JSON.
 
 Each OSError names the file that could not be written.
 """
 
+import json
 import os
 from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 SYNC_THREADS = 16
 """Files that are flushed at the same time. The file system combines their waits for the disk."""
@@ -42,6 +43,14 @@ def atomic_write(path: Path, content: bytes, *, private: bool = False) -> None:
     """Write a file atomically."""
     with atomic_file(path, private=private) as file:
         file.write(content)
+
+
+def read_json(path: Path) -> Any:
+    """Return the content of a JSON file, None if it is not JSON. FileNotFoundError if missing."""
+    try:
+        return json.loads(path.read_text())
+    except (ValueError, RecursionError):
+        return None
 
 
 def overwrite(path: Path, parts: Iterable[bytes]) -> None:

@@ -44,7 +44,7 @@ def read_times(folder: Path, rounds: int) -> list[RoundTime]:
     try:
         lines = read_file(path).decode().splitlines()[:rounds]
         times = [RoundTime(**json.loads(line)) for line in lines]
-    except (ValueError, TypeError):  # also a truncated last line
+    except (ValueError, TypeError, RecursionError):  # also a truncated last line
         return []
     return times if [t.round for t in times] == list(range(rounds)) and _valid(times) else []
 
