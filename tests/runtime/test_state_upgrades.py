@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import aquila
-from aquila.core.envelope import Kind, checksum_of
+from aquila.core.envelope import Flag, Kind, checksum_of
 from aquila.core.packet import Packet, WireError
 from aquila.core.wire import pack
 from aquila.runtime.archive_upgrades import convert_archive
@@ -25,7 +25,7 @@ from aquila.runtime.persist import (
     save_server,
     server_to_bytes,
 )
-from aquila.runtime.reply_archive import LOST_PART, FolderArchive, Position, scan_entries
+from aquila.runtime.reply_archive import LOST_PART, FolderArchive, Position
 from aquila.runtime.server_session import ServerSession
 from aquila.runtime.state_file import VERSION, SavedStateError, read_state
 from aquila.runtime.state_upgrades import UPGRADES
@@ -104,7 +104,9 @@ def test_restarts_of_devices_with_unreadable_replies_are_refused(tmp_path, caplo
 def converted(folder, archive, server):
     """Return the positions after the conversion of the old archive in a folder."""
     histories = server.histories
-    positions = convert_archive(folder, archive, histories.positions, server.acks, server.round)
+    positions = convert_archive(
+        folder, archive, histories.positions, server.acks, [set(range(ROUNDS))] * 2, server.round
+    )
     histories.restore(positions, histories.restarts)
     return positions
 
@@ -129,7 +131,9 @@ def test_device_restarts_after_its_old_archive_was_converted(tmp_path, caplog):
     [
         (lambda data: data[:-50], "it does not end with the reply to round 2"),
         (lambda data: data[:20] + bytes([data[20] ^ 1]) + data[21:], "a frame in it is damaged"),
-        (lambda data: with_kind(data, Kind.DITHERED), "cannot read its dithered frames"),
+        (lambda data: with_byte(data, 0, 5, Kind.DITHERED), "cannot read its dithered frames"),
+        (lambda data: without_frame(data, 0), "it lacks the reply to round 0"),
+        (lambda data: without_frame(data, 1), "it lacks the reply to round 1"),
     ],
 )
 def test_damaged_old_archive_is_not_converted(change, reason, tmp_path, caplog):
@@ -145,13 +149,42 @@ def test_damaged_old_archive_is_not_converted(change, reason, tmp_path, caplog):
     run_rounds(server, devices, 1)
 
 
-def with_kind(data, kind):
-    """Return an archive whose first frame has another kind and a valid checksum."""
-    length = int.from_bytes(data[:8], "little")
-    frame = bytearray(data[8 : 8 + length - 4])
-    frame[5] = kind
-    checksum = zlib.crc32(frame).to_bytes(4, "little")
-    return data[:8] + bytes(frame) + checksum + data[8 + length :]
+def frames_of(data):
+    """Return the frames of an archive."""
+    frames = []
+    while data:
+        end = 8 + int.from_bytes(data[:8], "little")
+        frames.append(data[8:end])
+        data = data[end:]
+    return frames
+
+
+def archive_of(frames):
+    return b"".join(len(frame).to_bytes(8, "little") + frame for frame in frames)
+
+
+def with_byte(data, number, place, value):
+    """Return an archive with another byte in the header of a frame, and a valid checksum."""
+    frames = frames_of(data)
+    frame = bytearray(frames[number][:-4])
+    frame[place] = value
+    frames[number] = bytes(frame) + zlib.crc32(frame).to_bytes(4, "little")
+    return archive_of(frames)
+
+
+def without_frame(data, number):
+    frames = frames_of(data)
+    del frames[number]
+    return archive_of(frames)
+
+
+def test_replies_before_a_restart_need_not_be_in_an_old_archive(tmp_path):
+    data = (OLD / "archive" / "0.frames").read_bytes()
+    (tmp_path / "0.frames").write_bytes(without_frame(with_byte(data, 1, 6, Flag.FRESH), 0))
+    acks, lost = [Ack(2, checksum_of(read_old(0)[2]))], [Position(LOST_PART)]
+    archive = FolderArchive(tmp_path)
+    (position,) = convert_archive(tmp_path, archive, lost, acks, [{0, 1, 2}], round_number=3)
+    assert position.entries == 3
 
 
 def test_old_replies_of_rounds_after_the_checkpoint_do_not_count(tmp_path):
@@ -159,15 +192,15 @@ def test_old_replies_of_rounds_after_the_checkpoint_do_not_count(tmp_path):
     server = new_server(archive)
     acks = [Ack(1, checksum_of(read_old(0)[1])), Ack()]
     lost = [Position(LOST_PART), Position()]
-    positions = convert_archive(OLD / "archive", archive, lost, acks, round_number=2)
+    uploads = [{0, 1, 2}] * 2
+    positions = convert_archive(OLD / "archive", archive, lost, acks, uploads, round_number=2)
     assert [p.entries for p in positions] == [3, 0]
     server.histories.restore(positions, server.histories.restarts)
     assert server.histories.incomplete_devices() == []
 
 
 def read_old(device):
-    with (OLD / "archive" / f"{device}.frames").open("rb") as file:
-        return [file.seek(offset) and file.read(length) for offset, length in scan_entries(file)]
+    return frames_of((OLD / "archive" / f"{device}.frames").read_bytes())
 
 
 def test_a_file_with_the_wrong_version_is_refused():

@@ -19,7 +19,7 @@ from aquila.runtime.persist import (
     read_server_positions,
     save_server,
 )
-from aquila.runtime.reply_archive import FolderArchive, Part, Position
+from aquila.runtime.reply_archive import LOST_PART, FolderArchive, Part, Position
 from aquila.runtime.server_session import ServerSession
 from aquila.sim.records import (
     RECORDS_FILE,
@@ -66,13 +66,13 @@ class ServerRunFolder:
                 save_server(self.checkpoint, session)
         except SavedStateError as error:
             raise ValueError(f"{self.checkpoint} cannot be resumed: {error}") from None
-        self._convert_old_archive(session)
         records = read_records(self.folder)
         if len(records) < session.round:
             raise ValueError(
                 f"{self.folder} cannot be resumed: it has {len(records)} records, but its "
                 f"checkpoint is of round {session.round}"
             )
+        self._convert_old_archive(session, records)
         write_records(self.folder, records[: session.round])
         self._keep_checkpoint(session)
         self._read_earlier_parts(session.round)
@@ -134,15 +134,17 @@ class ServerRunFolder:
         self._parts_by_round = {r: p for r, p in self._parts_by_round.items() if r in needed}
         self.archive.keep_only(frozenset().union(*self._parts_by_round.values()))
 
-    def _convert_old_archive(self, session: ServerSession) -> None:
+    def _convert_old_archive(self, session: ServerSession, records: Sequence[Record]) -> None:
         histories = session.histories
-        if histories is not None:
-            positions = convert_archive(
-                self.folder / ARCHIVE_FOLDER, self.archive, histories.positions, session.acks,
-                session.round,
-            )  # fmt: skip
-            if positions != histories.positions:
-                histories.restore(positions, histories.restarts)
+        if histories is None or all(p.part != LOST_PART for p in histories.positions):
+            return
+        uploads = [[r.round for r in records if d in r.levels] for d in session.fleet.devices]
+        positions = convert_archive(
+            self.folder / ARCHIVE_FOLDER, self.archive, histories.positions, session.acks, uploads,
+            session.round,
+        )  # fmt: skip
+        if positions != histories.positions:
+            histories.restore(positions, histories.restarts)
 
     def _keep_checkpoint(self, session: ServerSession) -> None:
         """Keep the current checkpoint if it is due, and delete what no checkpoint needs."""

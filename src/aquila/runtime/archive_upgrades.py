@@ -2,13 +2,15 @@
 
 That release kept one file per device, `N.frames`, with all frames that the server applied. A frame
 had a header of fixed size, and its checksum is the one that the server's state acknowledges. The
-history of a device is complete if every checksum matches and the last frame is the acknowledged
-one. The old files stay, so that the old release can continue.
+history of a device is complete if every checksum matches, the last frame is the acknowledged one,
+and there is a frame for every upload in the records. That release began a lost file anew, so the
+end of a file alone proves nothing. The old files stay, so that the old release can continue.
 """
 
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from itertools import islice, takewhile
 from logging import getLogger
 from pathlib import Path
 from typing import NamedTuple
@@ -33,11 +35,21 @@ class _OldFrame(NamedTuple):
     frame: Frame
 
 
+class _Old(NamedTuple):
+    """The old file of a device, and what the server's state and records say about it."""
+
+    path: Path
+    ack: Ack
+    uploads: Collection[int]
+    round_number: int
+
+
 def convert_archive(
     folder: Path,
     archive: FolderArchive,
     positions: Sequence[Position],
     acks: Sequence[Ack],
+    uploads: Sequence[Collection[int]],
     round_number: int,
 ) -> tuple[Position, ...]:
     """Convert the histories of devices whose replies only the old files hold.
@@ -47,6 +59,7 @@ def convert_archive(
         archive: Where the converted histories are stored.
         positions: Positions in the archive, one per device.
         acks: The newest applied reply of each device.
+        uploads: Rounds with an upload of each device, from the records.
         round_number: The next round of the server. Old frames of later rounds do not count.
 
     Returns:
@@ -59,7 +72,8 @@ def convert_archive(
         if position.part != LOST_PART or not path.exists():
             continue
         try:
-            converted[device] = _convert(path, archive, device, acks[device], round_number)
+            old = _Old(path, acks[device], uploads[device], round_number)
+            converted[device] = _convert(old, archive, device)
         except WireError as error:
             _LOG.warning(
                 "the old archive of device %d cannot be converted: %s; the server refuses restarts "
@@ -72,28 +86,36 @@ def convert_archive(
     return tuple(converted)
 
 
-def _convert(
-    path: Path, archive: FolderArchive, device: int, ack: Ack, round_number: int
-) -> Position:
+def _convert(old: _Old, archive: FolderArchive, device: int) -> Position:
     """Copy a device's frames since it last started to a new part."""
-    start, last = 0, None
-    for index, old in enumerate(_read(path)):
-        if old.ack.round >= round_number:
-            break
-        start = index if old.frame.flags & Flag.FRESH else start
-        last = old.ack
-    if last != ack:
-        raise WireError(f"it does not end with the reply to round {ack.round}")
+    start = _find_start(old)
     archive.begin(device, 0, b"")
     position = Position(0).after(b"")
-    for index, old in enumerate(_read(path)):
-        if old.ack.round >= round_number:
-            break
-        if index >= start:
-            entry = seal(old.frame)
-            archive.append(device, 0, entry)
-            position = position.after(entry)
+    for frame in islice(_read_closed(old), start, None):
+        entry = seal(frame.frame)
+        archive.append(device, 0, entry)
+        position = position.after(entry)
     return position
+
+
+def _find_start(old: _Old) -> int:
+    """Return the index of the frame with which a device last started; WireError if one lacks."""
+    start, last, missing = 0, None, {r for r in old.uploads if r < old.round_number}
+    for index, frame in enumerate(_read_closed(old)):
+        last = frame.ack
+        missing.discard(last.round)
+        if frame.frame.flags & Flag.FRESH:
+            start, missing = index, {r for r in missing if r > last.round}
+    if last != old.ack:
+        raise WireError(f"it does not end with the reply to round {old.ack.round}")
+    if missing:
+        raise WireError(f"it lacks the reply to round {min(missing)}")
+    return start
+
+
+def _read_closed(old: _Old) -> Iterator[_OldFrame]:
+    """Yield the frames of closed rounds."""
+    return takewhile(lambda frame: frame.ack.round < old.round_number, _read(old.path))
 
 
 def _read(path: Path) -> Iterator[_OldFrame]:
