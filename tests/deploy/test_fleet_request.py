@@ -50,6 +50,8 @@ def test_reply_of_own_node_passes():
         (push()[:-1], "ends within a field"),
         (push() + b"\x0b", "unknown type 3"),
         (push() + b"\xff" * 11, "invalid number"),
+        (push() + b"\x8a\x80\x80\x80\x10\x00", "invalid field number 536870913"),
+        (push() + b"\x02\x00", "invalid field number 0"),
         (b"", "field 1 exactly once"),
     ],
     ids=str,

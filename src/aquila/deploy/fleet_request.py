@@ -20,6 +20,7 @@ _METADATA = 1  # of a message
 _SOURCE, _DESTINATION, _REPLY_TO = 3, 4, 5  # of metadata
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _MAX_VARINT_BYTES = 10
+_MAX_FIELD = 2**29 - 1
 _NO_VALUE = 0
 
 
@@ -54,6 +55,8 @@ def _read_fields(data: memoryview) -> Iterator[Field]:
     while position < len(data):
         tag, position = _varint(data, position)
         number, kind = tag >> 3, tag & 7
+        if not 1 <= number <= _MAX_FIELD:  # some readers drop its upper bits
+            raise ForgedRequestError(f"the request has the invalid field number {number}")
         if kind == _VARINT:
             value, position = _varint(data, position)
             yield number, value
