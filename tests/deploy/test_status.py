@@ -17,6 +17,7 @@ from aquila.deploy.proxy import Proxy
 from aquila.deploy.status import RunTotals, StatusPage
 
 RECORD = {"round": 0, "loss": 2.5, "uplink_bytes": 100, "uploads": 3, "lost": 1, "metrics": {}}
+BAD_DEVICES = {"rejected": [4], "quarantined": [2, 4], "epsilon": 1.25, "delta": 1e-5}
 
 
 @pytest.fixture
@@ -26,7 +27,9 @@ def ask(tmp_path):
     certificate.write_bytes(issue_server_certificate(make_authority(), ("a.org",)).certificate)
     (tmp_path / "runs" / "digits").mkdir(parents=True)
     records = tmp_path / "runs" / "digits" / "records.jsonl"
-    records.write_text(json.dumps(RECORD) + "\n" + json.dumps({**RECORD, "round": 1}) + "\n")
+    records.write_text(
+        json.dumps(RECORD) + "\n" + json.dumps({**RECORD, "round": 1, **BAD_DEVICES}) + "\n"
+    )
 
     def request(path, superlink_status=200, method="GET"):
         async def talk():
@@ -74,6 +77,8 @@ def test_metrics_of_proxy_and_runs(ask):
         "aquila_proxy_connections 0.0", 'aquila_run_round{run="digits"} 1.0',
         'aquila_run_loss{run="digits"} 2.5', 'aquila_run_uplink_bytes_total{run="digits"} 200.0',
         'aquila_run_uploads_total{run="digits"} 6.0', 'aquila_run_lost_total{run="digits"} 2.0',
+        'aquila_run_rejected_total{run="digits"} 1.0', 'aquila_run_quarantined{run="digits"} 2.0',
+        'aquila_run_epsilon{run="digits"} 1.25',
     ):  # fmt: skip
         assert line in text.splitlines()
 
@@ -100,6 +105,18 @@ def test_records_are_read_once_and_damaged_lines_skipped(tmp_path):
     path.write_text(json.dumps({**RECORD, "uplink_bytes": 1}) + "\n")
     totals.update()
     assert totals.totals["uplink_bytes"] == 1
+
+
+def test_records_of_a_run_that_was_rolled_back_are_read_again(tmp_path):
+    path = tmp_path / "records.jsonl"
+    path.write_text(2 * (json.dumps(RECORD) + "\n"))
+    totals = RunTotals(path)
+    totals.update()
+    (tmp_path / "new").write_text(3 * (json.dumps({**RECORD, "uplink_bytes": 7}) + "      \n"))
+    (tmp_path / "new").replace(path)  # longer than the file before
+    totals.update()
+    assert totals.totals["uplink_bytes"] == 21
+    assert totals.newest["quarantined"] == 0
 
 
 def test_log_lines_as_json():

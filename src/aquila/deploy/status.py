@@ -5,6 +5,7 @@ GET /health returns JSON, with status 200 if the SuperLink answers and the certi
 """
 
 import json
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,8 @@ RECORDS_FILES = ("records.jsonl", "*/records.jsonl", "*/*/records.jsonl")
 GAUGES = {
     "round": "number of the newest closed round",
     "loss": "mean training loss in the newest round",
+    "quarantined": "devices that may not take part in the next round",
+    "epsilon": "privacy spent so far",
 }
 COUNTERS = {
     "uplink_bytes": "bytes of frames from devices",
@@ -29,8 +32,9 @@ COUNTERS = {
     "skips": "replies without an update",
     "lost": "replies that did not arrive",
     "refused": "replies that were refused",
+    "rejected": "uploads above the norm limit of the fleet",
 }
-"""Fields of a record that are shown per run: as they are, or added up."""
+"""Fields of a record that are shown per run: as they are, or added up. Lists count devices."""
 
 
 @dataclass
@@ -39,14 +43,17 @@ class RunTotals:
 
     path: Path
     position: int = 0
+    inode: int = 0
     newest: dict[str, float] = field(default_factory=dict)
     totals: dict[str, float] = field(default_factory=dict)
 
     def update(self) -> None:
         """Read the new records. A line that is not a record is skipped."""
-        if self.path.stat().st_size < self.position:  # the run was started again
-            self.position, self.newest, self.totals = 0, {}, {}
         with self.path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            if status.st_ino != self.inode or status.st_size < self.position:
+                # the run was resumed, rolled back or started again
+                self.position, self.inode, self.newest, self.totals = 0, status.st_ino, {}, {}
             file.seek(self.position)
             for line in file:
                 if not line.endswith(b"\n"):  # it is being written
@@ -59,7 +66,11 @@ class RunTotals:
             record: dict[str, Any] = dict(json.loads(line))
         except (ValueError, TypeError, RecursionError):
             return
-        numbers = {name: v for name, v in record.items() if isinstance(v, int | float)}
+        numbers: dict[str, float] = {"quarantined": 0}  # a record has no empty list
+        for name, value in record.items():
+            value = len(value) if isinstance(value, list) else value
+            if isinstance(value, int | float):
+                numbers[name] = value
         self.newest = {name: numbers[name] for name in GAUGES if name in numbers}
         for name in COUNTERS:
             self.totals[name] = self.totals.get(name, 0) + numbers.get(name, 0)
