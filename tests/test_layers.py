@@ -23,7 +23,7 @@ ALLOWED = {
     "report": {"core", "runtime", "sim", "training"},
     "advice": {"core", "methods", "report", "runtime", "sim", "tasks", "training"},
     "deploy": set(),
-    "flower": {"core", "runtime", "sim"},
+    "flower": {"core", "deploy", "runtime", "sim"},
     "distributed": {"core", "methods", "native", "runtime"},
     "cli": {
         "advice",

@@ -17,6 +17,7 @@ from aquila.core.parameter import check_whole_number
 from aquila.core.vector import Vector, check_theta0, digest
 from aquila.flower.death_notice import death_notice
 from aquila.flower.keys import read_keys
+from aquila.flower.log_file import log_file
 from aquila.flower.privacy import PRIVACY_KEY, secret_key
 from aquila.flower.registry import DeviceRegistry
 from aquila.flower.round_loop import RoundLoop, RoundOverhead
@@ -125,9 +126,11 @@ class Strategy:
                 )
             )
             stack.enter_context(death_notice(str(folder)))
+            run_folder = ServerRunFolder(folder, self._fingerprint(), self.options)
+            if self.options.out is not None:
+                stack.enter_context(log_file(folder))
             if self.identity is not None:
                 LOG.info("orders and replies are signed")
-            run_folder = ServerRunFolder(folder, self._fingerprint(), self.options)
             registry = self._registry(run_folder)
             fleet = self._weighted_fleet(grid, registry, run_folder)
             protection = Protection(self.options, len(fleet.devices), run_folder.count_release)

@@ -20,6 +20,7 @@ SERVER_STATE = "server.state"
 ARCHIVE_FOLDER = "archive"
 ATTEMPTS_FILE = "attempts.json"
 SAMPLES_FILE = "samples.json"
+LOG_FILE = "log.jsonl"
 
 
 @dataclass(frozen=True)
@@ -73,8 +74,9 @@ def start_over(folder: Path) -> None:
         RunFolder(folder).clear()
         for name in (SERVER_STATE, ATTEMPTS_FILE, SAMPLES_FILE):
             (folder / name).unlink(missing_ok=True)
-        for path in folder.glob(f"{SERVER_STATE}.version-*"):  # copies of earlier versions
-            path.unlink()
+        for pattern in (f"{SERVER_STATE}.version-*", f"{LOG_FILE}*"):  # earlier versions, old logs
+            for path in folder.glob(pattern):
+                path.unlink()
         shutil.rmtree(folder / ARCHIVE_FOLDER, ignore_errors=True)
 
 
