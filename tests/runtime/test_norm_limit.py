@@ -11,7 +11,7 @@ from aquila.core.packet import Codes, Dense, Packet, WireError
 from aquila.core.wire import pack
 from aquila.runtime.device_session import DeviceSession
 from aquila.runtime.fleet_health import FleetHealth
-from aquila.runtime.norm_limit import NormLimit, adaptive_limit
+from aquila.runtime.norm_limit import NormLimit, adaptive_limit, early_limit
 from aquila.runtime.server_session import ServerSession
 from aquila.sim.oracle import as_shard
 from helpers.bad_devices import ATTACKS, softmax_digits, with_bad_devices
@@ -175,13 +175,13 @@ def test_uploads_are_clipped_to_the_median_norm():
 
 
 @cache
-def attacked(name, kinds, limit="adaptive"):
+def attacked(name, kinds, limit="adaptive", seed=0, participation=1.0):
     """Return the accuracy and the records of a run in which a fifth of the devices are bad."""
     problem = softmax_digits(20)
     devices = with_bad_devices(problem.devices, kinds) if kinds else problem.devices
     run = aquila.simulate(
-        aquila.create(name, alpha=1.0), torch.zeros(650), devices, 60,
-        options=aquila.RunOptions(upload_limit=limit),
+        aquila.create(name, alpha=1.0), torch.zeros(650), devices, 60, seed,
+        options=aquila.RunOptions(upload_limit=limit, participation=participation),
     )  # fmt: skip
     return problem.accuracy(run.theta), run.records
 
@@ -219,3 +219,27 @@ def test_each_attack_costs_at_most_three_points(kind):
 
 def test_without_a_limit_an_attack_costs_ten_points():
     assert attacked("fedavg", ("constant",), "none")[0] < 0.83
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_fifth_of_bad_devices_costs_little_with_two_devices_per_round(seed):
+    """Of the first devices that take part, a half or more may be bad."""
+    small = {"seed": seed, "participation": 0.1}
+    honest, _ = attacked("fedavg", (), **small)
+    assert attacked("fedavg", ("scaled",), **small)[0] > honest - 0.03
+
+
+def test_early_limit_needs_two_devices_and_ends_with_most_of_the_fleet():
+    assert early_limit([1.0] + [0.0] * 19) == math.inf
+    assert early_limit([1e30, 1.0] + [0.0] * 18) == 100
+    assert early_limit([1e30, 1e30, 2.0, 1.0] + [0.0] * 16) == 200
+    assert early_limit([1e30, 1.0, 1.0]) == math.inf  # all of a small fleet
+    assert early_limit([1.0] * 31 + [0.0] * 969) == 100
+    assert early_limit([1.0] * 32 + [0.0] * 968) == math.inf
+
+
+def test_early_limit_does_not_compare_differences():
+    """Differences of few devices vary more than whole gradients do."""
+    health = FleetHealth.of(20).with_norms({0: 9.0}, True, "norms")
+    health = health.with_norms({0: 0.001, 1: 1.0}, True, "coded_norms")
+    assert health.excessive({1: 1.0}, "coded_norms") == {}

@@ -115,7 +115,7 @@ class ServerRunFolder:
 
         A server that dies during a round sends the orders of this round again when it is resumed.
         """
-        saved = read_json(self._attempts) if self._attempts.exists() else None
+        saved: Any = read_json(self._attempts) if self._attempts.exists() else []
         is_known = _are_counts(saved) and len(saved) == 2
         last_round, attempts = saved if is_known else (round_number, 0)
         attempts = attempts + 1 if last_round == round_number else 1

@@ -13,7 +13,7 @@ from typing import Literal
 from aquila.core.fleet import DeviceId
 from aquila.core.packet import WireError
 from aquila.core.state import Arrays, from_arrays, to_arrays
-from aquila.runtime.norm_limit import UPLOAD_DECAY, adaptive_limit
+from aquila.runtime.norm_limit import UPLOAD_DECAY, adaptive_limit, early_limit
 
 LONGEST_QUARANTINE = 64
 """Most rounds that a device misses after one failure."""
@@ -81,9 +81,12 @@ class FleetHealth:
         If a method also sends whole vectors, its quantized uploads are differences. Their norms
         shrink faster than remembered norms decay, so those of the round count as well.
         """
-        limit = adaptive_limit(getattr(self, kind))
+        remembered = getattr(self, kind)
+        limit = adaptive_limit(remembered)
         if kind == "coded_norms" and any(self.norms):
             limit = min(limit, adaptive_limit(list(norms.values())))
+        else:
+            limit = min(limit, early_limit(remembered))
         return {
             device: f"its upload has norm {norm:.3g}, but the limit of the fleet is {limit:.3g}"
             for device, norm in norms.items()

@@ -4,6 +4,9 @@ Two limits exist. `NormLimit` is a number that the operator sets. The adaptive l
 norms of the fleet: it is `LIMIT_FACTOR` times the upper quartile over the devices of the largest
 norm that each device sent recently. It needs `MIN_KNOWN` devices, and less than a quarter of the
 fleet may be hostile.
+
+With small participation, few devices are known at first, and more than a quarter of them may be
+hostile. Until then the limit is at most `EARLY_FACTOR` times the median.
 """
 
 import math
@@ -26,6 +29,10 @@ LIMIT_FACTOR = 30.0
 In short runs on ridge regression and digits, honest uploads reached 5 times the quartile. Local
 training that diverged on single devices reached 24 times.
 """
+EARLY_FACTOR = 100.0
+"""The limit ÷ the lower median of the norms while few devices of the fleet are known."""
+EARLY_SHARE, EARLY_DEVICES = 0.75, 32
+"""Few are less than this share of the fleet, and fewer than this number."""
 MIN_KNOWN = 4
 """Devices whose norms must be known before the adaptive limit applies."""
 UPLOAD_DECAY = 0.995
@@ -103,6 +110,13 @@ def adaptive_limit(norms: Sequence[float]) -> float:
     """Return the limit for a fleet with these largest norms per device; infinite if too few."""
     known = sorted(norm for norm in norms if norm > 0)
     return LIMIT_FACTOR * known[3 * (len(known) - 1) // 4] if len(known) >= MIN_KNOWN else math.inf
+
+
+def early_limit(norms: Sequence[float]) -> float:
+    """Return the limit while few devices of a fleet are known, infinite for one or for many."""
+    known = sorted(norm for norm in norms if norm > 0)
+    is_early = 2 <= len(known) < min(EARLY_SHARE * len(norms), EARLY_DEVICES)
+    return EARLY_FACTOR * median_low(known) if is_early else math.inf
 
 
 def clip_to_median(
