@@ -1,6 +1,11 @@
 """The report and the progress line say which devices were bad and how much privacy was spent."""
 
+import io
+
+from rich.console import Console
+
 from aquila.report.page import read_runs, render
+from aquila.report.progress import ProgressDisplay
 from aquila.report.progress_line import RunProgress, format_line
 from helpers.fake_records import fake_record, write_fake_run
 
@@ -40,3 +45,12 @@ def test_progress_line_shows_epsilon():
     plain = RunProgress("qsgd", 4, lambda: 0.0)
     plain.add_record(fake_record(0))
     assert "ε" not in format_line(plain, 4, 160).plain
+
+
+def test_lines_without_a_terminal_show_epsilon():
+    text = io.StringIO()
+    display = ProgressDisplay(Console(file=text, width=200), rounds=2, label_width=4)
+    with display.show_run("qsgd") as (_, show):
+        show(fake_record(0, **PRIVACY))
+        show(fake_record(1))
+    assert "epsilon 3.14 at delta 1e-05" in text.getvalue().splitlines()[0]

@@ -68,8 +68,10 @@ class ProgressDisplay:
         progress.add_record(record)
         if progress.done % max(1, self.rounds // LINES_PER_RUN) == 0:
             fields = progress.fields()
+            # a file may allow ASCII only
+            fields["privacy"] = fields["privacy"].replace("ε", "epsilon").replace("δ", "delta")
             names = ["loss", "quality", "uplink", "replies"]
-            names += ["simulated"] if fields["simulated"] else []
+            names += [name for name in ("simulated", "privacy") if fields[name]]
             names += ["time"] if progress.done < self.rounds else []
             label = fields["label"].ljust(self.label_width)
             parts = (label, f"round {fields['round']}", *(fields[name] for name in names))
