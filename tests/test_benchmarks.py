@@ -181,6 +181,18 @@ def test_robustness_replaces_the_lines_of_the_given_methods_only(
     ]
 
 
+def test_attacks_are_compared_with_the_honest_run_of_their_seed(tmp_path, capsys, monkeypatch):
+    module, path = import_module("attacks"), tmp_path / "attacks.jsonl"
+    monkeypatch.setattr(module, "KINDS", {"honest": (), "sign": ("sign",)})
+    ends = {("honest", 0): 0.9, ("sign", 0): 0.85, ("honest", 1): 0.8, ("sign", 1): 0.79}
+    monkeypatch.setattr(module, "accuracy", lambda method, *case: ends.pop(case[:2]))
+    module.run(path, ["laq"], 1, 0.1)
+    module.run(path, ["laq"], 2, 0.1)  # runs seed 1 only
+    capsys.readouterr()
+    module.print_table(path)
+    assert capsys.readouterr().out.splitlines()[2:] == ["| 2 | `laq` | 85.0 | 82.0 | 5.0 |"]
+
+
 def distributed_run(rival: str, link: float, loss: float, sent: int, seconds: float) -> str:
     setting = dict.fromkeys(import_module("distributed").SETTING, 1)
     curve = [[1, 2.0, 1, 1, 1.0, 2.0], [2, loss, sent, 2 * sent, seconds, 0.7]]

@@ -122,6 +122,15 @@ def test_other_comparisons_count_if_none_is_the_same():
     assert advise(SAME, facts(CNN, other)).choice.result.spec == "topk"
 
 
+def test_variants_of_the_nearest_comparison_count():
+    """A parameter that was never tried on a similar task does not hide what happened there."""
+    near = study(runs=(result("laq", -0.04, 0.01, options={"bits": 2}), result("topk", 0.0, 0.1)))
+    far = study("mlp", runs=(result("laq", 0.0, 0.01, options={"bits": 8}),), parameters=1_000)
+    asked = replace(SAME, rounds=1_000)
+    assert advise(asked, facts(near, far)).choice.result.spec == "topk"
+    assert advise(asked, facts(far)).choice.result.spec == "laq:bits=8"
+
+
 @pytest.mark.parametrize(
     ("changed", "sureness", "source", "difference"),
     [

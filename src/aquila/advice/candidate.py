@@ -78,7 +78,7 @@ def find_candidates(
     for match, result in nearest.values():
         if situation.network is None and needs_links(METHODS[result.method]().server):
             continue
-        gap = _worst_gap(result.spec, matches)
+        gap = _worst_gap(result, matches)
         if situation.downlink_error == 0 or coded is None:
             measured = _measured_costs(result, situation, match)
             expected = calculator.expect(result.up, result.down, measured)
@@ -99,10 +99,16 @@ def _scaled_up(result: MethodResult, match: Match, situation: Situation) -> floa
     return body + HEADER_BYTES / situation.parameters
 
 
-def _worst_gap(spec: str, matches: Sequence[Match]) -> float:
-    """Return the worst gap of a method in the comparisons."""
-    results = [match.study.find(spec) for match in matches]
-    return min(result.gap for result in results if result is not None)
+def _worst_gap(result: MethodResult, matches: Sequence[Match]) -> float:
+    """Return the worst gap of a method in the comparisons.
+
+    If the one that is most like the situation ran only variants of the method, they count too.
+    """
+    nearest = matches[0].study
+    found = [match.study.find(result.spec) for match in matches]
+    if nearest.find(result.spec) is None:
+        found += [one for one in nearest.runs if one.method == result.method]
+    return min(one.gap for one in found if one is not None)
 
 
 def _measured_costs(

@@ -105,15 +105,17 @@ def advise(
 def run_command(advice: Advice, experiment: Path | None, options: dict[str, str | None]) -> str:
     """Return the command that trains as advised.
 
-    It has the given options. If the comparison trained the same model and there is no experiment
-    file, it also has the settings of the comparison.
+    It has the given options. Without an experiment file, it also has the local work of the
+    comparison, and all its settings if it trained the same model.
     """
     choice, situation = advice.choice, advice.situation
     study = choice.match.study
     given = {name: value for name, value in options.items() if value is not None}
     advised: dict[str, object] = {**given}
-    if experiment is None and study.model == situation.model and not advice.trials:
-        advised = {**given, **study.settings, **given}
+    if experiment is None and not advice.trials:
+        same = study.model == situation.model
+        settings = study.settings if same else {"work": study.settings["work"]}
+        advised = {**given, **settings, **given}
     if advice.alpha is not None:
         advised["alpha"] = f"{advice.alpha:g}"
     if choice.downlink_error:
