@@ -169,7 +169,7 @@ def test_sureness_follows_the_nearest_comparison(changed, sureness, source, diff
         ({"parameters": 0}, "parameters must be a whole number >= 1, not 0"),
         ({"split": "shards:2"}, "there is no split 'shards:2'"),
         ({"max_mb": -1.0}, "max_mb must be a number > 0, not -1"),
-        ({"options": RunOptions(link="csv:none.csv")}, "the trace none.csv cannot be read"),
+        ({"options": RunOptions(link="csv:none.csv")}, "there is no trace none.csv"),
         ({"max_hours": 2.0}, "max_hours needs the links of the devices: set link"),
         ({"tolerance": 200.0}, "tolerance must be a number from 0 to 100, not 200"),
     ],

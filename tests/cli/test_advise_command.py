@@ -115,7 +115,7 @@ def test_trials_are_reported():
         (("--parameters", "5", "--try"), "--try trains a model: name it with --model"),
         (("--split", "iidd"), "there is no split 'iidd'"),
         (("--link", "5g"), "link must be a preset, csv:FILE or empty, not '5g'"),
-        (("--link", "csv:missing.csv"), "the trace missing.csv cannot be read"),
+        (("--link", "csv:missing.csv"), "there is no trace missing.csv"),
         (("--max-hours", "3"), "max_hours needs the links of the devices: set link"),
         (("--max-mb", "0"), "max_mb must be a number > 0, not 0"),
         (("--max-mb", "much"), "'much' is not a valid float"),

@@ -47,7 +47,7 @@ def test_trace_from_a_settings_file(tmp_path):
     [
         (("--link", "wify"), "link must be a preset, csv:FILE or empty, not 'wify'; did you mean"),
         (("--deadline", "3"), "deadline needs a link model: set link"),
-        (("--link", "csv:absent.csv"), "the trace absent.csv cannot be read"),
+        (("--link", "csv:absent.csv"), "there is no trace absent.csv"),
         (("--link", "mixed", "--access", "noma"), "access noma needs devices that share one band"),
     ],
 )

@@ -121,7 +121,7 @@ def test_wrong_trace_gets_one_sentence(tmp_path, text, message):
 
 
 def test_trace_that_is_no_text_file(tmp_path):
-    with pytest.raises(ValueError, match=r"trace .*absent.csv cannot be read"):
+    with pytest.raises(ValueError, match=r"there is no trace .*absent.csv"):
         read_trace(tmp_path / "absent.csv", 2)
     path = tmp_path / "trace.csv"
     path.write_bytes(b"\xff\xfe\x00")

@@ -7,7 +7,7 @@ import click
 from aquila.cli.named_path import NamedPath
 
 
-@click.command()
+@click.command(short_help="List or roll back the checkpoints of a run.")
 @click.argument("run", metavar="RUN_FOLDER", type=NamedPath(path_type=Path))
 @click.option("--rollback", metavar="ROUND", type=int, help="Go back to the start of this round.")
 @click.option("--start-over", is_flag=True, help="Delete the run, so that the next one starts.")

@@ -86,7 +86,7 @@ def renew(folder: Path) -> None:
     click.echo(f"Certificate valid until {certificate.expires_on}; restart the server to use it")
 
 
-@deploy.command()
+@deploy.command(short_help="Rewrite the scripts of a federation for this version.")
 @click.argument("folder", type=FOLDER_PATH)
 def upgrade(folder: Path) -> None:
     """Rewrite the scripts of the federation in FOLDER with those of this version.

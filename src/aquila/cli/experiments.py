@@ -7,7 +7,7 @@ import click
 from aquila.cli.named_path import NamedPath
 
 
-@click.command()
+@click.command(short_help="List the experiment files.")
 @click.argument(
     "folder", type=NamedPath(path_type=Path, file_okay=False), default=Path("experiments")
 )

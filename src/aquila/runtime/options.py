@@ -101,7 +101,7 @@ class RunOptions:
         NanPolicy, "on a NaN gradient: quarantine the device, stop the run, or skip the device"
     ] = "quarantine"
     upload_limit: Annotated[
-        UploadLimit, "reject uploads above 30 times the fleet's norms; median: also clip; none: off"
+        UploadLimit, "reject uploads far above the fleet's norms; median: also clip; none: off"
     ] = "adaptive"
     executor: Annotated[
         ExecutorChoice, "how the simulator runs devices; the results are the same"
@@ -144,7 +144,7 @@ class RunOptions:
         "uniform"
     )
     rows: Annotated[
-        Rows, "rows of output layer and word embeddings: mean over all devices, or over the owners"
+        Rows, "rows of classes and words: mean over all devices, or over the owners, which have them"
     ] = "all"
     stop_at: Annotated[
         float,
@@ -164,7 +164,7 @@ class RunOptions:
         str, "link model: lora, nb_iot, 3g, lte, wifi, mixed or csv:FILE; empty: none"
     ] = ""
     deadline: Annotated[
-        float, Bounds("simulated seconds per round, later replies are lost; 0: no limit", 0)
+        float, Bounds("simulated seconds per round; later replies are lost; 0: no limit", 0)
     ] = 0.0
     fading: Annotated[Fading, "fading of the link model's rates"] = "none"
     access: Annotated[Access, "how the devices of the link model share the uplink"] = "orthogonal"

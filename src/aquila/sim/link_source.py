@@ -54,6 +54,8 @@ def read_trace(path: Path, devices: int) -> LinkModel:
     try:
         with path.open(newline="", encoding="utf-8") as file:
             rows = dict(_rows(path, csv.DictReader(file)))
+    except FileNotFoundError:
+        raise ValueError(f"there is no trace {path}") from None
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"the trace {path} cannot be read: {error}") from None
     if not rows:
