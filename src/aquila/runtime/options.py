@@ -144,7 +144,7 @@ class RunOptions:
         "uniform"
     )
     rows: Annotated[
-        Rows, "rows of classes and words: mean over all devices, or over the owners, which have them"
+        Rows, "rows of classes and words: mean over all devices, or over those that have them"
     ] = "all"
     stop_at: Annotated[
         float,
