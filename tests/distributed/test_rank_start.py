@@ -1,0 +1,32 @@
+"""A rank that ends before all ranks have met: the others say so and do not hang."""
+
+import os
+import time
+
+import pytest
+import torch.distributed as dist
+
+from aquila.distributed import Exchange, ExchangeError
+from helpers.ranks import run_ranks
+
+
+def meet_without_one(how):
+    if dist.get_rank() == 1:
+        if how == "kill":
+            os.kill(os.getpid(), 9)
+        time.sleep(3)
+        return None
+    started = time.monotonic()
+    with pytest.raises(ExchangeError) as raised:
+        Exchange(timeout=1)
+    return str(raised.value), time.monotonic() - started
+
+
+@pytest.mark.parametrize("how", ["kill", "hang"])
+def test_rank_that_is_missing_at_the_start(tmp_path, how):
+    first, _, third = run_ranks(tmp_path, meet_without_one, how, ranks=3)
+    for message, seconds in (first, third):
+        assert message.startswith(
+            "the start: another rank has ended, or has not answered within 1 s; restart all ranks"
+        )
+        assert seconds < 10
