@@ -1,8 +1,6 @@
 """The hook in a whole training program: overlap, a gradient scaler, checkpoints and faults."""
 
-import os
 import threading
-import time
 
 import pytest
 import torch
@@ -12,6 +10,7 @@ from torch import nn
 
 from aquila.distributed import Exchange
 from helpers.hook_training import backward, descend, wrap
+from helpers.rank_faults import error_and_seconds, fail_on_rank_1
 from helpers.rank_training import make_batch, make_model, weights
 from helpers.ranks import run_ranks
 
@@ -109,16 +108,8 @@ def test_distributed_checkpoint_resumes_with_the_same_bits(tmp_path):
 def dying(how):
     model, _ = wrap("qsgd:bits=8", exchange=Exchange(timeout=1))
     descend(model, 0, 2)
-    if dist.get_rank() == 1:
-        if how == "kill":
-            os.kill(os.getpid(), 9)
-        time.sleep(2.5)
-    started = time.monotonic()
-    try:
-        descend(model, 2, 2)
-    except RuntimeError as error:
-        return str(error), time.monotonic() - started
-    return None
+    fail_on_rank_1(how)
+    return error_and_seconds(RuntimeError, descend, model, 2, 2)
 
 
 @pytest.mark.parametrize("how", ["kill", "hang"])

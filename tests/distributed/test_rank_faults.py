@@ -1,8 +1,6 @@
 """Faults on one rank: all ranks say the same in one sentence, or go on alike. No rank hangs."""
 
 import logging
-import os
-import time
 from dataclasses import replace
 
 import pytest
@@ -10,6 +8,7 @@ import torch
 import torch.distributed as dist
 
 from aquila.distributed import Exchange, ExchangeError, Outer
+from helpers.rank_faults import error_and_seconds, fail_on_rank_1
 from helpers.rank_training import make_model, train, weights
 from helpers.ranks import run_ranks
 
@@ -188,16 +187,8 @@ def dying(how):
     model = make_model()
     outer = Outer(model, "qsgd:bits=4", every=2, exchange=Exchange(timeout=1))
     train(outer, model, 2)
-    if dist.get_rank() == 1:
-        if how == "kill":
-            os.kill(os.getpid(), 9)
-        time.sleep(2.5)
-    started = time.monotonic()
-    try:
-        train(outer, model, 4)
-    except ExchangeError as error:
-        return str(error), time.monotonic() - started
-    return None
+    fail_on_rank_1(how)
+    return error_and_seconds(ExchangeError, train, outer, model, 4)
 
 
 @pytest.mark.parametrize("how", ["kill", "hang"])

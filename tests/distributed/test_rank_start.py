@@ -1,25 +1,18 @@
 """A rank that ends before all ranks have met: the others say so and do not hang."""
 
-import os
-import time
-
 import pytest
 import torch.distributed as dist
 
 from aquila.distributed import Exchange, ExchangeError
+from helpers.rank_faults import error_and_seconds, fail_on_rank_1
 from helpers.ranks import run_ranks
 
 
 def meet_without_one(how):
+    fail_on_rank_1(how)
     if dist.get_rank() == 1:
-        if how == "kill":
-            os.kill(os.getpid(), 9)
-        time.sleep(3)
         return None
-    started = time.monotonic()
-    with pytest.raises(ExchangeError) as raised:
-        Exchange(timeout=1)
-    return str(raised.value), time.monotonic() - started
+    return error_and_seconds(ExchangeError, Exchange, None, 1)
 
 
 @pytest.mark.parametrize("how", ["kill", "hang"])
