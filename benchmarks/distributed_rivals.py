@@ -27,6 +27,7 @@ RIVALS = {
     "average": ("outer", "fedavg", {}),
     "sparseloco": ("outer", "sparseloco", {}),
     "sparseloco_300": ("outer", "sparseloco:density=0.0115", {}),
+    "sparseloco_320": ("outer", "sparseloco:density=0.0107", {}),
     "sparseloco_0.005": ("outer", "sparseloco:density=0.005", {}),
     "outer_aquila_topk": ("outer", "aquila_topk", DILOCO),
     "outer_aquila_topk_sgd": ("outer", "aquila_topk:density=0.01", {}),

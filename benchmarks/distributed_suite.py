@@ -6,16 +6,16 @@ import math
 from distributed_jobs import Job, identity, is_done
 
 OUTER = (
-    "diloco", "outer_flush_300", "outer_unsent_300", "outer_flush_300_0.7",
-    "outer_aquila_topk_300_sgd", "sparseloco",
+    "diloco", "sparseloco_320", "outer_flush_300", "outer_unsent_300",
+    "outer_flush_300_0.7", "outer_aquila_topk_300_sgd", "sparseloco",
 )  # fmt: skip
 MORE_OUTER = (
     "average", "outer_unsent_300_0.7", "outer_unsent_100", "outer_aquila_dither_300",
-    "outer_unsent_600", "outer_aquila_topk", "outer_aquila_dither", "sparseloco_300",
+    "outer_unsent_600", "outer_aquila_topk", "outer_aquila_dither",
     "outer_aquila_topk_300",
 )  # fmt: skip
 TIMED = ("diloco", "outer_flush_300", "outer_aquila_topk_300", "outer_aquila_dither_300", "ddp")
-EIGHT = ("diloco", "outer_flush_300", "outer_flush_300_0.7", "sparseloco")
+EIGHT = ("diloco", "sparseloco_320", "outer_flush_300", "sparseloco")
 
 GPT = {
     "task": "gpt", "ranks": 4, "steps": 3000, "batch": 8, "width": 128, "layers": 4,

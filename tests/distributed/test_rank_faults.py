@@ -1,8 +1,6 @@
 """Faults on one rank: all ranks say the same in one sentence, or go on alike. No rank hangs."""
 
 import logging
-import os
-import time
 from dataclasses import replace
 
 import pytest
@@ -10,6 +8,7 @@ import torch
 import torch.distributed as dist
 
 from aquila.distributed import Exchange, ExchangeError, Outer
+from helpers.rank_faults import error_and_seconds, fail_on_rank_1
 from helpers.rank_training import make_model, train, weights
 from helpers.ranks import run_ranks
 
@@ -76,18 +75,31 @@ def test_checksum_finds_ranks_that_have_diverged(tmp_path):
     assert message.startswith("rank 1 has other weights than rank 0 at the start of round 1")
 
 
+def flip_middle(frame):
+    half = len(frame) // 2
+    return frame[:half] + bytes([frame[half] ^ 255]) + frame[half + 1 :]
+
+
+DAMAGES = {
+    "flipped": flip_middle,
+    "truncated": lambda frame: frame[: len(frame) // 2],
+    "missing": lambda frame: b"",
+    "zeros": lambda frame: bytes(len(frame)),
+}
+
+
 class DamagingExchange(Exchange):
     """Damages the frame of rank 1 on one receiver, once the frames have vectors."""
 
-    damaged_calls = (2,)
-    calls = 0
+    def __init__(self, damage):
+        super().__init__()
+        self._damage, self._calls = DAMAGES[damage], 0
 
     def gather_bodies(self, body, lengths):
         bodies = super().gather_bodies(body, lengths)
-        self.calls += 1
-        if self.rank == 0 and self.calls - 1 in self.damaged_calls:
-            half = len(bodies[1]) // 2
-            bodies[1] = bodies[1][:half] + bytes([bodies[1][half] ^ 255]) + bodies[1][half + 1 :]
+        self._calls += 1
+        if self.rank == 0 and self._calls == 3:
+            bodies[1] = self._damage(bodies[1])
         return bodies
 
 
@@ -103,9 +115,9 @@ class Warnings(logging.Handler):
         self.messages.append(record.getMessage())
 
 
-def damaged_frame(method):
+def damaged_frame(method, damage):
     model, warnings = make_model(), Warnings()
-    outer = Outer(model, method, every=2, exchange=DamagingExchange())
+    outer = Outer(model, method, every=2, exchange=DamagingExchange(damage))
     train(outer, model, 8)
     device = outer._sessions.device
     memory = device.half.memory(device.state).double() if method == "aquila_topk" else None
@@ -118,9 +130,12 @@ def damaged_frame(method):
     return weights(model).numpy(), refused, mean, warnings.messages
 
 
-@pytest.mark.parametrize("method", ["aquila_topk", "sparseloco"])
-def test_all_ranks_refuse_a_frame_that_one_cannot_read(tmp_path, method):
-    first, second = run_ranks(tmp_path, damaged_frame, method)
+@pytest.mark.parametrize(
+    ("method", "damage"),
+    [("sparseloco", "flipped"), *(("aquila_topk", damage) for damage in DAMAGES)],
+)
+def test_all_ranks_refuse_a_frame_that_one_cannot_read(tmp_path, method, damage):
+    first, second = run_ranks(tmp_path, damaged_frame, method, damage)
     assert (first[0] == second[0]).all()
     assert first[1] == second[1] == [(), (1,), (), ()]
     if method == "aquila_topk":  # the sender has rolled its memory back
@@ -130,7 +145,7 @@ def test_all_ranks_refuse_a_frame_that_one_cannot_read(tmp_path, method):
 
 
 def all_damaged():
-    exchange = DamagingExchange()
+    exchange = Exchange()
     exchange.gather_bodies = lambda body, lengths: [b"x" * length for length in lengths]
     model = make_model()
     outer = Outer(model, "fedavg", every=1)
@@ -172,16 +187,8 @@ def dying(how):
     model = make_model()
     outer = Outer(model, "qsgd:bits=4", every=2, exchange=Exchange(timeout=1))
     train(outer, model, 2)
-    if dist.get_rank() == 1:
-        if how == "kill":
-            os.kill(os.getpid(), 9)
-        time.sleep(2.5)
-    started = time.monotonic()
-    try:
-        train(outer, model, 4)
-    except ExchangeError as error:
-        return str(error), time.monotonic() - started
-    return None
+    fail_on_rank_1(how)
+    return error_and_seconds(ExchangeError, train, outer, model, 4)
 
 
 @pytest.mark.parametrize("how", ["kill", "hang"])

@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint import DefaultLoadPlanner
 
 from aquila.distributed import ExchangeError, Outer
 from helpers.rank_training import make_model, train, weights
@@ -70,6 +71,35 @@ def run_with_checkpoint(folder):
 
 def test_distributed_checkpoint_resumes_with_the_same_bits(tmp_path):
     assert run_ranks(tmp_path, run_with_checkpoint, tmp_path / "checkpoint") == [True, True]
+
+
+def save_checkpoint(folder):
+    model, outer = make_outer("aquila_topk")
+    train(outer, model, 6)
+    dcp.save({"model": model.state_dict(), "outer": outer}, checkpoint_id=folder)
+    return weights(model).numpy()
+
+
+def load_checkpoint(folder):
+    model, outer = make_outer("aquila_topk")
+    parts = {"model": model.state_dict(), "outer": outer}
+    planner = DefaultLoadPlanner(allow_partial_load=True)
+    dcp.load(parts, checkpoint_id=folder, planner=planner)
+    model.load_state_dict(parts["model"])
+    outer.start()
+    before, start = outer.round, weights(model).numpy()
+    train(outer, model, 6, first=6)
+    return before, start, weights(model).numpy()
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_distributed_checkpoint_of_another_number_of_ranks(tmp_path, ranks):
+    saved, _ = run_ranks(tmp_path, save_checkpoint, tmp_path / "checkpoint")
+    results = run_ranks(tmp_path, load_checkpoint, tmp_path / "checkpoint", ranks=ranks)
+    for before, start, end in results:
+        assert before == 2
+        assert (start == saved).all()
+        assert (end == results[0][2]).all()
 
 
 def save_states(folder):

@@ -102,7 +102,8 @@ class Exchange:
         self._waiting_time = "the timeout of the group"
         if group is None:
             self._waiting_time = f"{timeout:g} s"
-            group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout))
+            with self._errors("the start"):
+                group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout))
         self._group = group
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
         self._torch_device = "cuda" if "nccl" in dist.get_backend(group) else "cpu"
