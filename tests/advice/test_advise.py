@@ -6,6 +6,7 @@ import pytest
 
 from aquila.advice.advise import advise
 from aquila.advice.situation import Situation
+from aquila.advice.text import describe
 from aquila.core.link import DeviceLink
 from aquila.runtime.link_model import LinkModel
 from aquila.runtime.options import RunOptions
@@ -120,6 +121,18 @@ def test_other_comparisons_count_if_none_is_the_same():
     advice = advise(near, facts(CNN, other))
     assert (advice.choice.result.spec, advice.sureness) == ("laq", "medium")
     assert advise(SAME, facts(CNN, other)).choice.result.spec == "topk"
+
+
+def test_dense_uploads_are_advised_if_nothing_else_keeps_the_quality():
+    lossy = study(runs=(result("laq", -0.02, 0.1), result("topk", -0.03, 0.01)))
+    said = (
+        "No compressed method kept the quality in the comparison. The next best is laq, 2.0 points"
+    )
+    texts = [
+        " ".join(describe(advise(replace(SAME, tolerance=points), facts(lossy))))
+        for points in (0.5, 2)
+    ]
+    assert [said in text for text in texts] == [True, False]
 
 
 def test_variants_of_the_nearest_comparison_count():

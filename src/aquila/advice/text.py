@@ -25,6 +25,7 @@ def describe(advice: Advice) -> Iterator[str]:
     """Yield the paragraphs of the advice. Lines that begin with a space are rows of a table."""
     yield f"For {advice.situation.describe()}:"
     yield f"Take {advice.choice.result.spec} with {_step_size(advice)}{_coded(advice.choice)}."
+    yield from _without_compression(advice)
     yield from cost_table(advice)
     yield from _limits(advice)
     yield from _downlink(advice)
@@ -37,6 +38,17 @@ def describe(advice: Advice) -> Iterator[str]:
         other = advice.runner_up
         coded = ", also with coded differences" if other.downlink_error else ""
         yield f"Runner-up: {other.result.spec}{coded}; expect it {_expected_quality(other)}."
+
+
+def _without_compression(advice: Advice) -> Iterator[str]:
+    """Yield the next best method if only dense uploads keep the quality."""
+    choice, other = advice.choice, advice.runner_up
+    is_dense = choice.result.method == choice.match.study.dense
+    if is_dense and other is not None and not other.keeps_quality(advice.situation):
+        yield (
+            f"No compressed method kept the quality in the comparison. The next best is "
+            f"{other.result.spec}, {_expected_quality(other)}; a larger tolerance accepts it."
+        )
 
 
 def cost_table(advice: Advice) -> Iterator[str]:
