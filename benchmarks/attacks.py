@@ -1,7 +1,8 @@
-"""Accuracy if a fifth of the devices send wrong uploads, with default settings.
+r"""Accuracy if a fifth of the devices send wrong uploads, with default settings.
 
     python benchmarks/attacks.py run results/attacks.jsonl
-    python benchmarks/attacks.py run results/attacks.jsonl --participation 0.1 --methods fedavg
+    python benchmarks/attacks.py run results/attacks.jsonl --participation 0.1 --seeds 6 \
+        --methods fedavg aquila_dither aquila_topk aquila
     python benchmarks/attacks.py table results/attacks.jsonl
 
 Softmax regression on the digits, 20 devices with IID data, 60 rounds. `run` appends one JSON line

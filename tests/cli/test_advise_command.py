@@ -42,6 +42,14 @@ def test_advised_command_runs():
     assert "3 rounds" in words(*command_of(text))
 
 
+def test_advised_command_has_the_work_of_the_comparison():
+    command = command_of(output("advise", "--model", "transformer", "--split", "iid"))
+    assert command[command.index("--work") + 1] == "epochs"
+    chosen = output("advise", "--model", "transformer", "--split", "iid", "--work", "gradient")
+    assert command_of(chosen).count("--work") == 1
+    assert "epochs" not in command_of(chosen)
+
+
 def test_size_of_a_model_is_enough():
     text = words("advise", "--parameters", "500000", "--devices", "100", "--split", "iid")
     assert text.startswith(
