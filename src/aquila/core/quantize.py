@@ -11,6 +11,7 @@ import torch
 from aquila.core.packet import MAX_BITS, Codes, Dense, code_dtype
 from aquila.core.passes import cpu, passes_for, plain
 from aquila.core.passes.grid import DitherGrid, Grid, SparseGrid
+from aquila.core.passes.plain import MIN_BLOCK_BITS
 from aquila.core.random import Key
 from aquila.core.vector import Vector, max_norm, squared_norm
 
@@ -21,6 +22,9 @@ DEAD_ZONE = 0.6
 
 SPARSE_LEVELS = 2**15 - 1
 """Number of nonzero magnitudes of the sparse quantizer."""
+
+BLOCK_SENDS = 4
+"""Most coordinates of a block of the dither that are sent on average, unless the block is small."""
 
 MAX_FUSED_STEPS = 2**22
 """Number of steps below which float32 represents all dithered codes exactly."""
@@ -135,12 +139,22 @@ def shared_dither(v: Vector, density: float, key: Key) -> Codes | None:
     The seed travels with the codes. Sent coordinates are likely where the dither is high, so their
     positions take a quarter to a half of the bytes.
     """
-    seed = key.uint32()
+    seed = dither_seed(key, density)
     if can_fuse_dither(density, v):
         fused = fused_dither(v, None, 0.0, density, seed)
         return None if fused is None else fused.codes
     codes = stochastic_sparse(v, density, passes_for(v).dither(seed, v))
     return None if codes is None else replace(codes, dither_seed=seed)
+
+
+def dither_seed(key: Key, density: float) -> int:
+    """Return a seed whose dither has blocks of 2 to 4 coordinates per density.
+
+    The blocks of a dither are its lowest four bits: smaller blocks follow rows of a model better,
+    and larger ones are read faster.
+    """
+    block_bits = math.frexp(BLOCK_SENDS / density)[1] - 1
+    return key.uint32() & ~15 | min(max(block_bits - MIN_BLOCK_BITS, 0), 15)
 
 
 class FusedDither(NamedTuple):

@@ -11,6 +11,7 @@ from aquila.core.passes import cpu, passes_for
 from aquila.core.quantize import (
     bits_for_levels,
     can_fuse_dither,
+    dither_seed,
     fused_dither,
     make_sparse_codes,
     sent_count,
@@ -48,7 +49,7 @@ class FeedbackUpdate:
 def dithered_upload(v: Vector, density: float, key: Key) -> tuple[Codes, float] | None:
     """Return the codes of `shared_dither` and their relative error; None if nothing is sent."""
     if can_fuse_dither(density, v):
-        fused = fused_dither(v, None, 0.0, density, key.uint32())
+        fused = fused_dither(v, None, 0.0, density, dither_seed(key, density))
         if fused is None:
             return None
         return fused.codes, relative_norm(fused.error_squared, fused.squared)
@@ -64,7 +65,7 @@ def dithered_update(
     Returns None if there is nothing to send.
     """
     if can_fuse_dither(density, gradient, memory):
-        fused = fused_dither(gradient, memory, rate, density, key.uint32())
+        fused = fused_dither(gradient, memory, rate, density, dither_seed(key, density))
         if fused is None or fused.new_memory is None:
             return None
         ratio = relative_norm(fused.error_squared, fused.squared)

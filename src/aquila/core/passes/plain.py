@@ -7,6 +7,10 @@ import torch
 from aquila.core.passes.grid import Grid, Quantized, SparseGrid
 
 _MASK_32_BITS = 2**32 - 1
+_ROUNDS, _KEYS_PER_BLOCK = 6, 8
+
+MIN_BLOCK_BITS = 6
+"""log2 of the coordinates in the smallest block of a dither."""
 
 LANES = 65536
 """Number of partial sums of a sum of squares; see `core/vector.py`."""
@@ -53,11 +57,41 @@ def magnitudes_on(grid: SparseGrid, sizes: torch.Tensor) -> torch.Tensor:
 
 
 def dither(seed: int, like: torch.Tensor) -> torch.Tensor:
-    """Return the dither words of docs/wire-format-dithered.md as fractions in [0, 1)."""
-    indices = torch.arange(like.numel(), device=like.device)
-    words = _mix((_mix(indices ^ _mix(indices.new_tensor(seed))) + seed) & _MASK_32_BITS)
+    """Return the dither of docs/wire-format-dithered.md: one number in [0, 1) per coordinate."""
+    block_bits = dither_block_bits(seed)
+    places = torch.arange(1 << block_bits, device=like.device)
+    blocks = torch.arange(-(-like.numel() >> block_bits), device=like.device)[:, None]
+    slots = (blocks << block_bits) + _ranks(seed, block_bits, blocks, places)
+    words = (~slots << 32 - block_bits) & _MASK_32_BITS
+    words += (_MASK_32_BITS - _words(seed, slots)) >> block_bits
     bits = 24 if like.dtype == torch.float32 else 32
-    return (words >> (32 - bits)).to(like.dtype).mul_(2.0**-bits)
+    return (words.flatten()[: like.numel()] >> (32 - bits)).to(like.dtype).mul_(2.0**-bits)
+
+
+def dither_block_bits(seed: int) -> int:
+    """Return log2 of the coordinates per block of a dither."""
+    return MIN_BLOCK_BITS + seed % 16
+
+
+def _ranks(
+    seed: int, block_bits: int, blocks: torch.Tensor, places: torch.Tensor
+) -> torch.Tensor:
+    """Return the ranks of the places in blocks, one row per block."""
+    mask, shift, ranks = (1 << block_bits) - 1, (block_bits + 1) // 2, places
+    for number in reversed(range(_ROUNDS)):
+        keys = _words(seed, _MASK_32_BITS - (_KEYS_PER_BLOCK * blocks + number))
+        factors = keys >> 11 | 1
+        inverses = factors
+        for _ in range(4):  # from 3 correct bits to 48
+            inverses = inverses * (2 - factors * inverses) & _MASK_32_BITS
+        ranks = ranks ^ ranks >> shift
+        ranks = (ranks * (inverses & mask) - keys) & mask
+    return ranks
+
+
+def _words(seed: int, indices: torch.Tensor) -> torch.Tensor:
+    """Return the words of 32 bits of these indices."""
+    return _mix((_mix(indices ^ _mix(indices.new_tensor(seed))) + seed) & _MASK_32_BITS)
 
 
 def _mix(words: torch.Tensor) -> torch.Tensor:

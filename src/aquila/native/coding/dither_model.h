@@ -2,59 +2,62 @@
 #ifndef AQUILA_DITHER_MODEL_H
 #define AQUILA_DITHER_MODEL_H
 
+#include "../dither.h"
 #include "binary_coder.h"
 #include "codes.h"
 
-/* A coordinate is sent if its complement, the complement of its dither word, is below its size in
- * steps, as a fraction of 2^32. So the reader needs the mean size near a coordinate to know how
- * likely it is sent. Both sides estimate log2 of that mean from past decisions, in units of 2^-16.
- * The estimates follow tensors and rows, whose sizes differ. With a fixed scale, gradients of the
- * Transformer take 21 to 48 % more bytes, those of ResNet-18 take 2 % more, and vectors of equal
- * coordinates 1 % less (benchmarks/coder_modes.py). */
+/* A coordinate is sent if the complement of its dither is below its size in steps, as a fraction of
+ * 2^32. So the reader needs the mean size near a coordinate to know how likely it is sent. Both
+ * sides estimate log2 of that mean from past decisions, in units of 2^-16. The estimates follow
+ * tensors and rows, whose sizes differ (benchmarks/coder_modes.py). */
 enum { UNIT = 1 << 16, MAX_LOG = 32 * UNIT };
 /* Each step of an estimate is the gradient of the log likelihood of exponentially distributed
  * sizes, times 2^-FAST or 2^-SLOW. */
 enum { FAST = 1, SLOW = 5 };
 /* The level of a coordinate is log2(complement / mean) in half octaves, from -4 to 6 octaves. */
 enum { LEVELS = 21, ZERO_LEVEL = 8 };
-/* Contexts also depend on whether the fast estimate is below, near or above the slow one. Without
- * it, the Transformer takes 3 to 5 % more. */
+/* Contexts also depend on whether the fast estimate is below, near or above the slow one. */
 enum { TRENDS = 4 };
-/* Coordinates that share one set of candidates: those with a complement below 16 to 32 times the
- * largest estimate at its start. Each candidate has a decision of its own. Other sent coordinates
- * are listed. With a fourth of these candidates, the Transformer takes 4 to 6 % more bytes. */
-enum { BLOCK = 1024, CANDIDATE_OCTAVES = 5, WITHIN = 2 };
-enum { BLOCK_WORDS = BLOCK / 64, SPARE = 16 };
+/* Ranks of a block are decided one by one while the complement is below 2^(3/2) times the larger
+ * estimate. Sent coordinates of higher ranks are listed. */
+enum { CANDIDATE_LIMIT = 3 * UNIT / 2, WITHIN = 2 };
+/* Ranks whose complements are computed at a time. */
+enum { RANKS = 16 };
 
 typedef struct {
-    uint32_t seed, mixed_seed;
-    uint32_t products[BLOCK], products_of; /* for AVX-512: see block_product */
-    uint32_t centre;                       /* the code of zero */
-    int32_t initial, fast, slow;
+    Dither dither;
+    size_t count;    /* of coordinates */
+    uint32_t centre; /* the code of zero */
+    int32_t fast, slow;
     Context sent[TRENDS][LEVELS];
     Context listed[3]; /* after a block without and with listed coordinates, and within a block */
     bool listed_before;
     NumberContexts gaps, magnitudes;
 } Model;
 
-/* The part of a vector that is processed at a time. */
+/* A block of coordinates, and the logarithms of the complements of a few ranks. */
 typedef struct {
-    size_t start, count, candidates;
-    uint64_t marks[BLOCK_WORDS];         /* one bit per coordinate: whether it is a candidate */
-    uint32_t complements[BLOCK + SPARE]; /* of the candidates, and unused entries */
+    size_t start;
+    uint32_t size;
+    BlockKeys keys;
+    uint32_t first_rank; /* of the logarithms */
+    int32_t logs[RANKS]; /* negative: the rank has no coordinate */
 } Block;
-
-ALWAYS_INLINE bool is_candidate(const Block *block, size_t i) {
-    return block->marks[i / 64] >> i % 64 & 1;
-}
 
 extern const uint32_t dither_rise[LEVELS], dither_fall[LEVELS];
 
 /* `sparsity` is -log2 of the mean size in steps, in units of 1/8. */
-void prepare_model(Model *model, uint32_t seed, unsigned sparsity, unsigned bits);
+void prepare_model(Model *model, uint32_t seed, unsigned sparsity, size_t count, unsigned bits);
 
-/* Find the candidates of a block, given the estimates at its start. */
-void find_candidates(Model *model, Block *block, size_t start, size_t total);
+/* Start the block of this number. */
+void start_block(Block *block, const Model *model, uint32_t number);
+
+/* Compute the logarithms of the ranks around this one. */
+void load_logs(Block *block, const Model *model, uint32_t rank);
+
+ALWAYS_INLINE size_t position_of_rank(const Block *block, const Model *model, uint32_t rank) {
+    return block->start + place_of_rank(&block->keys, model->dither.block_bits, rank);
+}
 
 /* log2 of a complement in units of 2^-16; 0 counts as 1. */
 ALWAYS_INLINE int32_t log_of_complement(uint32_t complement) {
@@ -63,6 +66,10 @@ ALWAYS_INLINE int32_t log_of_complement(uint32_t complement) {
     uint32_t mantissa = complement << zeros >> 27 & 15;
     uint32_t sixteenths = mantissa + 1 + (mantissa - 3 < 9); /* log2(1 + mantissa/16) */
     return (int32_t)((31 - zeros) * UNIT + sixteenths * (UNIT / 16));
+}
+
+ALWAYS_INLINE bool is_candidate(int32_t log, int32_t fast, int32_t slow) {
+    return log - (fast > slow ? fast : slow) < CANDIDATE_LIMIT;
 }
 
 ALWAYS_INLINE unsigned level_of(int32_t log, int32_t mean) {
@@ -78,6 +85,23 @@ ALWAYS_INLINE unsigned trend_of(int32_t fast, int32_t slow) {
 ALWAYS_INLINE int32_t moved_log(int32_t log, unsigned level, unsigned shift, bool sent) {
     log += sent ? (int32_t)(dither_rise[level] >> shift) : -(int32_t)(dither_fall[level] >> shift);
     return log < 0 ? 0 : log < MAX_LOG ? log : MAX_LOG;
+}
+
+/* The context of a decision on a candidate. */
+ALWAYS_INLINE Context *sent_context(Model *model, int32_t log) {
+    return &model->sent[trend_of(model->fast, model->slow)][level_of(log, model->slow)];
+}
+
+/* Update both estimates after a decision 1. */
+ALWAYS_INLINE void update_after_one(Model *model, int32_t log) {
+    model->fast = moved_log(model->fast, level_of(log, model->fast), FAST, true);
+    model->slow = moved_log(model->slow, level_of(log, model->slow), SLOW, true);
+}
+
+/* Update the slow estimate after a listed coordinate, which is often only an outlier. */
+ALWAYS_INLINE void update_after_listed(Model *model, uint32_t slot) {
+    int32_t log = log_of_complement(slot_complement(model->dither, slot));
+    model->slow = moved_log(model->slow, level_of(log, model->slow), SLOW, true);
 }
 
 /* What a decision 0 does, by the difference of a complement's logarithm and an estimate in half
@@ -122,8 +146,5 @@ ALWAYS_INLINE void update_after_zero(const DitherTables *tables, const ZeroDecis
     context->average = average - (uint32_t)(average * tables->reciprocals[seen] >> 41);
     context->seen = seen + (seen < SEEN_LIMIT);
 }
-
-/* Store the logarithms of the candidates' complements. */
-void logs_of_candidates(int32_t *logs, const Block *block);
 
 #endif

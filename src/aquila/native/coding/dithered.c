@@ -1,7 +1,11 @@
 #include "dithered.h"
 
 #include "dither_model.h"
+#include "entries.h"
 #include "table.h"
+
+/* Codes that are searched at a time. */
+enum { SEARCHED = 1024 };
 
 /* Positions of sent coordinates, increasing. */
 typedef struct {
@@ -19,37 +23,22 @@ static void encode_sent(BinaryEncoder *encoder, Model *model, uint32_t code) {
                   (negative ? model->centre - code : code - model->centre) - 1);
 }
 
-static void encode_listed(BinaryEncoder *encoder, Model *model, const Source *source,
-                          const Block *block, const Positions *sent) {
-    Context *context = &model->listed[model->listed_before];
-    size_t next = block->start;
-    model->listed_before = false;
-    for (size_t k = sent->next; k < sent->count; k++) {
-        size_t position = (size_t)sent->at[k];
-        if (position >= block->start + block->count) break;
-        if (is_candidate(block, position - block->start)) continue;
-        encode_bit(encoder, context, true);
-        encode_number(encoder, &model->gaps, (uint32_t)(position - next));
-        encode_sent(encoder, model, get_code(source->codes, source->size, position));
-        next = position + 1;
-        model->listed_before = true;
-        context = &model->listed[WITHIN];
-    }
-    encode_bit(encoder, context, false);
-}
-
-/* Encode decisions 0 on the candidates from `k` to before `end`. Encoder and estimates stay in
- * registers. `low` has 64 bits: the compiler would keep two numbers of 32 bits in one vector, whose
- * arithmetic takes twice as long. */
-SCALAR_CLONES static void encode_zeros(BinaryEncoder *encoder, Model *model, const int32_t *logs,
-                                       size_t k, size_t end) {
+/* Encode decisions 0 on the candidates before a rank. Returns it, or the first rank that is no
+ * candidate. Encoder and estimates stay in registers. `low` has 64 bits: the compiler would keep
+ * two numbers of 32 bits in one vector, whose arithmetic takes twice as long. */
+SCALAR_CLONES static uint32_t encode_zeros(BinaryEncoder *encoder, Model *model, Block *block,
+                                           uint32_t rank, uint32_t end) {
     const DitherTables *tables = &dither_tables;
     Context *contexts = &model->sent[0][0];
     uint64_t low = encoder->low;
     uint32_t range = encoder->range;
     int32_t fast = model->fast, slow = model->slow;
-    for (; k < end; k++) {
-        ZeroDecision zero = zero_decision(tables, contexts, logs[k], fast, slow);
+    for (; rank < end; rank++) {
+        if (rank - block->first_rank >= RANKS) load_logs(block, model, rank);
+        int32_t log = block->logs[rank - block->first_rank];
+        if (log < 0) continue;
+        if (!is_candidate(log, fast, slow)) break;
+        ZeroDecision zero = zero_decision(tables, contexts, log, fast, slow);
         uint32_t bound = (range >> 16) * probability_of_one(zero.context);
         update_after_zero(tables, &zero);
         fast = zero.fast;
@@ -70,29 +59,43 @@ SCALAR_CLONES static void encode_zeros(BinaryEncoder *encoder, Model *model, con
     encoder->low = (uint32_t)low;
     model->fast = fast;
     model->slow = slow;
+    return rank;
 }
 
-static void encode_candidates(BinaryEncoder *encoder, Model *model, const Source *source,
-                              const Block *block, Positions *sent) {
-    int32_t logs[BLOCK];
-    size_t k = 0, before = 0, word = 0; /* candidates before a word of marks */
-    logs_of_candidates(logs, block);
-    for (; sent->next < sent->count; sent->next++) {
-        size_t i = (size_t)sent->at[sent->next] - block->start;
-        if (i >= block->count) break;
-        if (!is_candidate(block, i)) continue;
-        for (; word < i / 64; word++) before += one_bits_in(block->marks[word]);
-        size_t number = before + one_bits_in(block->marks[word] & ((UINT64_C(1) << i % 64) - 1));
-        encode_zeros(encoder, model, logs, k, number);
-        int32_t log = logs[number];
-        unsigned level = level_of(log, model->slow), trend = trend_of(model->fast, model->slow);
-        encode_bit(encoder, &model->sent[trend][level], true);
-        model->fast = moved_log(model->fast, level_of(log, model->fast), FAST, true);
-        model->slow = moved_log(model->slow, level, SLOW, true);
-        encode_sent(encoder, model, get_code(source->codes, source->size, block->start + i));
-        k = number + 1;
+/* Encode that a candidate is sent; false if the rank is no candidate. */
+static bool encode_candidate(BinaryEncoder *encoder, Model *model, Block *block, uint32_t rank) {
+    if (rank - block->first_rank >= RANKS) load_logs(block, model, rank);
+    int32_t log = block->logs[rank - block->first_rank];
+    if (!is_candidate(log, model->fast, model->slow)) return false;
+    encode_bit(encoder, sent_context(model, log), true);
+    update_after_one(model, log);
+    return true;
+}
+
+/* Encode a block whose sent ranks increase. */
+static void encode_block(BinaryEncoder *encoder, Model *model, const Source *source, Block *block,
+                         const Entries *sent) {
+    Context *context = &model->listed[model->listed_before];
+    uint32_t rank = 0;
+    model->listed_before = false;
+    for (size_t k = 0; k < sent->count; k++) {
+        uint32_t code = get_code(source->codes, source->size, block->start + (uint32_t)sent->at[k]);
+        uint32_t at = (uint32_t)(sent->at[k] >> 32);
+        rank = encode_zeros(encoder, model, block, rank, at);
+        if (rank == at && encode_candidate(encoder, model, block, at)) {
+            encode_sent(encoder, model, code);
+        } else {
+            encode_bit(encoder, context, true);
+            encode_number(encoder, &model->gaps, at - rank);
+            encode_sent(encoder, model, code);
+            update_after_listed(model, (uint32_t)block->start + at);
+            context = &model->listed[WITHIN];
+            model->listed_before = true;
+        }
+        rank = at + 1;
     }
-    encode_zeros(encoder, model, logs, k, block->candidates);
+    rank = encode_zeros(encoder, model, block, rank, block->size);
+    if (rank < block->size) encode_bit(encoder, context, false);
 }
 
 #define MARK_SENT(size)                                                                            \
@@ -108,18 +111,18 @@ CPU_CLONES static void mark_sent(const Source *source, uint32_t centre, size_t s
 /* Store the positions of the sent coordinates; false if there is not enough memory. */
 static bool find_sent(const Source *source, uint32_t centre, Positions *sent) {
     size_t room = 0;
-    for (size_t start = 0; start < source->count; start += BLOCK) {
-        uint8_t marks[BLOCK];
-        size_t count = source->count - start < BLOCK ? source->count - start : BLOCK;
+    for (size_t start = 0; start < source->count; start += SEARCHED) {
+        uint8_t marks[SEARCHED];
+        size_t count = source->count - start < SEARCHED ? source->count - start : SEARCHED;
         mark_sent(source, centre, start, count, marks);
-        memset(marks + count, 0, BLOCK - count);
-        if (room < sent->count + BLOCK) {
-            room = 2 * room + BLOCK;
+        memset(marks + count, 0, SEARCHED - count);
+        if (room < sent->count + SEARCHED) {
+            room = 2 * room + SEARCHED;
             int64_t *at = realloc(sent->at, room * sizeof *at);
             if (!at) return false;
             sent->at = at;
         }
-        for (size_t i = 0; i < BLOCK; i += 8)
+        for (size_t i = 0; i < SEARCHED; i += 8)
             for (uint64_t eight = load_eight(marks + i); eight; eight &= eight - 1)
                 sent->at[sent->count++] = (int64_t)(start + i + trailing_zeros(eight) / 8);
     }
@@ -134,14 +137,35 @@ static unsigned sparsity_of(size_t count, size_t sent) {
                                                       : UINT8_MAX;
 }
 
-static void encode_blocks(BinaryEncoder *encoder, Model *model, const Source *source,
+/* Store the sent coordinates of a block in the order of their ranks, as places in it. */
+static bool rank_sent(Entries *ranked, const Model *model, const Block *block, Positions *sent) {
+    BlockKeys keys = block->keys;
+    ranked->count = 0;
+    if (sent->next == sent->count) return true;
+    invert_keys(&keys);
+    for (; sent->next < sent->count; sent->next++) {
+        size_t place = (size_t)sent->at[sent->next] - block->start;
+        if (place >= block->size) break;
+        uint32_t rank = rank_of_place(&keys, model->dither.block_bits, (uint32_t)place);
+        if (!append_entry(ranked, rank, (uint32_t)place)) return false;
+    }
+    sort_entries(ranked);
+    return true;
+}
+
+static bool encode_blocks(BinaryEncoder *encoder, Model *model, const Source *source,
                           Positions *sent) {
     Block block;
-    for (size_t start = 0; start < source->count; start += BLOCK) {
-        find_candidates(model, &block, start, source->count);
-        encode_listed(encoder, model, source, &block, sent);
-        encode_candidates(encoder, model, source, &block, sent);
+    Entries ranked = {NULL, 0, 0};
+    bool stored = true;
+    size_t last = (source->count - 1) >> model->dither.block_bits;
+    for (size_t number = 0; number <= last && stored; number++) {
+        start_block(&block, model, (uint32_t)number);
+        stored = rank_sent(&ranked, model, &block, sent);
+        if (stored) encode_block(encoder, model, source, &block, &ranked);
     }
+    free(ranked.at);
+    return stored;
 }
 
 static bool encode_positions(Bytes *out, const Source *source, uint32_t centre, Positions *sent) {
@@ -149,11 +173,10 @@ static bool encode_positions(Bytes *out, const Source *source, uint32_t centre, 
     BinaryEncoder encoder;
     if (!find_sent(source, centre, sent)) return false;
     unsigned sparsity = sparsity_of(source->count, sent->count);
-    prepare_model(&model, source->seed, sparsity, source->bits);
+    prepare_model(&model, source->seed, sparsity, source->count, source->bits);
     if (!write_byte(out, (uint8_t)sparsity)) return false;
     start_encoder(&encoder, out);
-    encode_blocks(&encoder, &model, source, sent);
-    return finish_encoder(&encoder);
+    return encode_blocks(&encoder, &model, source, sent) && finish_encoder(&encoder);
 }
 
 bool write_dithered(Bytes *out, Source *source) {
