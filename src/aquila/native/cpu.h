@@ -92,6 +92,8 @@ static inline bool cpu_has_avx512(void) {
 
 /* Load a part of memory into the cache that will be written. */
 #define PREFETCH(address) __builtin_prefetch((address), 1)
+/* Load a part of memory into the cache that will be read. */
+#define PREFETCH_READ(address) __builtin_prefetch((address), 0)
 
 /* Zero bits before the highest one bit; `word` is not 0. */
 static inline unsigned leading_zeros(uint32_t word) { return (unsigned)__builtin_clz(word); }

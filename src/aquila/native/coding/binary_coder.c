@@ -82,8 +82,8 @@ Error start_decoder(BinaryDecoder *decoder, Cursor *in) {
     return decoder->value < decoder->range ? NULL : "dithered body starts with an invalid value";
 }
 
-Error decode_number(BinaryDecoder *decoder, NumberContexts *contexts, uint32_t *number) {
-    unsigned length = 0;
+Error decode_rest_of_number(BinaryDecoder *decoder, NumberContexts *contexts, uint32_t *number) {
+    unsigned length = 1;
     while (!decode_bit(decoder, &contexts->of_bit[length]))
         if (++length == NUMBER_CONTEXTS)
             return "dithered body contains a number of more than 32 bits";
@@ -91,6 +91,12 @@ Error decode_number(BinaryDecoder *decoder, NumberContexts *contexts, uint32_t *
     for (unsigned bit = 0; bit < length; bit++) value = value << 1 | decode_even_bit(decoder);
     *number = value - 1;
     return NULL;
+}
+
+Error decode_number(BinaryDecoder *decoder, NumberContexts *contexts, uint32_t *number) {
+    *number = 0;
+    if (decode_bit(decoder, &contexts->of_bit[0])) return NULL;
+    return decode_rest_of_number(decoder, contexts, number);
 }
 
 Error finish_decoder(const BinaryDecoder *decoder) {

@@ -96,6 +96,8 @@ ALWAYS_INLINE bool decode_bit(BinaryDecoder *decoder, Context *context) {
 ALWAYS_INLINE bool decode_even_bit(BinaryDecoder *decoder) { return decode_with(decoder, HALF); }
 
 Error start_decoder(BinaryDecoder *decoder, Cursor *in);
+/* Decode a number whose first decision was 0. */
+Error decode_rest_of_number(BinaryDecoder *decoder, NumberContexts *contexts, uint32_t *number);
 Error decode_number(BinaryDecoder *decoder, NumberContexts *contexts, uint32_t *number);
 Error finish_decoder(const BinaryDecoder *decoder);
 

@@ -67,9 +67,13 @@ void load_logs(Block *block, const Model *model, uint32_t rank) {
     if (block->start + block->size > model->count) mark_missing(block, model);
 }
 
+CPU_CLONES static void make_keys(BlockKeys *restrict keys, Dither dither, uint32_t number) {
+    *keys = block_keys(dither, number);
+}
+
 void start_block(Block *block, const Model *model, uint32_t number) {
     block->start = (size_t)number << model->dither.block_bits;
     block->size = UINT32_C(1) << model->dither.block_bits;
-    block->keys = block_keys(model->dither, number);
+    make_keys(&block->keys, model->dither, number);
     load_logs(block, model, 0);
 }

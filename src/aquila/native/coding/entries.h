@@ -32,7 +32,6 @@ static inline int compare_entries(const void *left, const void *right) {
     return a < b ? -1 : a > b;
 }
 
-/* Sort by order. A few entries are sorted by insertion, in a tenth of the time. */
 static inline void sort_entries(Entries *entries) {
     if (entries->count > FEW_ENTRIES) {
         qsort(entries->at, entries->count, sizeof *entries->at, compare_entries);
@@ -44,6 +43,14 @@ static inline void sort_entries(Entries *entries) {
         for (; k > 0 && entries->at[k - 1] > entry; k--) entries->at[k] = entries->at[k - 1];
         entries->at[k] = entry;
     }
+}
+
+/* The number of smaller entries. The place of each of a few entries is found faster in this way
+ * than by sorting, because the processor has nothing to predict. */
+ALWAYS_INLINE size_t smaller_entries(const Entries *entries, uint64_t entry) {
+    size_t smaller = 0;
+    for (size_t i = 0; i < entries->count; i++) smaller += entries->at[i] < entry;
+    return smaller;
 }
 
 #endif

@@ -2,93 +2,103 @@
 #include "dithered.h"
 #include "entries.h"
 
-/* Read sign and magnitude of the sent coordinate with this rank. */
-static Error decode_sent(BinaryDecoder *decoder, Model *model, const Block *block, uint32_t rank,
-                         Entries *sent) {
-    uint32_t number;
-    size_t position = position_of_rank(block, model, rank);
+/* Read sign and magnitude of a sent coordinate. Nearly all magnitudes are 1. */
+ALWAYS_INLINE Error decode_code(BinaryDecoder *decoder, Model *model, uint32_t *code) {
+    uint32_t number = 0;
     bool negative = decode_even_bit(decoder);
-    TRY(decode_number(decoder, &model->magnitudes, &number));
+    if (!decode_bit(decoder, &model->magnitudes.of_bit[0])) {
+        BinaryDecoder rest = *decoder;
+        TRY(decode_rest_of_number(&rest, &model->magnitudes, &number));
+        *decoder = rest;
+    }
     if (number > model->centre - negative) return CODE_TOO_WIDE;
-    if (position >= model->count) return "dithered body sends a coordinate after the last one";
-    uint32_t code = negative ? model->centre - number - 1 : model->centre + number + 1;
-    return append_entry(sent, position, code) ? NULL : NO_MEMORY;
+    *code = negative ? model->centre - number - 1 : model->centre + number + 1;
+    return NULL;
 }
 
-/* Decode the decisions on candidates from number `k` of the loaded ranks on. Returns the number of
- * the first one that is sent or no candidate, or RANKS.
+/* Decode the decisions on candidates of the loaded ranks from `rank` on. Afterwards `rank` is the
+ * first one that is no candidate, or the first one after the loaded ranks.
  *
  * Most decisions are 0. That they are is a branch, which the processor predicts, so that the next
  * decision does not wait for the arithmetic of this one. Decoder and estimates stay in registers.
  */
-SCALAR_CLONES static uint32_t skip_zeros(BinaryDecoder *decoder, Model *model, const int32_t *logs,
-                                         uint32_t k) {
+SCALAR_CLONES static Error decode_candidates(BinaryDecoder *shared, Model *model,
+                                             const Block *block, uint32_t *rank, Entries *sent) {
     const DitherTables *tables = &dither_tables;
     Context *contexts = &model->sent[0][0];
-    uint32_t range = decoder->range, value = decoder->value;
+    BinaryDecoder decoder = *shared;
     int32_t fast = model->fast, slow = model->slow;
+    uint32_t k = *rank - block->first_rank;
     for (; k < RANKS; k++) {
-        if (logs[k] < 0) continue;
-        if (!is_candidate(logs[k], fast, slow)) break;
-        ZeroDecision zero = zero_decision(tables, contexts, logs[k], fast, slow);
-        uint32_t bound = (range >> 16) * probability_of_one(zero.context);
-        if (value < bound) break;
+        int32_t log = block->logs[k];
+        if (log < 0) continue;
+        if (!is_candidate(log, fast, slow)) break;
+        ZeroDecision zero = zero_decision(tables, contexts, log, fast, slow);
+        uint32_t bound = (decoder.range >> 16) * probability_of_one(zero.context);
+        if (decoder.value < bound) {
+            uint32_t code;
+            decode_bit(&decoder, zero.context);
+            fast = moved_log(fast, level_of(log, fast), FAST, true);
+            slow = moved_log(slow, level_of(log, slow), SLOW, true);
+            TRY(decode_code(&decoder, model, &code));
+            if (!append_entry(sent, block->first_rank + k, code)) return NO_MEMORY;
+            continue;
+        }
         update_after_zero(tables, &zero);
         fast = zero.fast;
         slow = zero.slow;
-        range -= bound;
-        value -= bound;
-        for (; range < MIN_RANGE; range <<= 8) value = value << 8 | next_byte(decoder);
+        decoder.range -= bound;
+        decoder.value -= bound;
+        for (; decoder.range < MIN_RANGE; decoder.range <<= 8)
+            decoder.value = decoder.value << 8 | next_byte(&decoder);
     }
-    decoder->range = range;
-    decoder->value = value;
+    *shared = decoder;
     model->fast = fast;
     model->slow = slow;
-    return k;
-}
-
-/* Decode the decisions on candidates from a rank on. Afterwards `rank` is the first one that is no
- * candidate, or the size of the block. */
-static Error decode_candidates(BinaryDecoder *decoder, Model *model, Block *block, uint32_t *rank,
-                               Entries *sent) {
-    while (*rank < block->size) {
-        if (*rank - block->first_rank >= RANKS) load_logs(block, model, *rank);
-        uint32_t k = skip_zeros(decoder, model, block->logs, *rank - block->first_rank);
-        *rank = block->first_rank + k;
-        if (k == RANKS) continue;
-        int32_t log = block->logs[k];
-        if (!is_candidate(log, model->fast, model->slow)) break;
-        decode_bit(decoder, sent_context(model, log));
-        update_after_one(model, log);
-        TRY(decode_sent(decoder, model, block, (*rank)++, sent));
-    }
+    *rank = block->first_rank + k;
     return NULL;
 }
 
 static Error decode_block(BinaryDecoder *decoder, Model *model, Block *block, Entries *sent) {
     Context *context = &model->listed[model->listed_before];
-    uint32_t rank = 0, gap;
+    uint32_t rank = 0, gap, code;
     model->listed_before = false;
     for (;; context = &model->listed[WITHIN]) {
-        TRY(decode_candidates(decoder, model, block, &rank, sent));
+        for (; rank < block->size; load_logs(block, model, rank)) {
+            TRY(decode_candidates(decoder, model, block, &rank, sent));
+            if (rank < block->first_rank + RANKS) break;
+        }
         if (rank == block->size || !decode_bit(decoder, context)) return NULL;
         TRY(decode_number(decoder, &model->gaps, &gap));
         if (gap >= block->size - rank) return "dithered body lists a rank after the last one";
         rank += gap;
-        TRY(decode_sent(decoder, model, block, rank, sent));
+        TRY(decode_code(decoder, model, &code));
+        if (!append_entry(sent, rank, code)) return NO_MEMORY;
         update_after_listed(model, (uint32_t)block->start + rank++);
         model->listed_before = true;
+        if (rank - block->first_rank >= RANKS && rank < block->size) load_logs(block, model, rank);
     }
 }
 
 /* Append the sent coordinates of a block in the order of their positions. */
-static bool append_block(SparseCodes *sparse, Entries *sent) {
-    if (!sparse_reserve(sparse, sent->count)) return false;
-    sort_entries(sent);
-    for (size_t k = 0; k < sent->count; k++)
-        sparse_append(sparse, sent->at[k] >> 32, (uint32_t)sent->at[k]);
+static Error append_block(SparseCodes *sparse, const Model *model, const Block *block,
+                          Entries *sent) {
+    for (size_t k = 0; k < sent->count; k++) {
+        uint64_t position = position_of_rank(block, model, (uint32_t)(sent->at[k] >> 32));
+        if (position >= model->count) return "dithered body sends a coordinate after the last one";
+        sent->at[k] = position << 32 | (uint32_t)sent->at[k];
+    }
+    if (!sparse_reserve(sparse, sent->count)) return NO_MEMORY;
+    bool many = sent->count > FEW_ENTRIES;
+    if (many) sort_entries(sent);
+    for (size_t k = 0; k < sent->count; k++) {
+        size_t place = sparse->count + (many ? k : smaller_entries(sent, sent->at[k]));
+        sparse->positions[place] = (int64_t)(sent->at[k] >> 32);
+        set_code(sparse->codes, sparse->size, place, (uint32_t)sent->at[k]);
+    }
+    sparse->count += sent->count;
     sent->count = 0;
-    return true;
+    return NULL;
 }
 
 static Error decode_blocks(BinaryDecoder *decoder, Model *model, Entries *sent,
@@ -98,7 +108,7 @@ static Error decode_blocks(BinaryDecoder *decoder, Model *model, Entries *sent,
     for (size_t number = 0; number <= last; number++) {
         start_block(&block, model, (uint32_t)number);
         TRY(decode_block(decoder, model, &block, sent));
-        if (!append_block(sparse, sent)) return NO_MEMORY;
+        TRY(append_block(sparse, model, &block, sent));
     }
     return finish_decoder(decoder);
 }
