@@ -292,20 +292,27 @@ def test_numbers_from_16_on_have_extra_bits():
 # ---- decisions of dithered bodies ----
 
 
-def test_gap_counts_candidates():
-    candidates = [frame_builder.complement(i, SEED) < 2**31 for i in range(8)]
-    assert candidates == [False, True, True, False, False, False, False, True]
-    listed = [(0, 1), (2, -2), (1, 3)]  # candidates 1 and 2 are in the second gap
-    body = floats(0.5) + frame_builder.dithered([0] * 8, SEED, 48, listed)
+def test_gap_counts_ranks_without_a_coordinate():
+    places = frame_builder.Blocks(SEED, 8).places(0)
+    ranks = [places.index(i) for i in range(8)]
+    distances = [0] * 8
+    first, last = ranks.index(min(ranks)), ranks.index(max(ranks))
+    distances[last] = -2
+    listed = [(max(ranks) - min(ranks), -2)]  # from the first rank with a coordinate
+    body = floats(0.5) + frame_builder.dithered([0] * 8, SEED, 255, listed)
     frame = RawFrame(kind=DITHERED, bits=3, dimension=8, body=body)
-    assert codes_of(frame) == [1, 0, 0, -2, 0, 3, 0, 0]
+    assert codes_of(frame) == distances
+    assert ranks[last] - ranks[first] > 7
 
 
 def test_complement_of_zero_counts_as_one():
-    coordinate, seed = 47, 32792729
-    assert frame_builder.dither_word(coordinate, seed) == 2**32 - 1
-    assert frame_builder.complement(coordinate, seed) == 0
-    distances = [0] * coordinate + [-2]
+    seed = 0
+    assert frame_builder.dither_word(0, seed) == 0
+    assert frame_builder.Blocks(seed, 48).complement(0) == 0
+    coordinate = frame_builder.Blocks(seed, 48).places(0)[0]
+    assert coordinate < 48
+    distances = [0] * 48
+    distances[coordinate] = -2
     for sparsity in (0, 225, 255):
         body = floats(0.5) + frame_builder.dithered(distances, seed, sparsity)
         frame = RawFrame(kind=DITHERED, bits=3, dimension=len(distances), body=body)
@@ -326,10 +333,10 @@ def codes_of(frame):
 @pytest.mark.parametrize(
     ("distances", "seed", "stream"),
     [
-        ([2, 1], 1, "98"),
-        ([2, -1], 1, "93"),
-        ([0, 2, 0, 0, 0, -1, -1], 20, "8da2"),
-        ([0, 2, 2, 0, 0, 0, 2, 0, 1, 1, 0, 0], 2, "99cc6d62"),
+        ([2, 1], 45, "80"),
+        ([2, -1], 12, "10"),
+        ([2, 1, -1, 0, 0, 0, 0], 4, "9c84"),
+        ([0, 2, -1, 0, 0, -1, -1, 2, 2, 1, 1, -1], 32, "e7afac67"),
     ],
 )
 def test_final_number_of_the_stream_may_reach_2_to_the_32(distances, seed, stream):
@@ -379,8 +386,10 @@ def test_stream_may_be_shorter_than_the_reader_consumes_but_not_longer():
 
 
 @pytest.mark.parametrize("sparsity", [0, 255])
-def test_stream_must_not_be_empty(sparsity):
-    assert_both_refuse(dithered([-1], sparsity=sparsity, stream=b""))  # it would list without end
+def test_stream_may_be_empty_if_all_coordinates_are_minus_one_step(sparsity):
+    distances = [-1] * 64
+    assert codes_of(dithered(distances, sparsity=sparsity, stream=b"")) == distances
+    assert decisions_of(distances, sparsity).bytes() == b""
 
 
 def test_documented_table_of_levels_is_the_one_in_use():

@@ -10,6 +10,7 @@ import torch
 
 from aquila.core.envelope import Flag, Frame, Kind, parse, seal
 from aquila.core.packet import Codes, Dense, Packet, WireError, code_dtype
+from aquila.core.passes import plain
 from aquila.core.quantize import levels_for_bits, stochastic_round
 from aquila.core.random import Key
 from aquila.core.wire import pack, unpack
@@ -35,25 +36,14 @@ def random_codes(dimension, bits, dtype=torch.float32, bucket=None):
     return Codes(codes, bits, low, step, bucket)
 
 
-def dither(seed, count):
-    """Return the dither of a seed in [0, 1), computed as docs/wire-format-dithered.md says."""
-
-    def mix(x):
-        x = (x ^ x >> 16) * np.uint32(0x21F0AAAD)
-        x = (x ^ x >> 15) * np.uint32(0xD35A2D97)
-        return x ^ x >> 15
-
-    seed = np.array([seed], np.uint32)
-    return mix(mix(np.arange(count, dtype=np.uint32) ^ mix(seed)) + seed) / 2**32
-
-
 def dithered_codes(dimension, bits, dtype=torch.float32, seed=5, density=0.02):
     """Return codes rounded with a dither; about `density` of them are nonzero."""
     rng = np.random.default_rng((dimension, bits))
+    dither = plain.dither(seed, torch.empty(dimension, dtype=torch.float64))
     v = rng.laplace(size=dimension)
     v[rng.integers(dimension)] *= 100  # one coordinate of many steps, if they fit
     step, centre = np.abs(v).sum() / (density * dimension), 2 ** (bits - 1) - 1
-    steps = np.sign(v) * np.floor(np.abs(v) / step + dither(seed, dimension))
+    steps = np.sign(v) * np.floor(np.abs(v) / step + dither.numpy())
     codes = torch.from_numpy(steps.clip(-centre, centre + 1) + centre).to(code_dtype(bits))
     step = torch.tensor([step], dtype=dtype)
     low = -(step * torch.tensor(centre, dtype=dtype))

@@ -235,8 +235,28 @@ def dither_word(i, seed):
     return mix((mix(i ^ mix(seed)) + seed) % 2**32)
 
 
-def complement(i, seed):
-    return 2**32 - 1 - dither_word(i, seed)
+class Blocks:
+    """The blocks of a dither, with the coordinates and complements of their ranks."""
+
+    def __init__(self, seed, d):
+        self.seed, width = seed, 6 + seed % 16
+        while width > 6 and 2 ** (width - 1) >= d:
+            width -= 1
+        self.d, self.width, self.size = d, width, 2**width
+
+    def complement(self, slot):
+        return ((slot % self.size << 32) + dither_word(slot, self.seed)) >> self.width
+
+    def places(self, block):
+        """Return the place in its block of each rank."""
+        keys = [dither_word(2**32 - 1 - 8 * block - number, self.seed) for number in range(6)]
+        return [self.place(rank, keys) for rank in range(self.size)]
+
+    def place(self, rank, keys):
+        for key in keys:
+            rank = (rank + key) * (2 * (key >> 12) + 1) % self.size
+            rank ^= rank >> -(-self.width // 2)
+        return rank
 
 
 def sparsity_of(distances):
@@ -308,58 +328,82 @@ class Scales:
     """The estimates of the mean size, and the contexts that depend on them."""
 
     def __init__(self, sparsity):
-        self.first = (256 - sparsity) << 13
-        self.logs = [self.first, self.first]  # fast and slow
+        self.logs = [(256 - sparsity) << 13] * 2  # fast and slow
         self.contexts = [[Context(p, 12) for p in INITIAL] for _ in range(4)]
 
-    def limit(self):
-        return 1 << (max(self.first, *self.logs) >> 16) + 5
+    def decides(self, size):
+        """Return whether a coordinate with this complement is a candidate."""
+        return self.log(size) < max(self.logs) + (3 << 15)
+
+    @staticmethod
+    def log(size):
+        octave = max(size, 1).bit_length() - 1
+        return (octave << 16) + (LOG_OF_MANTISSA[(max(size, 1) << 4 >> octave) & 15] << 12)
 
     def choose(self, size):
         """Return the context of a complement, and its levels."""
-        octave = max(size, 1).bit_length() - 1
-        log = (octave << 16) + (LOG_OF_MANTISSA[(max(size, 1) << 4 >> octave) & 15] << 12)
+        log = self.log(size)
         levels = [min(max((log - own + (9 << 15) - (1 << 14)) >> 15, 0), 20) for own in self.logs]
         trend = min(max((self.logs[0] - self.logs[1] + (3 << 16)) >> 17, 0), 3)
         return self.contexts[trend][levels[1]], levels
 
     def update(self, levels, sent):
         for k, (level, shift) in enumerate(zip(levels, (1, 5), strict=True)):
-            change = RISE[level] >> shift if sent else -(FALL[level] >> shift)
-            self.logs[k] = min(max(self.logs[k] + change, 0), 32 << 16)
+            self.move(k, RISE[level] >> shift if sent else -(FALL[level] >> shift))
+
+    def move(self, k, change):
+        self.logs[k] = min(max(self.logs[k] + change, 0), 32 << 16)
 
 
 class DecisionWriter:
     """Writes the decisions of a dithered body block by block."""
 
-    def __init__(self, seed, sparsity):
-        self.seed, self.scales, self.encoder = seed, Scales(sparsity), RangeEncoder()
+    def __init__(self, seed, sparsity, distances):
+        self.blocks, self.distances = Blocks(seed, len(distances)), distances
+        self.scales, self.encoder = Scales(sparsity), RangeEncoder()
         self.gaps, self.magnitudes = ([Context() for _ in range(32)] for _ in range(2))
         self.lists, self.before = [Context(16, 12), Context(), Context()], 0
 
-    def block(self, start, distances, listed=None):
+    def block(self, number, listed=None):
         """Write a block; `listed` replaces the pairs of a gap and a distance that it lists."""
-        limit, end = self.scales.limit(), start + len(distances)
-        candidates = [i for i in range(start, end) if complement(i, self.seed) < limit]
-        if listed is None:
-            rest = [0 if start + i in candidates else n for i, n in enumerate(distances)]
-            gaps, _ = gaps_and_values(rest)
-            listed = list(zip(gaps, filter(None, rest), strict=True))
-        context = self.lists[self.before]
-        for gap, distance in listed:
-            self.encoder.adaptive(1, context)
+        start, size = number * self.blocks.size, self.blocks.size
+        at = [start + place for place in self.blocks.places(number)]
+        ranked = [self.distances[i] if i < len(self.distances) else None for i in at]
+        rank, context, self.before = 0, self.lists[self.before], 0
+        while (rank := self.candidates(start, ranked, rank)) < size:
+            gap, distance = self.next_listed(ranked, rank, listed)
+            self.encoder.adaptive(int(distance != 0), context)
+            if not distance:
+                return
             self.encoder.number(gap, self.gaps)
             self.sent(distance)
-            context = self.lists[2]
-        self.encoder.adaptive(0, context)
-        self.before = int(bool(listed))
-        for i in candidates:
-            distance = distances[i - start]
-            context, levels = self.scales.choose(complement(i, self.seed))
+            rank += gap
+            _, levels = self.scales.choose(self.blocks.complement(start + rank))
+            self.scales.move(1, RISE[levels[1]] >> 5)
+            rank, context, self.before = rank + 1, self.lists[2], 1
+
+    def candidates(self, start, ranked, rank):
+        """Write the decisions from a rank on, and return the first rank that is not decided."""
+        for k in range(rank, len(ranked)):
+            distance, complement = ranked[k], self.blocks.complement(start + k)
+            if distance is None:
+                continue
+            if not self.scales.decides(complement):
+                return k
+            context, levels = self.scales.choose(complement)
             self.encoder.adaptive(int(distance != 0), context)
             self.scales.update(levels, distance != 0)
             if distance:
                 self.sent(distance)
+        return max(rank, len(ranked))
+
+    @staticmethod
+    def next_listed(ranked, rank, listed):
+        """Return the next gap and distance to list; the distance is 0 if there is none."""
+        if listed is not None:
+            return listed.pop(0) if listed else (0, 0)
+        gap = next((gap for gap, distance in enumerate(ranked[rank:]) if distance), None)
+        return (0, 0) if gap is None else (gap, ranked[rank + gap])
 
     def sent(self, distance):
         self.encoder.encode_bit(int(distance < 0))
@@ -368,9 +412,9 @@ class DecisionWriter:
 
 def encode_decisions(distances, seed, sparsity, listed=None):
     """Return the decisions of a dithered body; `listed` replaces the list of its first block."""
-    writer = DecisionWriter(seed, sparsity)
-    for start in range(0, len(distances), 1024):
-        writer.block(start, distances[start : start + 1024], listed if start == 0 else None)
+    writer = DecisionWriter(seed, sparsity, distances)
+    for number in range(-(-len(distances) // writer.blocks.size)):
+        writer.block(number, list(listed) if listed and number == 0 else None)
     return writer.encoder
 
 

@@ -241,8 +241,8 @@ def invalid_dithered(rng, d, bits):
 
 
 def listed_anywhere(rng, d, bits):
-    """List coordinates after the end, or ones that have a decision of their own."""
-    gaps = [rng.choice([0, 0, 1, any_number(rng, d)]) for _ in range(rng.randint(1, 4))]
+    """List ranks after the end of their block, or ones without a coordinate."""
+    gaps = [rng.choice([0, 0, 1, any_number(rng, 2 * d)]) for _ in range(rng.randint(1, 4))]
     listed = [(gap, rng.choice([-1, 1])) for gap in gaps]
     distances = any_distances(rng, d, bits)
     return frame_builder.dithered(distances, rng.getrandbits(32), rng.randint(0, 255), listed)

@@ -423,8 +423,7 @@ INVALID |= CODED_INVALID
 # ---- dithered frames ----
 
 SEED = 7
-NONE, SOME = 248, 56  # sparsities without candidates, and with those of complements below 2^30
-NOT_CANDIDATES, CANDIDATES = [0, 3, 4], [1, 2]  # with sparsity SOME
+NONE, SOME = 248, 60  # sparsities without candidates, and with those of low complements
 
 
 def dithered(*distances, seed=SEED, bits=3, step=GRID[4:], flags=0, **invalid):
@@ -440,7 +439,7 @@ DITHERED_FRAME = dithered(0, 1, -1, 0, 2)
 DECISIONS = frame_builder.encode_decisions([0, 1, -1, 0, 2], SEED, 0)
 WHOLE = DECISIONS.bytes().ljust(DECISIONS.bytes_read, b"\0")
 RARE = [0] * 500
-RARE[1], RARE[2], RARE[3] = -1, 4, 1  # 3 is no candidate and is listed
+RARE[1], RARE[2], RARE[3] = -1, 4, 1
 DITHERED_VALID = {
     "dithered": DITHERED_FRAME,
     "dithered, one coordinate": dithered(0),
@@ -451,8 +450,9 @@ DITHERED_VALID = {
     "dithered, very sparse": dithered(*RARE),
     "dithered, no candidates": dithered(0, sparsity=NONE, stream=b"\xff\1"),
     "dithered, sparsity 255": dithered(0, 1, -1, 0, 2, sparsity=255),
-    "dithered, two blocks": dithered(*[0] * 1020, 1, 2, 0, 1, *[-1] * 9, sparsity=120),
-    "dithered, a full block": dithered(*[0, 0, 0, 1] * 256),
+    "dithered, two blocks": dithered(*[0] * 60, 1, 2, 0, 1, *[-1] * 9, sparsity=120, seed=16),
+    "dithered, a full block": dithered(*[0, 0, 0, 1] * 256, seed=20),
+    "dithered, an incomplete block": dithered(*[0, 0, 0, 1] * 255, seed=20),
     "dithered, 2 bits": dithered(0, 1, -1, 2, 0, bits=2),
     "dithered, 9 bits": dithered(0, 256, -255, 0, 17, bits=9),
     "dithered, 32 bits": dithered(2**31, 1 - 2**31, 0, 0, 1, bits=32),
@@ -491,20 +491,17 @@ DITHERED_INVALID = {
     "dithered, top overflows": dithered(0, 1, 0, step=floats(1.2e38), bits=2),
     "dithered, double overflows": dithered(0, 1, 0, step=doubles(1e308), flags=DOUBLE),
     # list
-    "more listed than coordinates": dithered(1, 1, sparsity=NONE, listed=[(0, 1)] * 3),
-    "listed after the end": dithered(0, 0, 0, 0, 0, sparsity=NONE, listed=[(5, 1)]),
+    "listed after the end": dithered(0, 0, 0, 0, 0, sparsity=NONE, listed=[(64, 1)]),
     "last of the listed after the end": dithered(
-        0, 0, 0, 0, 0, sparsity=NONE, listed=[(0, 1), (0, 1), (3, 1)]
+        0, 0, 0, 0, 0, sparsity=NONE, listed=[(0, 1), (0, 1), (62, 1)]
     ),
-    "gaps wrap 32 bits": dithered(0, 0, 0, 0, 0, sparsity=NONE, listed=[(1, 1), (HUGE - 1, 1)]),
+    "gaps wrap 32 bits": dithered(0, 0, 0, 0, 0, sparsity=NONE, listed=[(0, 1), (HUGE - 1, 1)]),
     "gap of more than 32 bits": dithered(0, 0, 0, 0, 0, sparsity=NONE, listed=[(HUGE, 1)]),
     **{
-        f"candidate {i} is listed": dithered(0, 0, 0, 0, 0, sparsity=SOME, listed=[(i, 1)])
-        for i in CANDIDATES
-    },
-    **{
-        f"listed with sparsity {sparsity}": dithered(0, 0, 0, sparsity=sparsity, listed=[(0, 1)])
-        for sparsity in (0, 40)
+        f"rank without a coordinate after {count} listed": dithered(
+            0, 0, sparsity=NONE, listed=[*[(0, 1)] * count, (1, 1)]
+        )
+        for count in (0, 1)
     },
     # sent coordinates
     **{
@@ -601,13 +598,17 @@ def test_an_expected_dimension_may_exceed_the_limit(monkeypatch):
 
 def test_the_dither_of_the_cases_matches_the_documentation():
     words = [frame_builder.dither_word(i, SEED) for i in range(3)]
-    assert words == [0x08F06599, 0xDE862BE2, 0xFC5D2F16]  # from docs/wire-format.md
-    sizes = [frame_builder.complement(i, SEED) for i in range(5)]
-    assert sizes == [frame_reader.DitheredStream(b"", SEED, 0).complement(i) for i in range(5)]
-    limit = frame_builder.Scales(SOME).limit()
-    assert all(sizes[i] >= limit for i in NOT_CANDIDATES)
-    assert all(sizes[i] < limit for i in CANDIDATES)
-    assert max(sizes) >= frame_builder.Scales(frame_builder.sparsity_of(RARE)).limit()
+    assert words == [0x08F06599, 0xDE862BE2, 0xFC5D2F16]  # from docs/wire-format-dithered.md
+    for seed, d in ((SEED, 5), (SEED, 500), (20, 1024), (HUGE, 3000)):
+        blocks, dither = frame_builder.Blocks(seed, d), frame_reader.Dither(seed, d)
+        slots = range(min(d, blocks.size))
+        assert [*map(blocks.complement, slots)] == [*map(dither.complement, slots)]
+        assert blocks.places(0)[: len(slots)] == [*map(dither.coordinate, slots)]
+    few, many = (
+        sum(map(frame_builder.Scales(sparsity).decides, map(blocks.complement, range(64))))
+        for sparsity in (NONE, SOME)
+    )
+    assert few == 0 < many < 64
 
 
 def test_a_dithered_frame_is_written_exactly_as_forged():

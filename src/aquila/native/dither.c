@@ -60,6 +60,7 @@ static PyObject *codes_of_buffers(const Py_buffer *buffers, int count, Grid grid
     Vectors vectors = {gradient->buf, NULL, NULL, codes->buf, vector_length(gradient), 0, 0};
     vectors.item = (size_t)gradient->itemsize;
     vectors.code_item = (size_t)codes->itemsize;
+    grid.dither = dither_of_seed(grid.dither.seed, vectors.count);
     advise_output(codes);
     if (count == 4) {
         vectors.memory = buffers[1].buf;
@@ -78,7 +79,7 @@ static PyObject *py_codes(PyObject *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, "OOOOdIid", &objects[0], &objects[1], &objects[2], &objects[3],
                           &grid.step, &seed, &grid.centre, &grid.rate))
         return NULL;
-    grid.dither = dither_of_seed(seed);
+    grid.dither.seed = seed;
     int count = objects[1] == Py_None ? 2 : 4;
     if (count == 2) objects[1] = objects[3];
     if (acquire_buffers(objects, buffers, count, count / 2) < 0) return NULL;
@@ -98,7 +99,7 @@ static PyObject *py_fill(PyObject *self, PyObject *args) {
         PyErr_SetString(PyExc_ValueError, "the dither must be a float32 or float64 vector");
     } else {
         Py_BEGIN_ALLOW_THREADS
-            fill_dither(&dither, dither_of_seed(seed));
+            fill_dither(&dither, dither_of_seed(seed, vector_length(&dither)));
         Py_END_ALLOW_THREADS
     }
     release_buffers(&dither, 1);

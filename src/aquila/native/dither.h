@@ -9,7 +9,8 @@
 
 #include "cpu.h"
 
-/* The lowest bits of a seed are log2 of the coordinates per block, minus MIN_BLOCK_BITS. */
+/* The lowest bits of a seed are log2 of the coordinates per block, minus MIN_BLOCK_BITS. A block
+ * has less than twice the coordinates of the vector, or the minimum. */
 enum { MIN_BLOCK_BITS = 6, BLOCK_BITS_MASK = 15 };
 /* Rounds of the permutation of a block. With 4, pairs of coordinates in blocks of 64 are visibly
  * dependent in 33 million coordinates. */
@@ -35,8 +36,11 @@ ALWAYS_INLINE uint32_t mix_bits(uint32_t x) {
     return x ^ x >> 15;
 }
 
-static inline Dither dither_of_seed(uint32_t seed) {
-    return (Dither){seed, mix_bits(seed), MIN_BLOCK_BITS + (seed & BLOCK_BITS_MASK)};
+/* The dither of a vector with this many coordinates. */
+static inline Dither dither_of_seed(uint32_t seed, size_t count) {
+    unsigned block_bits = MIN_BLOCK_BITS + (seed & BLOCK_BITS_MASK);
+    while (block_bits > MIN_BLOCK_BITS && count <= (size_t)1 << (block_bits - 1)) block_bits--;
+    return (Dither){seed, mix_bits(seed), block_bits};
 }
 
 /* The seed enters twice. If it entered once, two seeds would give the same words in another order.

@@ -18,7 +18,7 @@ from helpers.frame_reader.coded import (
     read_packed,
     read_segments,
 )
-from helpers.frame_reader.dithered import DitheredStream
+from helpers.frame_reader.dithered import Dither, DitheredStream
 from helpers.frame_reader.source import FrameError, Source, check
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "PACKED",
     "SIGNED_EXCEPTIONS",
     "ZIGZAG",
+    "Dither",
     "DitheredStream",
     "Frame",
     "FrameError",
@@ -188,8 +189,8 @@ def read_dithered(source, d, bits, float_code):
     low = -rounded(rounded(centre, float_code) * step, float_code)
     check_grid(low, step, bits, float_code)
     seed, sparsity = source.bits(32), source.byte()
-    stream = DitheredStream(source.rest(), seed, sparsity)
-    codes = [centre + distance for distance in stream.distances(d)]
+    stream = DitheredStream(source.rest(), seed, sparsity, d)
+    codes = [centre + distance for distance in stream.distances()]
     check(min(codes) >= 0 and max(codes) < 2**bits, "a code does not fit the bits")
     return [low], [step], seed, codes
 

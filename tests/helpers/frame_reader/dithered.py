@@ -14,8 +14,8 @@ FALL = [
     254, 13, *[0] * 5,
 ]  # fmt: skip
 LOG_OF_MANTISSA = [1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12, 13, 13, 14, 15, 16]
-BLOCK = 1024
 LARGEST = 32 * 2**16  # of a logarithm
+ROUNDS, KEYS_PER_BLOCK = 6, 8
 
 
 class Context:
@@ -48,58 +48,92 @@ class Estimate:
         self.log = min(max(self.log + change, 0), LARGEST)
 
 
+class Dither:
+    """The dither of a seed: complements of ranks, and the coordinates that have these ranks."""
+
+    def __init__(self, seed, d):
+        self.seed = seed
+        self.block_bits = max(6, min(6 + seed % 16, (d - 1).bit_length()))
+        self.block_size = 2**self.block_bits
+
+    def complement(self, slot):
+        rank, fraction = slot % self.block_size, self.word(slot) >> self.block_bits
+        return (rank << 32 - self.block_bits) + fraction
+
+    def coordinate(self, slot):
+        block, place = divmod(slot, self.block_size)
+        for number in range(ROUNDS):
+            key = self.word(2**32 - 1 - (KEYS_PER_BLOCK * block + number))
+            place = (place + key) * (key >> 11 | 1) % self.block_size
+            place ^= place >> (self.block_bits + 1) // 2
+        return block * self.block_size + place
+
+    def word(self, i):
+        return mix(mix(i ^ mix(self.seed)) + self.seed & 2**32 - 1)
+
+
 class DitheredStream:
     """The stream of a dithered body: which coordinates are sent, and their values."""
 
-    def __init__(self, stream, seed, sparsity):
-        self.stream, self.consumed, self.seed = stream, 0, seed
+    def __init__(self, stream, seed, sparsity, d):
+        self.stream, self.consumed, self.d, self.dither = stream, 0, d, Dither(seed, d)
         self.range, self.value = 2**32 - 1, 0
         for _ in range(4):
             self.value = 256 * self.value + self.byte()
         check(self.value < self.range, "the stream starts with an invalid value")
         self.gaps, self.magnitudes = ([Context() for _ in range(32)] for _ in range(2))
-        self.initial = LARGEST - 2**13 * sparsity
-        self.fast, self.slow = Estimate(self.initial, 1), Estimate(self.initial, 5)
+        initial = LARGEST - 2**13 * sparsity
+        self.fast, self.slow = Estimate(initial, 1), Estimate(initial, 5)
         self.sent = [[Context(1024 * initial, 12) for initial in INITIAL] for _ in range(4)]
         self.listed = [Context(2**14, 12), Context(), Context()]
         self.listed_before = False
 
-    def distances(self, d):
+    def distances(self):
         """Return the distance of each code from the centre."""
-        distances = [0] * d
-        for start in range(0, d, BLOCK):
-            self.block(distances, range(start, min(start + BLOCK, d)))
+        distances = [0] * self.d
+        for start in range(0, self.d, self.dither.block_size):
+            self.block(distances, range(start, start + self.dither.block_size))
         check(self.consumed >= len(self.stream), "the stream has bytes left")
         check(not self.stream.endswith(b"\0"), "the stream ends with a zero byte")
         return distances
 
-    def block(self, distances, block):
-        largest = max(self.initial, self.fast.log, self.slow.log)
-        limit = 2 ** (largest // 2**16 + 5)
-        position, context = block.start - 1, self.listed[self.listed_before]
+    def block(self, distances, slots):
+        slot, context = slots.start, self.listed[self.listed_before]
         self.listed_before = False
-        while self.decide_adaptive(context):
-            position += self.number(self.gaps) + 1
-            check(position in block, "a listed coordinate after the end of its block")
-            check(self.complement(position) >= limit, "a listed coordinate is a candidate")
-            distances[position] = self.distance()
-            self.listed_before, context = True, self.listed[2]
-        for i in block:
-            complement = self.complement(i)
-            if complement < limit and self.is_sent(complement):
-                distances[i] = self.distance()
+        while True:
+            slot = self.candidates(distances, slot, slots.stop)
+            if slot == slots.stop or not self.decide_adaptive(context):
+                return
+            slot += self.number(self.gaps)
+            check(slot in slots, "a listed rank after the end of its block")
+            self.send(distances, slot)
+            self.slow.update(self.slow.level(logarithm(self.dither.complement(slot))), 1)
+            slot, self.listed_before, context = slot + 1, True, self.listed[2]
 
-    def is_sent(self, complement):
-        log, mean = logarithm(complement), self.slow.log
-        trend = min(max((self.fast.log - mean + 3 * 2**16) // 2**17, 0), 3)
+    def candidates(self, distances, slot, stop):
+        """Read the decisions on candidates; return the first slot after them."""
+        for candidate in range(slot, stop):
+            if self.dither.coordinate(candidate) >= len(distances):
+                continue
+            log = logarithm(self.dither.complement(candidate))
+            if log - max(self.fast.log, self.slow.log) >= 98304:
+                return candidate
+            if self.is_sent(log):
+                self.send(distances, candidate)
+        return stop
+
+    def is_sent(self, log):
+        trend = min(max((self.fast.log - self.slow.log + 3 * 2**16) // 2**17, 0), 3)
         fast, slow = self.fast.level(log), self.slow.level(log)
         bit = self.decide_adaptive(self.sent[trend][slow])
         self.fast.update(fast, bit)
         self.slow.update(slow, bit)
         return bit
 
-    def complement(self, i):
-        return mix(mix(i ^ mix(self.seed)) + self.seed & 2**32 - 1) ^ 2**32 - 1
+    def send(self, distances, slot):
+        distance, coordinate = self.distance(), self.dither.coordinate(slot)
+        check(coordinate < len(distances), "a coordinate after the last one is sent")
+        distances[coordinate] = distance
 
     def distance(self):
         negative = self.decide()

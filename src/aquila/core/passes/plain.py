@@ -58,7 +58,7 @@ def magnitudes_on(grid: SparseGrid, sizes: torch.Tensor) -> torch.Tensor:
 
 def dither(seed: int, like: torch.Tensor) -> torch.Tensor:
     """Return the dither of docs/wire-format-dithered.md: one number in [0, 1) per coordinate."""
-    block_bits = dither_block_bits(seed)
+    block_bits = dither_block_bits(seed, like.numel())
     places = torch.arange(1 << block_bits, device=like.device)
     blocks = torch.arange(-(-like.numel() >> block_bits), device=like.device)[:, None]
     slots = (blocks << block_bits) + _ranks(seed, block_bits, blocks, places)
@@ -68,9 +68,9 @@ def dither(seed: int, like: torch.Tensor) -> torch.Tensor:
     return (words.flatten()[: like.numel()] >> (32 - bits)).to(like.dtype).mul_(2.0**-bits)
 
 
-def dither_block_bits(seed: int) -> int:
-    """Return log2 of the coordinates per block of a dither."""
-    return MIN_BLOCK_BITS + seed % 16
+def dither_block_bits(seed: int, count: int) -> int:
+    """Return log2 of the coordinates per block of the dither of a vector."""
+    return max(MIN_BLOCK_BITS, min(MIN_BLOCK_BITS + seed % 16, (count - 1).bit_length()))
 
 
 def _ranks(

@@ -34,7 +34,7 @@ void prepare_dithered(void) {
 }
 
 void prepare_model(Model *model, uint32_t seed, unsigned sparsity, size_t count, unsigned bits) {
-    model->dither = dither_of_seed(seed);
+    model->dither = dither_of_seed(seed, count);
     model->count = count;
     model->centre = code_mask(bits) >> 1;
     model->fast = model->slow = MAX_LOG - (int32_t)sparsity * (UNIT / 8);
