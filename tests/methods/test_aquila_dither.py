@@ -8,7 +8,7 @@ import aquila
 from aquila.core.fleet import Fleet
 from aquila.core.packet import Dense, Packet, WireError
 from aquila.core.passes import plain
-from aquila.core.quantize import shared_dither
+from aquila.core.quantize import dither_seed, shared_dither
 from aquila.core.random import Key, Purpose
 from aquila.methods.aquila_dither import DitherDeviceState
 from aquila.sim.oracle import FunctionOracle
@@ -61,12 +61,18 @@ def start(problem, density, step=0.2, seed=0, **options):
     return aquila.Simulation(method, theta0, problem.devices, seed, aquila.RunOptions(**options))
 
 
+def dithers(simulation, k, density):
+    """Return the dithers of all devices in a round."""
+    keys = [Key((3, k, m, Purpose.DEVICE)) for m in simulation.fleet.devices]
+    seeds = [dither_seed(key, density) for key in keys]
+    return np.stack([plain.dither(seed, simulation.theta) for seed in seeds])
+
+
 def run_and_compare(simulation, reference, rounds):
     """Advance both; return the largest boost of each round."""
     boosts = []
     for k in range(rounds):
-        seeds = [Key((3, k, m, Purpose.DEVICE)).uint32() for m in simulation.fleet.devices]
-        reference.advance(np.stack([plain.dither(seed, simulation.theta) for seed in seeds]))
+        reference.advance(dithers(simulation, k, reference.density))
         simulation.advance()
         np.testing.assert_allclose(simulation.theta, reference.theta, rtol=1e-7, atol=1e-9)
         q = [state.q for state in device_states(simulation)]
@@ -261,9 +267,7 @@ def test_stateless_devices_send_their_quantized_gradient(problem):
     simulation = aquila.Simulation(method, theta0, problem.devices, seed=3)
     theta, gradients = np.zeros(40), all_gradients(problem)
     for k in range(5):
-        seeds = [Key((3, k, m, Purpose.DEVICE)).uint32() for m in simulation.fleet.devices]
-        dither = [plain.dither(seed, simulation.theta).numpy() for seed in seeds]
-        rows = zip(gradients(theta), dither, strict=True)
+        rows = zip(gradients(theta), dithers(simulation, k, 0.25), strict=True)
         theta = theta - alpha * np.mean([stochastic_sparse(v, 0.25, r) for v, r in rows], axis=0)
         simulation.advance()
         np.testing.assert_allclose(simulation.theta, theta, rtol=1e-7, atol=1e-9)
