@@ -33,7 +33,8 @@ SIGNED = "signed_cost(zigzag, s->total, bits) <= "
 INITIAL = "(uint32_t)initial_probability[level]"
 FEW, MANY = "FEW_EXCEPTIONS = 7", "MANY_EXCEPTIONS = 1 << 11"
 RATE, STATES = "CODES_PER_EXCEPTION = 8", "FOUR_STATES_FROM = 256"
-FAST, OCTAVES = "FAST = 1, SLOW = 5", "CANDIDATE_OCTAVES = 5"
+FAST, LIMIT = "FAST = 1, SLOW = 5", "CANDIDATE_LIMIT = 3 * UNIT / 2"
+LISTED = "slot_complement(model->dither, slot));"
 TREND = "trend < 0 ? 0 : trend < TRENDS ? (unsigned)trend : TRENDS - 1"
 HALF_UNIFORM = 200_000
 CODED = {
@@ -55,9 +56,10 @@ CODED = {
     "centre is the most frequent code": ("codes.c", "? mode + 1 : mode", "? mode : mode"),
 }
 DITHERED = {
-    "CANDIDATE_OCTAVES = 3": ("dither_model.h", OCTAVES, "CANDIDATE_OCTAVES = 3"),
-    "CANDIDATE_OCTAVES = 4": ("dither_model.h", OCTAVES, "CANDIDATE_OCTAVES = 4"),
-    "all are candidates": ("dither_model.h", OCTAVES, "CANDIDATE_OCTAVES = 32"),
+    "CANDIDATE_LIMIT = 1 octave": ("dither_model.h", LIMIT, "CANDIDATE_LIMIT = UNIT"),
+    "CANDIDATE_LIMIT = 2 octaves": ("dither_model.h", LIMIT, "CANDIDATE_LIMIT = 2 * UNIT"),
+    "all are candidates": ("dither_model.h", LIMIT, "CANDIDATE_LIMIT = 64 * UNIT"),
+    "listed coordinates do not change the scale": ("dither_model.h", LISTED, LISTED + "return;"),
     "fixed scale": ("dither_model.h", FAST, "FAST = 31, SLOW = 31"),
     "no trend": ("dither_model.h", TREND, "0"),
     "initial probability 1/2": ("dither_model.c", INITIAL, "2048 + 0 * level"),

@@ -33,7 +33,7 @@ from aquila import native
 from aquila.core.innovation import aquila_level, measure
 from aquila.core.packet import Dense, Packet
 from aquila.core.passes import passes_for
-from aquila.core.quantize import DEAD_ZONE, sparse, stochastic_sparse
+from aquila.core.quantize import DEAD_ZONE, dither_seed, sparse, stochastic_sparse
 from aquila.core.random import Key
 from aquila.core.updates import dithered_update, feedback_update
 from aquila.core.vector import error_ratio, max_norm, relative_norm, squared_norm
@@ -121,7 +121,8 @@ class FixedGradient:
 def separate_dithered_update(g, q):
     """Compute `dithered_update` in separate passes."""
     v = g - q
-    codes = stochastic_sparse(v, DITHER_DENSITY, passes_for(v).dither(Key((SEED,)).uint32(), v))
+    seed = dither_seed(Key((SEED,)), DITHER_DENSITY)
+    codes = stochastic_sparse(v, DITHER_DENSITY, passes_for(v).dither(seed, v))
     u = codes.decode()
     return codes, q + RATE * u, error_ratio(v, u)
 
@@ -139,7 +140,7 @@ def dithered_passes(g, q):
     """Return a function that runs the two passes of `dithered_update` with outputs in memory."""
     update = dithered_update(g, q, RATE, DITHER_DENSITY, Key((SEED,)))
     codes, memory = update.codes.codes.numpy(), update.memory.numpy()
-    step, seed, centre = float(update.codes.step), Key((SEED,)).uint32(), 1
+    step, seed, centre = float(update.codes.step), update.codes.dither_seed, 1
 
     def both():
         native.passes.measure(g.numpy(), q.numpy())
