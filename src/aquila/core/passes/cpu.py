@@ -27,6 +27,11 @@ def measure(gradient: torch.Tensor, memory: torch.Tensor | None) -> tuple[float,
     return passes.measure(_array(gradient), _optional_array(memory))
 
 
+def max_abs(v: torch.Tensor) -> float:
+    """Return max |v_i|, which takes a third of the time of `measure`."""
+    return passes.max_abs(_array(v))
+
+
 def quantize(gradient: torch.Tensor, memory: torch.Tensor, grid: Grid) -> Quantized:
     """Return the codes, the new memory, ||dq||² and ||v - dq||²."""
     new_memory, codes = torch.empty_like(memory), torch.empty_like(memory, dtype=grid.code_dtype)
