@@ -22,11 +22,17 @@ class HasData(Protocol):
 
 
 class DeviceGradient(NamedTuple):
-    """Loss and gradient of a device, and the outputs they come from."""
+    """Loss and gradient of a device, and where its outputs are among those of all devices."""
 
     loss: float
     gradient: Vector
-    outputs: torch.Tensor
+    outputs_of_all: torch.Tensor
+    position: int
+
+    @property
+    def outputs(self) -> torch.Tensor:
+        """The outputs that the loss comes from."""
+        return self.outputs_of_all[self.position]
 
 
 class NotJointError(Exception):
@@ -70,14 +76,17 @@ class JointPass:
         model.load(theta)
         self._seen = {layer: [] for layer in self._layers}
         outputs = model.outputs(channels_last(torch.cat(xs)))
-        parts = outputs.unflatten(0, (count, -1)).unbind()
-        read = model.objective.read
-        losses = [model.objective.loss(read(part, y), y) for part, y in zip(parts, ys, strict=True)]
-        gradients = self._separate(torch.stack(losses).sum(), count)
-        values = torch.stack(losses).tolist()
+        by_device = outputs.unflatten(0, (count, -1))
+        read, loss = model.objective.read, model.objective.loss
+        pairs = zip(by_device.unbind(), ys, strict=True)
+        losses = torch.stack([loss(read(part, y), y) for part, y in pairs])
+        gradients = self._separate(losses.sum(), count)
+        outputs_of_all = by_device.detach()
         return [
-            DeviceGradient(loss, gradient, part.detach())
-            for loss, gradient, part in zip(values, gradients, parts, strict=True)
+            DeviceGradient(value, gradient, outputs_of_all, position)
+            for position, (value, gradient) in enumerate(
+                zip(losses.tolist(), gradients, strict=True)
+            )
         ]
 
     def _separate(self, total: torch.Tensor, count: int) -> list[Vector]:

@@ -36,7 +36,7 @@ def quantize(gradient: torch.Tensor, memory: torch.Tensor, grid: Grid) -> Quanti
     """Return the codes, the new memory, ||dq||² and ||v - dq||²."""
     new_memory, codes = torch.empty_like(memory), torch.empty_like(memory, dtype=grid.code_dtype)
     sent, error = passes.quantize(
-        _array(gradient), _array(memory), _array(new_memory), _array(codes),
+        _array(gradient), _array(memory), new_memory.numpy(), codes.numpy(),
         grid.max_abs, grid.step, grid.max_code,
     )  # fmt: skip
     return Quantized(codes, new_memory, sent, error)
