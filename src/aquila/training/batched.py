@@ -35,7 +35,7 @@ class DeviceGroup:
     """Devices whose gradients are computed in one pass, and the result."""
 
     devices: Sequence[HasData]
-    result: "Future[list[DeviceGradient]] | None" = None
+    result: "Future[Sequence[DeviceGradient]] | None" = None
     gradients: Sequence[DeviceGradient] = ()
     """The result, once a device has waited for it."""
     requests: int = 0
@@ -161,7 +161,7 @@ class BatchedGradients:
             return False
         return batched < separate
 
-    def _one_pass(self, devices: Sequence[HasData], theta: Vector) -> list[DeviceGradient]:
+    def _one_pass(self, devices: Sequence[HasData], theta: Vector) -> Sequence[DeviceGradient]:
         """Compute the gradients of all devices at once."""
         if self._joint_pass is None:
             raise NotJointError
