@@ -56,7 +56,8 @@ class JointGradients(Sequence[DeviceGradient]):
         return len(self.losses)
 
     def __getitem__(self, position: Any) -> Any:
-        gradient = torch.from_numpy(self.rows[position].copy())
+        # a copy by torch or NumPy would hand the interpreter lock to the next pass, and wait for it
+        gradient = torch.frombuffer(bytearray(self.rows[position].data), dtype=self.outputs.dtype)
         return DeviceGradient(self.losses[position], gradient, self.outputs, position)
 
 
