@@ -1,7 +1,9 @@
 """Innovations, gradient minus memory: measured in one pass, quantized in a second, never stored."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from aquila.core.packet import MAX_BITS, Codes, Dense
 from aquila.core.passes import passes_for
@@ -11,12 +13,20 @@ from aquila.core.vector import Vector
 
 @dataclass(frozen=True, eq=False)
 class CandidateUpload:
-    """A possible upload, the memory after it, and the squared norms of dq and v - dq."""
+    """A possible upload, the memory after it, and the squared norms of dq and v - dq.
 
-    upload: Codes | Dense
+    `make_upload` returns the upload. Most candidates of a lazy method are never sent.
+    """
+
+    make_upload: Callable[[], Codes | Dense]
     memory: Vector
     sent_squared: float
     error_squared: float
+
+    @property
+    def upload(self) -> Codes | Dense:
+        """The upload, made at each access."""
+        return self.make_upload()
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,9 +50,8 @@ class Innovation:
             return None
         passes = passes_for(self.gradient, self.memory)
         psi, new_memory, sent, error = passes.quantize(self.gradient, self.memory, grid)
-        return CandidateUpload(
-            make_codes(grid, psi, bits, like=self.memory), new_memory, sent, error
-        )
+        upload = partial(make_codes, grid, psi, bits, self.memory)
+        return CandidateUpload(upload, new_memory, sent, error)
 
     def midrise_or_dense(self, bits: int) -> CandidateUpload | None:
         """Quantize; from 32 bits on send v itself, because that costs no more."""
@@ -51,7 +60,7 @@ class Innovation:
         if self.max_abs == 0:
             return None
         v = self.gradient - self.memory
-        return CandidateUpload(Dense(v), self.memory + v, self.squared_norm, 0.0)
+        return CandidateUpload(partial(Dense, v), self.memory + v, self.squared_norm, 0.0)
 
 
 def measure(gradient: Vector, memory: Vector) -> Innovation:

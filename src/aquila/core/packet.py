@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Protocol
 
 import torch
 
-from aquila.core.vector import SparseVector, Vector, squared_norm, sum_of_lanes, zero_lanes
+from aquila.core.vector import SparseVector, Vector, squared_norm
 from aquila.native import accumulate
 
 NEVER = -1
@@ -116,9 +117,7 @@ class Codes:
         """Return the squared 2-norm of the decoded vector."""
         if not self._has_fused_pass:
             return squared_norm(self.decode())
-        lanes = zero_lanes(self.dimension)
-        accumulate.square_codes(lanes.numpy(), self.codes.numpy(), *self._grid)
-        return sum_of_lanes(lanes)
+        return accumulate.squared_norm_of_codes(self.codes.numpy(), *self._grid)
 
     def _blocks(self) -> Iterator[tuple[int, "Codes"]]:
         """Yield parts of whole buckets that fit in the cache of the CPU, and where they start."""
@@ -241,6 +240,7 @@ class Packet:
         return self.scalars[name]
 
 
+@cache
 def code_dtype(bits: int) -> torch.dtype:
     """Return the smallest integer type that holds codes of this width."""
     for limit, dtype in ((8, torch.uint8), (15, torch.int16), (31, torch.int32)):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
-from aquila.core.passes import passes_for, plain
+from aquila.core.passes import cpu, passes_for
 from aquila.native import accumulate
 
 Vector = torch.Tensor
@@ -53,19 +53,10 @@ def squared_norm(v: Vector | SparseVector) -> float:
     return accumulate.squared_norm(v.positions.numpy(), v.values.numpy())
 
 
-def zero_lanes(dimension: int) -> Vector:
-    """Return the lanes of a sum of squares of so many coordinates, on the CPU."""
-    return torch.zeros(min(plain.LANES, plain.next_power_of_two(dimension)), dtype=torch.float64)
-
-
-def sum_of_lanes(lanes: Vector) -> float:
-    """Return the sum of lanes of squares."""
-    return plain.sum_of_lanes(lanes)
-
-
 def max_norm(v: Vector) -> float:
     """Return max |v_i|, R in the papers; 0 for an empty vector, NaN if a coordinate is NaN."""
-    return passes_for(v).measure(v, None)[0]
+    passes = passes_for(v)
+    return cpu.max_abs(v) if passes is cpu else passes.measure(v, None)[0]
 
 
 def error_ratio(v: Vector, approximation: Vector) -> float:

@@ -128,7 +128,7 @@ def midrise_per_tensor(
         return None
     dq = grids.decode()
     sizes = squared_norm(dq), squared_norm(difference - dq)
-    return CandidateUpload(grids.to_codes(), v.memory + dq, *sizes)
+    return CandidateUpload(grids.to_codes, v.memory + dq, *sizes)
 
 
 @method_factory(

@@ -1,14 +1,13 @@
-/* Adds uploads to a float64 sum, and squares to the lanes of a norm, without decoding them first.
+/* Adds uploads to a float64 sum, and computes their norms, without decoding them first.
  *
  * The results have the bits of the operations on whole vectors: see core/packet.py, core/vector.py.
  */
 #include <stdlib.h>
 
-#include "vectors.h"
+#include "lanes.h"
 
 /* Coordinates ahead of the current one whose part of the sum is loaded into the cache. */
 enum { AHEAD = 24 };
-enum { MAX_LANES = 65536 }; /* of a sum of squares: see core/vector.py */
 
 static bool positions_are_valid(const int64_t *positions, size_t count, size_t length) {
     uint64_t largest = 0; /* a negative position is a large one */
@@ -92,7 +91,7 @@ static void square_all(double *lanes, size_t lane_count, const Codes *codes) {
 static double sparse_squared_norm(const int64_t *positions, const Py_buffer *values) {
     size_t count = vector_length(values), lanes = 1;
     if (!count) return 0;
-    while (lanes < MAX_LANES && lanes <= (size_t)positions[count - 1]) lanes *= 2;
+    while (lanes < LANES && lanes <= (size_t)positions[count - 1]) lanes *= 2;
     double *sums = calloc(lanes, sizeof *sums), result = -1;
     if (!sums) return result;
     for (size_t k = 0; k < count; k++) {
@@ -100,11 +99,18 @@ static double sparse_squared_norm(const int64_t *positions, const Py_buffer *val
                                                          : ((const double *)values->buf)[k];
         sums[(size_t)positions[k] % lanes] += value * value;
     }
-    while (lanes > 1) {
-        lanes /= 2;
-        for (size_t i = 0; i < lanes; i++) sums[i] += sums[i + lanes];
-    }
-    result = sums[0];
+    result = sum_lanes(sums, lanes);
+    free(sums);
+    return result;
+}
+
+/* Sum of the squares of decoded codes in the same order; negative if there is not enough memory. */
+static double codes_squared_norm(const Codes *codes) {
+    size_t lanes = lane_count(codes->count);
+    double *sums = calloc(lanes, sizeof *sums), result = -1;
+    if (!sums) return result;
+    square_all(sums, lanes, codes);
+    result = sum_lanes(sums, lanes);
     free(sums);
     return result;
 }
@@ -161,51 +167,65 @@ static PyObject *py_squared_norm(PyObject *self, PyObject *args) {
     return PyErr_Occurred() ? NULL : PyFloat_FromDouble(result);
 }
 
-static PyObject *with_codes(PyObject *args, bool squares) {
+/* Fill the description of codes from buffers; on failure set an exception. */
+static bool valid_codes(Codes *source, const Py_buffer *codes, const Py_buffer *total) {
+    source->codes = codes->buf;
+    source->item = (size_t)codes->itemsize;
+    bool valid = source->item == 1 || source->item == 2 || source->item == 4;
+    if (valid) source->count = vector_length(codes);
+    valid = valid && (!total || (has_format(total, "d") && vector_length(total) == source->count));
+    if (!valid)
+        PyErr_SetString(PyExc_ValueError, "doubles, and codes of 1, 2 or 4 bytes are needed");
+    return valid;
+}
+
+static PyObject *py_add_codes(PyObject *self, PyObject *args) {
+    (void)self;
     PyObject *objects[2];
-    Py_buffer buffers[2], *codes = buffers, *out = buffers + 1;
+    Py_buffer buffers[2], *codes = buffers, *total = buffers + 1;
     int is_double;
     Codes source = {NULL, 0, 0, false, 0, 0};
     if (!PyArg_ParseTuple(args, "OOddp", &objects[1], &objects[0], &source.low, &source.step,
                           &is_double))
         return NULL;
     if (acquire_buffers(objects, buffers, 2, 1) < 0) return NULL;
-    source.codes = codes->buf;
-    source.item = (size_t)codes->itemsize;
     source.is_double = is_double;
-    bool valid = has_format(out, "d") && vector_length(out) &&
-                 (source.item == 1 || source.item == 2 || source.item == 4);
-    if (valid) source.count = vector_length(codes);
-    valid = valid && (squares || vector_length(out) == source.count);
+    bool valid = valid_codes(&source, codes, total);
     if (valid) {
-        Py_BEGIN_ALLOW_THREADS
-            if (squares)
-                square_all(out->buf, vector_length(out), &source);
-            else
-                add_all(out->buf, &source);
-        Py_END_ALLOW_THREADS
-    } else {
-        PyErr_SetString(PyExc_ValueError, "doubles, and codes of 1, 2 or 4 bytes are needed");
+        PyThreadState *state = unlock_for(source.count);
+        add_all(total->buf, &source);
+        lock_again(state);
     }
     release_buffers(buffers, 2);
     return valid ? Py_NewRef(Py_None) : NULL;
 }
 
-static PyObject *py_add_codes(PyObject *self, PyObject *args) {
+static PyObject *py_squared_norm_of_codes(PyObject *self, PyObject *args) {
     (void)self;
-    return with_codes(args, false);
-}
-
-static PyObject *py_square_codes(PyObject *self, PyObject *args) {
-    (void)self;
-    return with_codes(args, true);
+    PyObject *object;
+    Py_buffer codes;
+    int is_double;
+    double result = -1;
+    Codes source = {NULL, 0, 0, false, 0, 0};
+    if (!PyArg_ParseTuple(args, "Oddp", &object, &source.low, &source.step, &is_double))
+        return NULL;
+    if (acquire_buffers(&object, &codes, 1, 1) < 0) return NULL;
+    source.is_double = is_double;
+    if (valid_codes(&source, &codes, NULL)) {
+        PyThreadState *state = unlock_for(source.count);
+        result = codes_squared_norm(&source);
+        lock_again(state);
+        if (result < 0) PyErr_NoMemory();
+    }
+    release_buffers(&codes, 1);
+    return PyErr_Occurred() ? NULL : PyFloat_FromDouble(result);
 }
 
 static PyMethodDef methods[] = {
     {"add_sparse", py_add_sparse, METH_VARARGS, NULL},
     {"squared_norm", py_squared_norm, METH_VARARGS, NULL},
     {"add_codes", py_add_codes, METH_VARARGS, NULL},
-    {"square_codes", py_square_codes, METH_VARARGS, NULL},
+    {"squared_norm_of_codes", py_squared_norm_of_codes, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

@@ -13,7 +13,7 @@ def add_codes(
 ) -> None:
     """Add low + step * codes to a float64 sum; computed in float64 if `is_double`, else float32."""
 
-def square_codes(
-    lanes: NDArray[Any], codes: NDArray[Any], low: float, step: float, is_double: bool, /
-) -> None:
-    """Add the square of coordinate i of low + step * codes to lane i modulo their number."""
+def squared_norm_of_codes(
+    codes: NDArray[Any], low: float, step: float, is_double: bool, /
+) -> float:
+    """Return the sum of squares of low + step * codes, in the order of lanes."""

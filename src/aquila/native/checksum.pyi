@@ -1,2 +1,2 @@
-def crc32(data: bytes | memoryview, start: int = 0, /) -> int:
+def crc32(data: bytes | bytearray | memoryview, start: int = 0, /) -> int:
     """Return the same number as zlib.crc32, faster."""

@@ -50,6 +50,18 @@ typedef struct {
         return result;                                                                             \
     }
 
+#define DEFINE_MAX_ABS(REAL, UNSIGNED)                                                             \
+    CPU_CLONES static double max_abs_##REAL(const REAL *vector, size_t count) {                    \
+        UNSIGNED largest = 0;                                                                      \
+        REAL result;                                                                               \
+        for (size_t i = 0; i < count; i++) {                                                       \
+            UNSIGNED magnitude = magnitude_bits_##REAL(vector[i]);                                 \
+            largest = magnitude > largest ? magnitude : largest;                                   \
+        }                                                                                          \
+        memcpy(&result, &largest, sizeof result);                                                  \
+        return result;                                                                             \
+    }
+
 /* psi is not negative, so a cast rounds it down. NaN becomes code 0. */
 #define DEFINE_QUANTIZE(REAL)                                                                      \
     CPU_CLONES static void quantize_##REAL(                                                        \
@@ -75,6 +87,8 @@ typedef struct {
 
 DEFINE_MEASURE(float, uint32_t)
 DEFINE_MEASURE(double, uint64_t)
+DEFINE_MAX_ABS(float, uint32_t)
+DEFINE_MAX_ABS(double, uint64_t)
 DEFINE_QUANTIZE(float)
 DEFINE_QUANTIZE(double)
 
@@ -142,11 +156,11 @@ static double largest_code(const Py_buffer *vector) {
 static PyObject *measure_buffers(const Py_buffer *gradient, const Py_buffer *memory) {
     size_t count = vector_length(gradient), lanes = lane_count(count);
     double *squares = thread_lanes(count, 0), largest, squared;
-    Py_BEGIN_ALLOW_THREADS
-        largest =
-            measure(gradient->buf, memory ? memory->buf : NULL, count, gradient->itemsize, squares);
-        squared = sum_lanes(squares, lanes);
-    Py_END_ALLOW_THREADS
+    PyThreadState *state = unlock_for(count);
+    largest =
+        measure(gradient->buf, memory ? memory->buf : NULL, count, gradient->itemsize, squares);
+    squared = sum_lanes(squares, lanes);
+    lock_again(state);
     return Py_BuildValue("dd", largest, squared);
 }
 
@@ -165,18 +179,34 @@ static PyObject *py_measure(PyObject *self, PyObject *args) {
     return result;
 }
 
+static PyObject *py_max_abs(PyObject *self, PyObject *object) {
+    (void)self;
+    Py_buffer vector;
+    double largest = -1;
+    if (acquire_buffers(&object, &vector, 1, 1) < 0) return NULL;
+    size_t count = vector_length(&vector);
+    PyThreadState *state = unlock_for(count);
+    if (has_format(&vector, "f")) largest = max_abs_float(vector.buf, count);
+    if (has_format(&vector, "d")) largest = max_abs_double(vector.buf, count);
+    lock_again(state);
+    release_buffers(&vector, 1);
+    if (largest != -1) return PyFloat_FromDouble(largest);
+    PyErr_SetString(PyExc_ValueError, "a vector of floats is needed");
+    return NULL;
+}
+
 static PyObject *quantize_buffers(const Py_buffer *gradient, const Py_buffer *memory,
                                   Py_buffer *new_memory, Py_buffer *codes, Grid grid) {
     size_t count = vector_length(gradient), lanes = lane_count(count);
     double *sent = thread_lanes(count, 0), *error = thread_lanes(count, 1), sums[2];
-    Py_BEGIN_ALLOW_THREADS
-        advise_output(new_memory);
-        advise_output(codes);
-        quantize(gradient->buf, memory->buf, new_memory->buf, codes->buf, count, gradient->itemsize,
-                 codes->itemsize, grid, sent, error);
-        sums[0] = sum_lanes(sent, lanes);
-        sums[1] = sum_lanes(error, lanes);
-    Py_END_ALLOW_THREADS
+    PyThreadState *state = unlock_for(count);
+    advise_output(new_memory);
+    advise_output(codes);
+    quantize(gradient->buf, memory->buf, new_memory->buf, codes->buf, count, gradient->itemsize,
+             codes->itemsize, grid, sent, error);
+    sums[0] = sum_lanes(sent, lanes);
+    sums[1] = sum_lanes(error, lanes);
+    lock_again(state);
     return Py_BuildValue("dd", sums[0], sums[1]);
 }
 
@@ -204,6 +234,7 @@ static PyObject *py_quantize(PyObject *self, PyObject *args) {
 }
 
 static PyMethodDef methods[] = {
+    {"max_abs", py_max_abs, METH_O, NULL},
     {"measure", py_measure, METH_VARARGS, NULL},
     {"quantize", py_quantize, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},

@@ -2,6 +2,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+def max_abs(vector: NDArray[Any], /) -> float:
+    """Return the largest magnitude, 0 for an empty vector, NaN if a coordinate is NaN."""
+
 def measure(gradient: NDArray[Any], memory: NDArray[Any] | None, /) -> tuple[float, float]:
     """Return the largest magnitude and the sum of squares of gradient - memory."""
 

@@ -13,6 +13,19 @@
 /* Coordinates processed at a time, so that intermediate results stay in the cache. */
 enum { CHUNK = 1024 };
 
+/* Coordinates from which on a pass releases the interpreter lock. A shorter pass ends before
+ * another thread could use the lock, and would then wait for it. */
+enum { MIN_UNLOCKED = 32768 };
+
+/* Release the interpreter lock for a pass over so many coordinates; NULL if it stays locked. */
+static inline PyThreadState *unlock_for(size_t count) {
+    return count < MIN_UNLOCKED ? NULL : PyEval_SaveThread();
+}
+
+static inline void lock_again(PyThreadState *state) {
+    if (state) PyEval_RestoreThread(state);
+}
+
 static inline size_t min_size(size_t a, size_t b) { return a < b ? a : b; }
 
 #define DEFINE_NARROW(CODE)                                                                        \

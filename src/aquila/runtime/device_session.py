@@ -249,15 +249,19 @@ class DeviceSession:
 
     def _state_for(self, ack: Ack) -> Any:
         """Return the state after the acknowledged reply, None if this device does not have it."""
-        for pending in self._pending_turns():
-            if pending.ack == ack:
-                return pending.turn.state
+        pending, stale = self._pending, self._stale_turn
+        if pending is not None and pending.ack == ack:
+            return pending.turn.state
+        if stale is not None and stale.ack == ack:
+            return stale.turn.state
         if ack != self.last_ack:
             return None
-        fallback = None if self._pending is None else self._pending.turn.fallback
+        fallback = None if pending is None else pending.turn.fallback
         return self.state if fallback is None else fallback
 
     def _references(self) -> list[ReferenceModel]:
+        if self.reference is None and self._stale_reference is None:
+            return []  # the usual case without differences of models
         return [model for model in (self.reference, self._stale_reference) if model is not None]
 
     def _refuse(self, round_number: int, order_checksum: int) -> Packet:

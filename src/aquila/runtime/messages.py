@@ -1,7 +1,6 @@
 """Messages between sessions: orders, and acknowledgements that name a reply by its content."""
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from aquila.core.envelope import checksum_of, checksum_of_order
@@ -25,16 +24,15 @@ class Order:
     """Message from the server to a device.
 
     Many devices share the same model frame. The control frame holds scalars and the
-    acknowledgement of one device.
+    acknowledgement of one device. A reply uses the checksum of both frames to name its order.
     """
 
     model: bytes
     control: bytes
+    checksum: int = field(init=False, repr=False)
 
-    @cached_property
-    def checksum(self) -> int:
-        """Checksum of both frames. A reply uses it to name the order that it answers."""
-        return checksum_of_order(self.control, self.model)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "checksum", checksum_of_order(self.control, self.model))
 
 
 @dataclass(frozen=True)

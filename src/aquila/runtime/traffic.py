@@ -61,4 +61,8 @@ def _add(costs: dict[DeviceId, Cost], device: DeviceId, cost: Cost) -> None:
 
 def total_cost(costs: dict[DeviceId, Cost]) -> Cost:
     """Return the sum over all devices."""
-    return sum(costs.values(), Cost())
+    return Cost(
+        sum([cost.header_bytes for cost in costs.values()]),
+        sum([cost.body_bytes for cost in costs.values()]),
+        sum([cost.paper_bits for cost in costs.values()]),
+    )

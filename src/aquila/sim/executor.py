@@ -4,12 +4,10 @@ Every executor gives the same bits. A turn depends only on its order, its key an
 state, and thread-safe devices always compute on one torch thread.
 """
 
-import gc
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -33,9 +31,6 @@ MAX_TIMED_TURNS = 6
 
 GPU_WORKERS = 3
 """Devices that run at once on a GPU, so that it has work while one of them waits for the host."""
-
-OBJECTS_PER_TURN = 100
-"""New objects per turn of a round after which the garbage collector runs."""
 
 T = TypeVar("T")
 
@@ -123,8 +118,7 @@ class CpuExecutor:
             if self._workers <= 1:
                 if self._prefetches:
                     work.prefetch(rest)
-                with _rare_collections(len(rest)):
-                    return sum(first) + sum(turn(device) for device in rest)
+                return sum(first) + sum([turn(device) for device in rest])
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self._workers, "device", _use_one_thread)
         try:
@@ -232,21 +226,6 @@ def _wait_for_all(started: Iterable["Future[T]"]) -> list[T]:
 
 def _collect(futures: Sequence["Future[T]"]) -> list[T]:
     return [future.result() for future in futures]
-
-
-@contextmanager
-def _rare_collections(turns: int) -> Iterator[None]:
-    """Collect garbage about once in a round of many turns.
-
-    Their replies stay until the round is closed. So a collection frees little, but visits them all.
-    """
-    before = gc.get_threshold()
-    if before[0]:  # 0: the collector is off
-        gc.set_threshold(max(before[0], OBJECTS_PER_TURN * turns), *before[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
 
 
 def _use_one_thread() -> None:

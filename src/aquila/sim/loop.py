@@ -18,6 +18,7 @@ from aquila.runtime.server_session import ServerSession
 from aquila.runtime.services import Services, keep_in_memory
 from aquila.runtime.traffic import Traffic, cost_of
 from aquila.sim.executor import executor_for
+from aquila.sim.garbage import rare_collections
 from aquila.sim.link import Link
 from aquila.sim.network import Network, RoundClock
 from aquila.sim.oracle import Device, as_shard, owned_rows_of, samples_of
@@ -94,6 +95,10 @@ class Simulation:
 
     def advance(self, evaluate: Evaluate | None = None) -> Record:
         """Run one round and return its record; `evaluate` measures the model after it."""
+        with rare_collections(len(self.devices)):
+            return self._run_round(evaluate)
+
+    def _run_round(self, evaluate: Evaluate | None) -> Record:
         # open the round and send the orders
         number, traffic = self.server.round, Traffic()
         clock = None if self.network is None else RoundClock(self.network, number)

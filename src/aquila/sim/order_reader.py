@@ -33,9 +33,9 @@ class OrderReader:
         self, model: Packet, references: Sequence[ReferenceModel]
     ) -> ReferenceModel | None:
         """Return the model that a frame represents. Devices with the same model share it."""
-        if model.refers_to == UNNAMED:
-            return resolve_model(model, references)
         key = id(model), base_of(model, references) is not None
+        if key in self._models:
+            return self._models[key]
         with self._lock:
             if key not in self._models:
                 self._models[key] = self._shared(resolve_model(model, references))
@@ -48,17 +48,17 @@ class OrderReader:
 
     def _shared(self, model: ReferenceModel | None) -> ReferenceModel | None:
         """Return an equal model that another frame gave, or this one if there is none."""
+        if model is None or model.checksum == UNNAMED:
+            return model
+        name = model.checksum, len(model.theta)
         for other in self._models.values():
-            if (
-                model
-                and other
-                and (model.checksum, len(model.theta)) == (other.checksum, len(other.theta))
-            ):
+            if other is not None and name == (other.checksum, len(other.theta)):
                 return other
         return model
 
     def _entry(self, frame: bytes) -> tuple[bytes, Packet, Cost]:
-        if id(frame) not in self._frames:  # the entry holds the frame, so its id stays unique
+        entry = self._frames.get(id(frame))
+        if entry is None:  # the entry holds the frame, so its id stays unique
             packet = unpack(frame, device=self._torch_device, trusted=True)
-            self._frames[id(frame)] = frame, packet, cost_of(frame)
-        return self._frames[id(frame)]
+            entry = self._frames[id(frame)] = frame, packet, cost_of(frame)
+        return entry

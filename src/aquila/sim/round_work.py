@@ -26,11 +26,13 @@ class RoundWork:
         traffic: Traffic,
         clock: RoundClock | None,
     ) -> None:
-        seed, number, self._link = simulation.seed, simulation.server.round, simulation.link
-        self._link_keys = {device: Key((seed, number, device, Purpose.LINK)) for device in orders}
+        self._seed, self._round = simulation.seed, simulation.server.round
+        self._link = simulation.link
         for device, order in orders.items():
             traffic.add_downlink(device, simulation.order_cost(order))
-        reached = [d for d in orders if self._link.order_arrives(self._link_keys[d])]
+        reached = list(orders)
+        if self._link.downlink_loss:
+            reached = [d for d in orders if self._link.order_arrives(self._link_key(d))]
         self.devices: Sequence[DeviceId] = reached if clock is None else clock.start(reached)
         self._sessions, self._server = simulation.devices, simulation.server
         self._orders, self._traffic, self._clock = orders, traffic, clock
@@ -68,7 +70,12 @@ class RoundWork:
         frame = self._sessions[device].pack(reply)
         self._traffic.add_uplink(device, cost_of(frame))
         in_time = self._clock is None or self._clock.add_reply(device, self._traffic)
-        arrives = self._link.reply_arrives(self._link_keys[device]) and in_time
+        arrives = in_time
+        if self._link.uplink_loss:
+            arrives = self._link.reply_arrives(self._link_key(device)) and in_time
         if arrives:
             self._server.receive(device, frame)
         return arrives
+
+    def _link_key(self, device: DeviceId) -> Key:
+        return Key((self._seed, self._round, device, Purpose.LINK))

@@ -35,7 +35,9 @@ class DeviceGroup:
     """Devices whose gradients are computed in one pass, and the result."""
 
     devices: Sequence[HasData]
-    result: "Future[list[DeviceGradient]] | None" = None
+    result: "Future[Sequence[DeviceGradient]] | None" = None
+    gradients: Sequence[DeviceGradient] = ()
+    """The result, once a device has waited for it."""
     requests: int = 0
     """Devices of the group that have asked for their gradient."""
 
@@ -96,16 +98,20 @@ class BatchedGradients:
 
     def gradient(self, device: HasData, theta: Vector) -> DeviceGradient | None:
         """Return the gradient of a device at a model, or None if the device must compute it."""
-        if theta is not self._theta or id(device) not in self._positions:
+        found = self._positions.pop(id(device), None) if theta is self._theta else None
+        if found is None:
             return None
-        number, position = self._positions.pop(id(device))
+        number, position = found
         group = self._groups[number]
         if group.requests == 0:
             self._start(self._groups[number : number + 2], theta)
-        result, group.requests = group.result, group.requests + 1
+            if group.result is not None:
+                group.gradients = group.result.result()
+        gradient = group.gradients[position] if group.gradients else None
+        group.requests += 1
         if group.requests == len(group.devices):
-            group.result = None  # free the memory
-        return None if result is None else result.result()[position]
+            group.result, group.gradients = None, ()  # free the memory
+        return gradient
 
     def _start(self, groups: Sequence[DeviceGroup], theta: Vector) -> None:
         """Start the pass of a group, and the next one, so that it runs during the turns of this."""
@@ -155,7 +161,7 @@ class BatchedGradients:
             return False
         return batched < separate
 
-    def _one_pass(self, devices: Sequence[HasData], theta: Vector) -> list[DeviceGradient]:
+    def _one_pass(self, devices: Sequence[HasData], theta: Vector) -> Sequence[DeviceGradient]:
         """Compute the gradients of all devices at once."""
         if self._joint_pass is None:
             raise NotJointError

@@ -1,6 +1,6 @@
 """A module as one flat vector: gradients and local steps without per-parameter copies."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -28,6 +28,9 @@ from aquila.training.objective import Objective, OutputForm, scores_of
 from aquila.training.rng_lock import RNG_LOCK, generator_state
 from aquila.training.torch_threads import torch_threads
 from aquila.training.training_copy import ChangingBuffers, training_copy
+
+RecordedOutputs = tuple[torch.Tensor | None, Inputs, torch.Tensor | None]
+"""Scores, inputs and targets of a minibatch."""
 
 Precision = Literal["float32", "tf32", "bf16"]
 """Arithmetic of the layers: float32, TensorFloat-32 products on a GPU, or bfloat16."""
@@ -72,7 +75,7 @@ class FlatModule:
         self._saved_bytes = 0
         self._flatten_parameters()
         self._accuracy = torch.zeros((), device=device)
-        self._last_outputs: tuple[torch.Tensor | None, Inputs, torch.Tensor | None] | None = None
+        self._last_outputs: Callable[[], RecordedOutputs] | None = None
         self._targets_are_classes = False
         # batch norms compute statistics of the whole batch, so the batch must not be split
         self._has_batch_norms = bool(trained_batch_norms(self.module))
@@ -221,7 +224,7 @@ class FlatModule:
     def last_accuracy(self) -> float | None:
         """Return the accuracy on the latest minibatch; None if its targets are not classes."""
         if self._last_outputs is not None:
-            self._store_accuracy(*self._last_outputs)
+            self._store_accuracy(*self._last_outputs())
             self._last_outputs = None
         return float(self._accuracy) if self._targets_are_classes else None
 
@@ -269,7 +272,11 @@ class FlatModule:
         if self.theta.is_cuda:
             self._store_accuracy(scores, x, y)
         else:
-            self._last_outputs = scores, x, y
+            self.record_outputs_later(lambda: (scores, x, y))
+
+    def record_outputs_later(self, read: Callable[[], RecordedOutputs]) -> None:
+        """Keep a function that returns scores, inputs and targets for the accuracy, on a CPU."""
+        self._last_outputs = read
 
     def _store_accuracy(
         self, scores: torch.Tensor | None, x: Inputs, y: torch.Tensor | None

@@ -1,16 +1,19 @@
 """Gradients of many devices from one pass over the samples of all of them."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from inspect import getattr_static
 from typing import Any, NamedTuple, Protocol
 
 import torch
+from numpy.typing import NDArray
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from aquila.core.vector import Vector
 from aquila.training.flat_module import FlatModule
 from aquila.training.inputs import TensorBatch, channels_last
+from aquila.training.joint_loss import is_mean_cross_entropy, mean_losses, sample_losses
 
 
 class HasData(Protocol):
@@ -22,11 +25,40 @@ class HasData(Protocol):
 
 
 class DeviceGradient(NamedTuple):
-    """Loss and gradient of a device, and the outputs they come from."""
+    """Loss and gradient of a device, and where its outputs are among those of all devices."""
 
     loss: float
     gradient: Vector
+    outputs_of_all: torch.Tensor
+    position: int
+
+    @property
+    def outputs(self) -> torch.Tensor:
+        """The outputs that the loss comes from."""
+        return self.outputs_of_all[self.position]
+
+
+@dataclass(frozen=True, eq=False)
+class JointGradients(Sequence[DeviceGradient]):
+    """The result of a pass. A device gets a copy of its row, so that it does not keep the others.
+
+    Attributes:
+        losses: Loss per device.
+        rows: Gradient per device.
+        outputs: Outputs per device.
+    """
+
+    losses: list[float]
+    rows: NDArray[Any]
     outputs: torch.Tensor
+
+    def __len__(self) -> int:
+        return len(self.losses)
+
+    def __getitem__(self, position: Any) -> Any:
+        # a copy by torch or NumPy would hand the interpreter lock to the next pass, and wait for it
+        gradient = torch.frombuffer(bytearray(self.rows[position].data), dtype=self.outputs.dtype)
+        return DeviceGradient(self.losses[position], gradient, self.outputs, position)
 
 
 class NotJointError(Exception):
@@ -63,35 +95,43 @@ class JointPass:
         with torch.no_grad(), _NumbersUnread():
             self._model.module(x)
 
-    def __call__(self, devices: Sequence[HasData], theta: Vector) -> list[DeviceGradient]:
+    def __call__(self, devices: Sequence[HasData], theta: Vector) -> JointGradients:
         """Return the gradients of devices with samples of one shape."""
         xs, ys = zip(*(device.tensors for device in devices), strict=True)
         model, count = self._model, len(devices)
         model.load(theta)
         self._seen = {layer: [] for layer in self._layers}
-        outputs = model.outputs(channels_last(torch.cat(xs)))
-        parts = outputs.unflatten(0, (count, -1)).unbind()
-        read = model.objective.read
-        losses = [model.objective.loss(read(part, y), y) for part, y in zip(parts, ys, strict=True)]
-        gradients = self._separate(torch.stack(losses).sum(), count)
-        values = torch.stack(losses).tolist()
-        return [
-            DeviceGradient(loss, gradient, part.detach())
-            for loss, gradient, part in zip(values, gradients, parts, strict=True)
-        ]
+        outputs = model.outputs(channels_last(torch.cat(xs))).unflatten(0, (count, -1))
+        losses, total, factor = self._losses(outputs, ys)
+        rows = self._separate(total, factor, count)
+        return JointGradients(losses(), rows.numpy(), outputs.detach())
 
-    def _separate(self, total: torch.Tensor, count: int) -> list[Vector]:
-        """Return the gradient of each device, given the sum of their losses."""
+    def _losses(
+        self, outputs: torch.Tensor, ys: Sequence[torch.Tensor]
+    ) -> tuple[Callable[[], list[float]], torch.Tensor, float]:
+        """Return the loss of each device, and a sum of which a multiple is the sum of losses."""
+        objective = self._model.objective
+        if is_mean_cross_entropy(objective, outputs, ys[0]):
+            samples = sample_losses(outputs, torch.stack(list(ys)))
+            return lambda: mean_losses(samples.detach()), samples.sum(), 1 / samples.shape[1]
+        pairs = zip(outputs.unbind(), ys, strict=True)
+        losses = torch.stack([objective.loss(objective.read(part, y), y) for part, y in pairs])
+        return losses.tolist, losses.sum(), 1.0
+
+    def _separate(self, total: torch.Tensor, factor: float, count: int) -> torch.Tensor:
+        """Return a row per device with its gradient; the sum of losses is `factor * total`."""
         seen = [self._once(layer) for layer in self._layers]
-        of_outputs = torch.autograd.grad(total, [layer.outputs for layer in seen])
-        rows = []
+        of_outputs = torch.autograd.grad(
+            total, [layer.outputs for layer in seen], torch.full_like(total, factor)
+        )
+        columns = []
         for layer, (inputs, _), gradient in zip(self._layers, seen, of_outputs, strict=True):
             of_devices = gradient.reshape(count, -1, gradient.shape[-1])
             samples = inputs.reshape(count, -1, inputs.shape[-1])
-            rows.append(of_devices.transpose(1, 2).bmm(samples).flatten(1))
+            columns.append(of_devices.transpose(1, 2).bmm(samples).flatten(1))
             if layer.bias is not None:
-                rows.append(of_devices.sum(1))
-        return [torch.cat(parts) for parts in zip(*(row.unbind() for row in rows), strict=True)]
+                columns.append(of_devices.sum(1))
+        return torch.cat(columns, 1)
 
     def _once(self, layer: nn.Module) -> _LayerPass:
         if len(self._seen[layer]) != 1:

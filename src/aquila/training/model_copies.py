@@ -17,9 +17,9 @@ class ModelCopies:
     @property
     def for_this_thread(self) -> FlatModule:
         """The copy of this thread."""
-        if not hasattr(self._local, "model"):
-            self._local.model = self.original.copy()
-        model: FlatModule = self._local.model
+        model: FlatModule | None = getattr(self._local, "model", None)
+        if model is None:
+            model = self._local.model = self.original.copy()
         return model
 
 

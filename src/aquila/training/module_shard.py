@@ -154,7 +154,8 @@ class ModuleOracle:
         training = self.shard.work.training
         training.check_gradient("create the method with work='epochs'")
         loss, gradient = self._loss_gradient(theta)
-        regularize(gradient, theta, training)
+        if training.clip or training.weight_decay:
+            regularize(gradient, theta, training)
         return loss, gradient
 
     def _loss_gradient(self, theta: Vector) -> tuple[float, Vector]:
@@ -162,7 +163,7 @@ class ModuleOracle:
         batched = self.shard.batched
         computed = None if batched is None else batched.gradient(self.shard, theta)
         if computed is not None:
-            model.record_outputs(computed.outputs, *self.shard.tensors)
+            model.record_outputs_later(lambda: (computed.outputs, *self.shard.tensors))
             return computed.loss, computed.gradient
         first = next(iter(self.batches(epoch=0)))
         with self._named_batch_norm_error():

@@ -42,15 +42,14 @@ class Passes(Protocol):
 
 def passes_for(*vectors: torch.Tensor) -> Passes:
     """Return the fastest implementation for these vectors."""
-    on_cpu = on_gpu = 0
+    on_cpu = True
     for v in vectors:
         if v.dtype not in _FLOATS or not v.is_contiguous():
             return plain
-        on_cpu += v.is_cpu
-        on_gpu += v.is_cuda
-    if on_cpu == len(vectors):
+        on_cpu = on_cpu and v.is_cpu
+    if on_cpu:
         return cpu
-    return _gpu_passes() if on_gpu == len(vectors) else plain
+    return _gpu_passes() if all(v.is_cuda for v in vectors) else plain
 
 
 @cache
