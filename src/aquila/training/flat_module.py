@@ -15,22 +15,18 @@ from aquila.training.cuda_graph import StepGraphs
 from aquila.training.inputs import (
     Batch,
     Inputs,
-    channels_last,
     count_samples,
-    map_inputs,
+    in_fast_format,
     run_module,
     split_batch,
 )
 from aquila.training.local_optimizer import LocalStep
 from aquila.training.local_training import LocalTraining
 from aquila.training.losses import Loss
-from aquila.training.objective import Objective, OutputForm, scores_of
+from aquila.training.objective import Objective, OutputForm, RecordedOutputs, scores_of
 from aquila.training.rng_lock import RNG_LOCK, generator_state
 from aquila.training.torch_threads import torch_threads
 from aquila.training.training_copy import ChangingBuffers, training_copy
-
-RecordedOutputs = tuple[torch.Tensor | None, Inputs, torch.Tensor | None]
-"""Scores, inputs and targets of a minibatch."""
 
 Precision = Literal["float32", "tf32", "bf16"]
 """Arithmetic of the layers: float32, TensorFloat-32 products on a GPU, or bfloat16."""
@@ -133,7 +129,7 @@ class FlatModule:
             torch.autograd.graph.saved_tensors_hooks(record_saved, lambda tensor: tensor),
         ):
             before = generator_state(self.theta.device)
-            outputs = self.outputs(_in_fast_format(x), self.module)  # not compiled: unusual shape
+            outputs = self.outputs(in_fast_format(x), self.module)  # not compiled: unusual shape
             self.uses_rng = not before.equal(generator_state(self.theta.device))
             form = OutputForm.of(outputs, x)
             del outputs
@@ -148,7 +144,7 @@ class FlatModule:
         A turn that is in progress goes on as if nothing had been computed.
         """
         with self._seeded(Key((0,))), self.changing_buffers.preserved():
-            return OutputForm.of(self.outputs(_in_fast_format(x), self.module), x)
+            return OutputForm.of(self.outputs(in_fast_format(x), self.module), x)
 
     def gradient(
         self, theta: Vector, batch: Batch, key: Key, mask: torch.Tensor | None = None
@@ -198,7 +194,7 @@ class FlatModule:
         parts: list[tuple[float, int]] = []
         with self._seeded(key):
             for x, y in batches:
-                outputs = self._masked_outputs(_in_fast_format(x), y, mask)
+                outputs = self._masked_outputs(in_fast_format(x), y, mask)
                 parts.append((float(self.objective.value(outputs, y)), count_samples(x)))
         return sum(loss * count for loss, count in parts) / sum(count for _, count in parts)
 
@@ -247,7 +243,7 @@ class FlatModule:
     def _backward(
         self, x: Inputs, y: torch.Tensor | None, mask: torch.Tensor | None, weight: float = 1.0
     ) -> torch.Tensor:
-        loss = self._loss_function(_in_fast_format(x), y, mask) * weight
+        loss = self._loss_function(in_fast_format(x), y, mask) * weight
         loss.backward()  # type: ignore[no-untyped-call]
         return loss.detach()
 
@@ -300,7 +296,3 @@ class FlatModule:
                 return
             with RNG_LOCK.seeded(key.torch().initial_seed(), self.theta.device):
                 yield
-
-
-def _in_fast_format(x: Inputs) -> Inputs:
-    return map_inputs(channels_last, x)

@@ -21,6 +21,9 @@ from aquila.training.losses import (
 LABELS = "labels"
 """The input that holds the classes if the module computes the loss itself."""
 
+RecordedOutputs = tuple[torch.Tensor | None, Inputs, torch.Tensor | None]
+"""Scores, inputs and targets of a minibatch."""
+
 
 @dataclass(frozen=True)
 class OutputForm:
