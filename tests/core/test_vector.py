@@ -71,6 +71,15 @@ def test_max_norm_is_the_largest_absolute_coordinate(values, norm):
     assert max_norm(torch.tensor(values)) == norm
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("size", [1, 17, 7_850, 100_003])
+@pytest.mark.parametrize("last", [-9.0, math.inf, -math.inf, math.nan])
+def test_max_norm_sees_every_coordinate(size, dtype, last):
+    v = torch.rand(size, generator=torch.Generator().manual_seed(size), dtype=dtype)
+    v[-1] = last
+    assert repr(max_norm(v)) == repr(abs(last))
+
+
 def test_error_ratio_is_relative_to_the_vector():
     v = torch.tensor([3.0, 4.0])
     assert error_ratio(v, v) == 0

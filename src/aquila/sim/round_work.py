@@ -30,9 +30,7 @@ class RoundWork:
         self._link = simulation.link
         for device, order in orders.items():
             traffic.add_downlink(device, simulation.order_cost(order))
-        reached = list(orders)
-        if self._link.downlink_loss:
-            reached = [d for d in orders if self._link.order_arrives(self._link_key(d))]
+        reached = [d for d in orders if self._link.order_arrives(self._link_key(d))]
         self.devices: Sequence[DeviceId] = reached if clock is None else clock.start(reached)
         self._sessions, self._server = simulation.devices, simulation.server
         self._orders, self._traffic, self._clock = orders, traffic, clock
@@ -70,9 +68,7 @@ class RoundWork:
         frame = self._sessions[device].pack(reply)
         self._traffic.add_uplink(device, cost_of(frame))
         in_time = self._clock is None or self._clock.add_reply(device, self._traffic)
-        arrives = in_time
-        if self._link.uplink_loss:
-            arrives = self._link.reply_arrives(self._link_key(device)) and in_time
+        arrives = self._link.reply_arrives(self._link_key(device)) and in_time
         if arrives:
             self._server.receive(device, frame)
         return arrives
