@@ -150,8 +150,8 @@ def shared_dither(v: Vector, density: float, key: Key) -> Codes | None:
 def dither_seed(key: Key, density: float) -> int:
     """Return a seed whose dither has blocks of 2 to 4 coordinates per density.
 
-    The blocks of a dither are its lowest four bits: smaller blocks follow rows of a model better,
-    and larger ones are read faster.
+    The lowest four bits of a seed give the size of the blocks. Smaller blocks follow the rows of a
+    model better, and larger ones are read faster.
     """
     block_bits = math.frexp(BLOCK_SENDS / density)[1] - 1
     return key.uint32() & ~15 | min(max(block_bits - MIN_BLOCK_BITS, 0), 15)

@@ -73,9 +73,7 @@ def dither_block_bits(seed: int, count: int) -> int:
     return max(MIN_BLOCK_BITS, min(MIN_BLOCK_BITS + seed % 16, (count - 1).bit_length()))
 
 
-def _ranks(
-    seed: int, block_bits: int, blocks: torch.Tensor, places: torch.Tensor
-) -> torch.Tensor:
+def _ranks(seed: int, block_bits: int, blocks: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
     """Return the ranks of the places in blocks, one row per block."""
     mask, shift, ranks = (1 << block_bits) - 1, (block_bits + 1) // 2, places
     for number in reversed(range(_ROUNDS)):

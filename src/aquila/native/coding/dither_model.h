@@ -9,17 +9,20 @@
 /* A coordinate is sent if the complement of its dither is below its size in steps, as a fraction of
  * 2^32. So the reader needs the mean size near a coordinate to know how likely it is sent. Both
  * sides estimate log2 of that mean from past decisions, in units of 2^-16. The estimates follow
- * tensors and rows, whose sizes differ (benchmarks/coder_modes.py). */
+ * tensors and rows, whose sizes differ. With a fixed scale, gradients of the Transformer take 19 %
+ * more bytes, and vectors of equal coordinates 1 % less (benchmarks/coder_modes.py). */
 enum { UNIT = 1 << 16, MAX_LOG = 32 * UNIT };
 /* Each step of an estimate is the gradient of the log likelihood of exponentially distributed
  * sizes, times 2^-FAST or 2^-SLOW. */
 enum { FAST = 1, SLOW = 5 };
 /* The level of a coordinate is log2(complement / mean) in half octaves, from -4 to 6 octaves. */
 enum { LEVELS = 21, ZERO_LEVEL = 8 };
-/* Contexts also depend on whether the fast estimate is below, near or above the slow one. */
+/* Contexts also depend on whether the fast estimate is below, near or above the slow one. Without
+ * it, the Transformer takes 3 % more. */
 enum { TRENDS = 4 };
 /* Ranks of a block are decided one by one while the complement is below 2^(3/2) times the larger
- * estimate. Sent coordinates of higher ranks are listed. */
+ * estimate. Sent coordinates of higher ranks are listed. With twice the estimate all streams take
+ * 0.4 % more bytes, with 4 times 0.3 % less and more time. */
 enum { CANDIDATE_LIMIT = 3 * UNIT / 2, WITHIN = 2 };
 /* Ranks whose complements are computed at a time. */
 enum { RANKS = 16 };
