@@ -11,6 +11,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DEMO_STAMP := $(VENV)/.installed-demo
+PACKAGE := Makefile pyproject.toml setup.py constraints.txt
 CC ?= cc
 C_FILES := $(shell find src/aquila/native -name '*.[ch]')
 FRAMES ?= 100000
@@ -20,10 +22,10 @@ SANITIZERS := -fsanitize=address,undefined -fno-sanitize-recover=undefined
 
 .PHONY: demo deploy-demo docs test fuzz load audit wheel clean
 
-demo: $(STAMP)
+demo: $(DEMO_STAMP)
 	$(BIN)/aquila compare --rounds 80 --out runs/demo --overwrite
 
-deploy-demo: $(STAMP)
+deploy-demo: $(DEMO_STAMP)
 	$(BIN)/python examples/flower/deploy.py
 
 docs: $(STAMP)
@@ -71,11 +73,14 @@ wheel:
 	$(RELEASE)/clean/bin/pip install --quiet dist/*.whl
 	$(RELEASE)/clean/bin/python -I tests/release/smoke.py
 
-$(STAMP): Makefile pyproject.toml setup.py constraints.txt $(C_FILES)
+# The demo installs what it needs, everything else installs all extras.
+$(DEMO_STAMP): EXTRAS := report
+$(STAMP): EXTRAS := dev,docs,report,flower,metrics,tensorboard,mlflow,privacy
+$(DEMO_STAMP) $(STAMP): $(PACKAGE) $(C_FILES)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint constraints.txt torch
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,docs,report,flower,metrics,tensorboard,mlflow,privacy]'
-	touch $@
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[$(EXTRAS)]'
+	touch $(DEMO_STAMP) $@
 
 clean:
 	rm -rf $(VENV) build dist runs site .pytest_cache .mypy_cache .ruff_cache .hypothesis
