@@ -211,7 +211,7 @@ static void fill_codes(void *codes, size_t count, size_t item, int32_t code) {
     }
 }
 
-/* Load the next chunk into the cache while this one is processed: processors do not foresee that,
+/* Load the next chunk into the cache while this one is processed: processors do not predict that,
  * because a chunk of float32 is a page of memory. */
 static void prefetch_chunk(const char *vector, size_t start, const Vectors *in) {
     const char *first = vector + start * in->item;
