@@ -6,7 +6,7 @@ import torch
 
 import aquila
 from aquila.core.random import Key, Purpose
-from aquila.methods.aquila_topk import random_error
+from aquila.methods.aquila_topk import limited_error, random_error
 from helpers.problems import all_gradients, device_states, ridge
 
 
@@ -156,7 +156,17 @@ def test_random_errors_are_requested_once_if_all_devices_take_part(participation
     fleet = aquila.Fleet.uniform(4, 2).with_participation(participation)
     state = server.init(torch.zeros(4), fleet)
     requests = [server.orders(state, fleet, k, Key((0,)))[1][1] for k in range(3)]
-    assert [order.get("start") for order in requests] == [1.0 if random else None, None, None]
+    assert [order.get("start") for order in requests] == [2**0.5 if random else None, None, None]
+
+
+def test_mean_of_initial_errors_is_at_most_as_long_as_two_models():
+    generator = torch.Generator().manual_seed(0)
+    error, theta = (torch.randn(1000, generator=generator) for _ in range(2))
+    assert limited_error(error, theta, alpha=0.1, root_devices=3.0) is error
+    limited = limited_error(error, theta / 100, alpha=0.1, root_devices=3.0)
+    assert float(limited.norm()) * 0.1 / 3.0 == pytest.approx(2 * float(theta.norm()) / 100)
+    assert torch.equal(limited.sign(), error.sign())
+    assert limited_error(error, torch.zeros(1000), alpha=0.1, root_devices=3.0) is error
 
 
 def test_zero_error_is_a_skip(problem):

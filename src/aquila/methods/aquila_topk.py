@@ -15,12 +15,14 @@ delays training by many rounds. So the error starts at random, just below the si
 coordinate is sent. A coordinate is then sent early with a probability proportional to its gradient,
 and uploads are unbiased from the first round on. Unlike in stochastic rounding, this noise is drawn
 once and does not accumulate. The server asks for it only if all devices take part in every round,
-because the mean over few devices would be too noisy.
+because the mean over few devices would be too noisy. With large steps and low densities the errors
+are scaled down: α times their mean must not be longer than two models.
 
 Error feedback is from Seide et al. (Interspeech 2014) and Stich et al. (2018, arXiv 1809.07599).
 The damped memory is DIANA's (Mishchenko et al. 2019, arXiv 1901.09269).
 """
 
+import math
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -49,7 +51,10 @@ from aquila.methods.parts.sparse_memory import RATE_SCALAR, SparseMemoryServer
 TOPK_DENSITY = DensityRule(large_models=0.01, small_models=0.018, per_root=18.0)
 """An upload costs about 1/370 of a dense one for large models, and 1/210 for small ones."""
 RANDOM_ERRORS = "start"
-"""Scalar of an order that asks a device to draw its error at random."""
+"""Scalar of an order that asks a device to draw its error at random: √M for M devices. The mean of
+M independent errors is shorter than one of them by this factor."""
+MAX_INITIAL_CHANGE = 2.0
+"""How much the initial errors of all devices may change the model, in lengths of the model."""
 MEMORY_RATE = 0.5
 """Rate η ÷ density. A memory faster than the quantizer would oscillate."""
 
@@ -83,6 +88,17 @@ def random_error(v: Vector, density: float, key: Key) -> Vector:
     return step * (DEAD_ZONE * centered.sign() - centered / 2)
 
 
+def limited_error(error: Vector, theta: Vector, alpha: float, root_devices: float) -> Vector:
+    """Return the error, scaled down if α times the mean of such errors would be too long.
+
+    Most of it enters the model sooner or later. The zero model has no length to compare with, so
+    its errors have no limit.
+    """
+    change = alpha * math.sqrt(squared_norm(error)) / root_devices
+    limit = MAX_INITIAL_CHANGE * math.sqrt(squared_norm(theta))
+    return error if limit == 0 or change <= limit else error * (limit / change)
+
+
 @dataclass(frozen=True, eq=False)
 class ErrorState:
     """State of a device: its accumulated error e and its memory q."""
@@ -104,12 +120,15 @@ class AquilaTopkDevice:
 
     def step(self, state: ErrorState, order: Packet, oracle: Oracle, key: Key) -> Turn[ErrorState]:
         """Send u = Q(e + g - q_m) and keep the rest as the error."""
-        loss, gradient = local_work(oracle, theta_of(order), self.work, self.alpha)
+        theta = theta_of(order)
+        loss, gradient = local_work(oracle, theta, self.work, self.alpha)
         density = positive_scalar(order, DENSITY_SCALAR, MAX_DENSITY)
         rate = positive_scalar(order, RATE_SCALAR, 1.0)
         error = state.e
         if RANDOM_ERRORS in order.scalars:
-            error = random_error(gradient - state.q, density, key)
+            drawn = random_error(gradient - state.q, density, key)
+            root_devices = positive_scalar(order, RANDOM_ERRORS, math.inf)
+            error = limited_error(drawn, theta, self.alpha, root_devices)
         update = feedback_update(error, gradient, state.q, rate, density)
         notes = {"loss": loss}
         if update.codes is not None:  # otherwise the accumulated error is zero
@@ -125,7 +144,9 @@ class AquilaTopkDevice:
 
 def request_random_errors(fleet: Fleet, round_number: int) -> Scalars:
     """Return the scalars of a round's orders: the request in the first round of a whole fleet."""
-    return {RANDOM_ERRORS: 1.0} if round_number == 0 and fleet.participation == 1 else {}
+    if round_number > 0 or fleet.participation < 1:
+        return {}
+    return {RANDOM_ERRORS: math.sqrt(fleet.effective_count(fleet.devices))}
 
 
 @method_factory(
