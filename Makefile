@@ -25,7 +25,7 @@ SANITIZERS := -fsanitize=address,undefined -fno-sanitize-recover=undefined
 demo: $(DEMO_STAMP)
 	$(BIN)/aquila compare --rounds 80 --out runs/demo --overwrite
 
-deploy-demo: $(DEMO_STAMP)
+deploy-demo: $(STAMP)
 	$(BIN)/python examples/flower/deploy.py
 
 docs: $(STAMP)

@@ -148,7 +148,7 @@ def shared_dither(v: Vector, density: float, key: Key) -> Codes | None:
 
 
 def dither_seed(key: Key, density: float) -> int:
-    """Return a seed whose dither has blocks of 2 to 4 coordinates per density.
+    """Return a seed whose dither has blocks of about 2 / density to 4 / density coordinates.
 
     The lowest four bits of a seed give the size of the blocks. Smaller blocks follow the rows of a
     model better, and larger ones are read faster.

@@ -16,7 +16,8 @@ coordinate is sent. A coordinate is then sent early with a probability proportio
 and uploads are unbiased from the first round on. Unlike in stochastic rounding, this noise is drawn
 once and does not accumulate. The server asks for it only if all devices take part in every round,
 because the mean over few devices would be too noisy. With large steps and low densities the errors
-are scaled down: α times their mean must not be longer than two models.
+are scaled down: α times their mean must not be longer than two models. Small coordinates are then
+sent less often at the start than their size demands.
 
 Error feedback is from Seide et al. (Interspeech 2014) and Stich et al. (2018, arXiv 1809.07599).
 The damped memory is DIANA's (Mishchenko et al. 2019, arXiv 1901.09269).

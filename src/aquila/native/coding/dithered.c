@@ -101,7 +101,7 @@ static void encode_block(BinaryEncoder *encoder, Model *model, const Source *sou
 #define MARK_SENT(size)                                                                            \
     for (size_t i = 0; i < count; i++) marks[i] = get_code(codes, size, start + i) != centre
 
-/* Mark the sent coordinates of a block with 1, the others with 0. */
+/* Mark the sent coordinates among `count` codes with 1, the others with 0. */
 CPU_CLONES static void mark_sent(const Source *source, uint32_t centre, size_t start, size_t count,
                                  uint8_t *restrict marks) {
     const void *codes = source->codes;
