@@ -23,8 +23,8 @@ typedef struct {
 } Vectors;
 
 /* The ranks of a block that are rounded one by one. Coordinates of other ranks become zero unless
- * they are large. Blocks of aquila_dither have about 2 / density to 4 / density coordinates, so large
- * ones exceed 8 to 16 times the root mean square. */
+ * they are large. Blocks of aquila_dither have about 2 / density to 4 / density coordinates, so
+ * large ones exceed 8 to 16 times the root mean square. */
 enum { LISTED_RANKS = 32 };
 #define MISSING UINT32_MAX /* no complement of these ranks */
 
