@@ -102,7 +102,8 @@ def test_time_and_energy_are_axes_and_columns(browser, tmp_path):
         assert wait_until(page, lambda now, last=before: now != last)
         before = picture(page)
     page.set_viewport_size(NARROW)
-    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    # the figures follow a new size when the browser has told them of it
+    page.wait_for_function("document.documentElement.scrollWidth == 390")
     page.close()
     assert errors == []
 
