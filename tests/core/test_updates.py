@@ -1,6 +1,7 @@
-"""Updates of devices: fused passes in C against the same steps in torch operations."""
+"""Updates of devices: fused passes in C and on a GPU against the same steps in torch operations."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from aquila.native import dither, error_feedback
 REALS = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 SIZES = [1, 2, 3, 15, 17, 1023, 1025, 65_535, 65_537, 200_003]
 RATE = 0.015
+NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
 
 def normal(size, seed, dtype):
@@ -181,6 +183,92 @@ def test_kth_largest_does_not_depend_on_the_sample(sampled, others, dtype):
         assert cpu.kth_largest(v, k) == expected
         zero = torch.zeros_like(v)
         assert cpu.accumulate(zero, v, zero, k).kth_largest == expected
+
+
+# the fused passes on a GPU have the bits of those in C
+
+
+def assert_gpu_gives_the_dithered_update(gradient, memory, density, seed=0):
+    arguments = RATE, density, Key((seed,))
+    here = dithered_update(gradient, memory, *arguments)
+    there = dithered_update(gradient.cuda(), memory.cuda(), *arguments)
+    assert (here is None) == (there is None)
+    if here is not None:
+        assert_same_codes(here.codes, on_cpu(there.codes))
+        assert_same_bits(here.memory, there.memory.cpu())
+        assert here.error_ratio == there.error_ratio
+    upload, sent = (dithered_upload(v, density, Key((3,))) for v in (gradient, gradient.cuda()))
+    assert (upload is None) == (sent is None)
+    if upload is not None:
+        assert_same_codes(upload[0], on_cpu(sent[0]))
+        assert upload[1] == sent[1]
+
+
+def assert_gpu_gives_the_feedback_update(error, gradient, memory, density):
+    vectors = error, gradient, memory
+    here = feedback_update(*vectors, RATE, density)
+    there = feedback_update(*(v.cuda() for v in vectors), RATE, density)
+    assert (here.codes is None) == (there.codes is None)
+    if here.codes is not None:
+        assert_same_codes(here.codes, on_cpu(there.codes))
+    assert_same_bits(here.error, there.error.cpu())
+    assert_same_bits(here.memory, there.memory.cpu())
+    np.testing.assert_equal(here.error_ratio, there.error_ratio)
+
+
+def on_cpu(codes):
+    assert codes.codes.is_cuda
+    parts = {name: getattr(codes, name).cpu() for name in ("codes", "low", "step")}
+    return replace(codes, **parts)
+
+
+@NEEDS_GPU
+@REALS
+@pytest.mark.parametrize("size", [*SIZES, 11_173_962])
+def test_gpu_gives_the_updates_of_the_cpu(size, dtype):
+    gradient, memory, error = state(size, dtype)
+    for density in (0.003, 0.06, 0.7):
+        assert_gpu_gives_the_dithered_update(gradient, memory, density)
+        assert_gpu_gives_the_feedback_update(error, gradient, memory, density)
+
+
+@NEEDS_GPU
+@REALS
+@SPECIAL
+def test_gpu_gives_the_updates_of_the_cpu_for_special_gradients(name, dtype):
+    gradient = special_gradients(dtype)[name]
+    zero = torch.zeros_like(gradient)
+    for memory, error in ((zero, zero), (gradient / 3, -gradient), (gradient, zero)):
+        for density in (0.003, 0.3, 0.7):
+            assert_gpu_gives_the_dithered_update(gradient, memory, density)
+            assert_gpu_gives_the_feedback_update(error, gradient, memory, density)
+
+
+@NEEDS_GPU
+@REALS
+@pytest.mark.parametrize(
+    ("sampled", "others"), [(0.0, 1.0), (1.0, 0.0), (1.0, 1e-3), (1e-3, 1.0), (1.0, 1.0)]
+)
+def test_kth_largest_on_a_gpu_does_not_depend_on_the_sample(sampled, others, dtype):
+    size = 200_003
+    v = normal(size, 0, dtype) * others
+    starts = size // 1024 * torch.arange(1024)  # the groups of core/passes/feedback_kernels.py
+    sample = (starts[:, None] + torch.arange(16)).flatten()
+    v[sample] = sampled * normal(len(sample), 1, dtype)
+    zero = torch.zeros_like(v).cuda()
+    for k in (1, 20, 2000, 12_500, 12_501):
+        expected = float(v.abs().topk(k).values[-1])
+        assert passes_for(zero).accumulate(zero, v.cuda(), zero, k).kth_largest == expected
+
+
+@NEEDS_GPU
+def test_kth_largest_on_a_gpu_may_be_in_one_lane():
+    v = normal(200 * plain.LANES, 0, torch.float32) / 100
+    v[7 :: plain.LANES] += 10
+    zero = torch.zeros_like(v).cuda()
+    for k in (50, 150, 5000):
+        expected = float(v.abs().topk(k).values[-1])
+        assert passes_for(zero).accumulate(zero, v.cuda(), zero, k).kth_largest == expected
 
 
 # invalid arguments

@@ -163,7 +163,13 @@ def test_frames_of_the_gpu_and_the_cpu_are_the_same_bytes(vector):
     assert torch.equal(got.cpu(), made["cpu"].decode())
 
 
-@pytest.mark.parametrize("name", ["aquila", "laq", "qsgd", "adaquantfl", "ladaq", "lena", "lag"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "aquila", "aquila_dither", "aquila_topk", "laq", "qsgd", "adaquantfl", "ladaq", "lena",
+        "lag", "eden", "powersgd", "marina",
+    ],
+)  # fmt: skip
 def test_methods_train_heterogeneous_fleets(name):
     made = problem("cuda", narrower=[small_resnet(0.125)], groups=[0, 0, 1, 1], classes=10)
     run = train(made, rounds=4, name=name)
@@ -219,6 +225,7 @@ def test_model_moves_if_all_devices_skip():
     assert not torch.equal(run.theta, before)
 
 
+@pytest.mark.filterwarnings("ignore")  # the compiler warns about torch's own code, and about TF32
 def test_compiled_models_give_close_results():
     plain, compiled = train(problem("cuda")), train(problem("cuda", compile_model=True))
     assert compiled.records[-1].loss == pytest.approx(plain.records[-1].loss, rel=5e-2)

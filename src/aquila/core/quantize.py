@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import torch
 
 from aquila.core.packet import MAX_BITS, Codes, Dense, code_dtype
-from aquila.core.passes import cpu, passes_for, plain
+from aquila.core.passes import FusedPasses, fused_passes, passes_for, plain
 from aquila.core.passes.grid import DitherGrid, Grid, SparseGrid
 from aquila.core.passes.plain import MIN_BLOCK_BITS
 from aquila.core.random import Key
@@ -28,6 +28,9 @@ BLOCK_SENDS = 4
 
 MAX_FUSED_STEPS = 2**22
 """Number of steps below which float32 represents all dithered codes exactly."""
+
+MAX_FUSED_COORDINATES = 2**32
+"""Number of coordinates below which 32 bits hold the position of each."""
 
 
 def midrise(v: Vector, bits: int) -> Codes | None:
@@ -140,8 +143,9 @@ def shared_dither(v: Vector, density: float, key: Key) -> Codes | None:
     positions take a quarter to a half of the bytes.
     """
     seed = dither_seed(key, density)
-    if can_fuse_dither(density, v):
-        fused = fused_dither(v, None, 0.0, density, seed)
+    passes = fused_dither_passes(density, v)
+    if passes is not None:
+        fused = fused_dither(passes, v, None, 0.0, density, seed)
         return None if fused is None else fused.codes
     codes = stochastic_sparse(v, density, passes_for(v).dither(seed, v))
     return None if codes is None else replace(codes, dither_seed=seed)
@@ -166,32 +170,40 @@ class FusedDither(NamedTuple):
     error_squared: float
 
 
-def can_fuse_dither(density: float, *vectors: Vector) -> bool:
-    """Return whether `fused_dither` can quantize these vectors: on the CPU, with codes that fit.
+def fused_dither_passes(density: float, *vectors: Vector) -> FusedPasses | None:
+    """Return the passes with which `fused_dither` can quantize these vectors, None without any.
 
-    No coordinate exceeds density * sqrt(d) steps, because the step is rms / density.
+    The codes must fit: no coordinate exceeds density * sqrt(d) steps, because the step is rms /
+    density.
     """
-    largest = density * math.sqrt(vectors[0].numel())
-    return passes_for(*vectors) is cpu and largest < MAX_FUSED_STEPS
+    count = vectors[0].numel()
+    fits = density * math.sqrt(count) < MAX_FUSED_STEPS and count < MAX_FUSED_COORDINATES
+    return fused_passes(passes_for(*vectors)) if fits else None
 
 
 def fused_dither(
-    gradient: Vector, memory: Vector | None, rate: float, density: float, seed: int
+    passes: FusedPasses,
+    gradient: Vector,
+    memory: Vector | None,
+    rate: float,
+    density: float,
+    seed: int,
 ) -> FusedDither | None:
     """Return the codes of `shared_dither` and what follows from them, in two passes.
 
     The grid depends on the largest number of steps, which the second pass finds. So the pass starts
     with a lower bound, and is repeated if a coordinate is rounded up to more.
     """
-    largest, squared = cpu.measure(gradient, memory)
+    largest, squared = passes.measure(gradient, memory)
     step = _dither_step(squared, density, like=gradient)
     if step is None:
         return None
-    width, top = float(step), max(1, int(largest / float(step)))
+    width = float(step)
+    top = max(1, int(largest / width))
     while True:
         bits = bits_for_levels(top)
         grid = DitherGrid(width, seed, levels_for_bits(bits), code_dtype(bits))
-        dithered = cpu.dithered_codes(gradient, memory, rate, grid)
+        dithered = passes.dithered_codes(gradient, memory, rate, grid)
         top = dithered.top
         if not top:
             return None

@@ -1,18 +1,18 @@
 """Upload and next state of a device, from its gradient and its state.
 
-On the CPU an update takes two passes over the vectors, and stores nothing but its result. On other
-devices the same steps are torch operations. Both give the same bits.
+An update takes two fused passes over the vectors, and stores nothing but its result. Vectors that
+have no such passes take the same steps as torch operations. Both give the same bits.
 """
 
 from dataclasses import dataclass
 
 from aquila.core.packet import Codes, code_dtype
-from aquila.core.passes import cpu, passes_for
+from aquila.core.passes import FusedPasses, fused_passes, passes_for
 from aquila.core.quantize import (
     bits_for_levels,
-    can_fuse_dither,
     dither_seed,
     fused_dither,
+    fused_dither_passes,
     make_sparse_codes,
     sent_count,
     shared_dither,
@@ -48,8 +48,9 @@ class FeedbackUpdate:
 
 def dithered_upload(v: Vector, density: float, key: Key) -> tuple[Codes, float] | None:
     """Return the codes of `shared_dither` and their relative error; None if nothing is sent."""
-    if can_fuse_dither(density, v):
-        fused = fused_dither(v, None, 0.0, density, dither_seed(key, density))
+    passes = fused_dither_passes(density, v)
+    if passes is not None:
+        fused = fused_dither(passes, v, None, 0.0, density, dither_seed(key, density))
         if fused is None:
             return None
         return fused.codes, relative_norm(fused.error_squared, fused.squared)
@@ -62,10 +63,15 @@ def dithered_update(
 ) -> DitheredUpdate | None:
     """Upload u = Q(gradient - memory) with Q of `shared_dither`, and add rate u to the memory.
 
-    Returns None if there is nothing to send.
+    A memory whose rate is 0 must be zero, and stays so. Returns None if there is nothing to send.
     """
-    if can_fuse_dither(density, gradient, memory):
-        fused = fused_dither(gradient, memory, rate, density, dither_seed(key, density))
+    if not rate:
+        upload = dithered_upload(gradient, density, key)
+        return None if upload is None else DitheredUpdate(upload[0], memory, upload[1])
+    passes = fused_dither_passes(density, gradient, memory)
+    if passes is not None:
+        seed = dither_seed(key, density)
+        fused = fused_dither(passes, gradient, memory, rate, density, seed)
         if fused is None or fused.new_memory is None:
             return None
         ratio = relative_norm(fused.error_squared, fused.squared)
@@ -85,8 +91,9 @@ def feedback_update(
 
     The next error is v - u, and the memory becomes memory + rate u.
     """
-    if gradient.numel() and passes_for(error, gradient, memory) is cpu:
-        return _fused_feedback_update(error, gradient, memory, rate, density)
+    passes = fused_passes(passes_for(error, gradient, memory))
+    if gradient.numel() and passes is not None:
+        return _fused_feedback_update(passes, error, gradient, memory, rate, density)
     v = error + (gradient - memory)
     codes = sparse(v, density)
     if codes is None:
@@ -98,9 +105,14 @@ def feedback_update(
 
 
 def _fused_feedback_update(
-    error: Vector, gradient: Vector, memory: Vector, rate: float, density: float
+    passes: FusedPasses,
+    error: Vector,
+    gradient: Vector,
+    memory: Vector,
+    rate: float,
+    density: float,
 ) -> FeedbackUpdate:
-    v, largest, squared, kth = cpu.accumulate(
+    v, largest, squared, kth = passes.accumulate(
         error, gradient, memory, sent_count(gradient, density)
     )
     grid = sparse_grid(largest, kth, like=v)
@@ -108,7 +120,7 @@ def _fused_feedback_update(
         return FeedbackUpdate(None, v, memory)
     top = sparse_top(grid, largest, like=v)
     dtype = code_dtype(bits_for_levels(top))
-    fed_back = cpu.feed_back(v, memory, rate, grid, top, dtype)
+    fed_back = passes.feed_back(v, memory, rate, grid, top, dtype)
     codes = make_sparse_codes(fed_back.codes, grid, top, like=v)
     ratio = relative_norm(fed_back.error_squared, squared)
     return FeedbackUpdate(codes, fed_back.residual, fed_back.new_memory, ratio)

@@ -1,8 +1,4 @@
-"""The passes in C, for contiguous vectors on the CPU.
-
-The last three are fused passes that only exist here. Elsewhere `core/updates.py` takes the same
-steps in separate passes.
-"""
+"""The passes in C, for contiguous vectors on the CPU."""
 
 from typing import Any
 
