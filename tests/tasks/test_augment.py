@@ -2,10 +2,13 @@
 
 import itertools
 
+import pytest
 import torch
 
 from aquila.core.random import Key
 from aquila.tasks.images import CIFAR10_NORMALIZATION, augment
+
+NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
 
 def shifted(image: torch.Tensor, down: int, right: int, mirror: bool, fill: float) -> torch.Tensor:
@@ -43,6 +46,41 @@ def test_augment_depends_on_key_and_keeps_its_input() -> None:
     assert torch.equal(images, before)
 
 
+def test_same_draws_move_every_image_as_slices_do() -> None:
+    images = torch.randn(200, 2, 7, 9, generator=torch.Generator().manual_seed(0))
+    for layout in (torch.contiguous_format, torch.channels_last):
+        given = images.contiguous(memory_format=layout)
+        moved, rng = augment(given, Key((5, 3)), fill=(-1.0,)), Key((5, 3)).numpy()
+        down, right = (rng.integers(-4, 4, 200, endpoint=True) for _ in range(2))
+        mirrored = rng.random(200) < 0.5
+        expected = [
+            shifted(image, *move, fill=-1.0)
+            for image, *move in zip(images, down, right, mirrored, strict=True)
+        ]
+        assert torch.equal(moved, torch.stack(expected))
+
+
 def test_black_pixels_stay_black() -> None:
     black = CIFAR10_NORMALIZATION.apply(torch.zeros(30, 3, 8, 8, dtype=torch.uint8))
     torch.testing.assert_close(augment(black, Key((0,)), CIFAR10_NORMALIZATION.black), black)
+
+
+@NEEDS_GPU
+def test_gpu_gives_the_images_of_the_cpu() -> None:
+    images = torch.randn(250, 3, 32, 32)
+    for fill in ((0.0,), CIFAR10_NORMALIZATION.black):
+        moved = augment(images.cuda(), Key((1,)), fill)
+        assert torch.equal(moved.cpu(), augment(images, Key((1,)), fill))
+
+
+@NEEDS_GPU
+@pytest.mark.filterwarnings("ignore")  # the debug mode is a prototype
+def test_augment_does_not_wait_for_a_gpu() -> None:
+    images = torch.randn(250, 3, 32, 32).cuda()
+    expected = augment(images, Key((1,)))  # the first call copies the padding values
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        moved = augment(images, Key((1,)))
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert torch.equal(moved, expected)

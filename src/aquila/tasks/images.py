@@ -8,6 +8,7 @@ use the statistics of their training pixels.
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -103,29 +104,46 @@ def augment(
         fill: The padding value of each channel. HeteroFL pads with `Normalization.black`.
         padding: The largest shift in pixels, along each axis.
     """
+    count, _, height, width = images.shape
+    padded = _pad(images, tuple(fill), padding)
+    down, right, direction = _draw_moves(images, key, padding)
+    number, across = (torch.arange(n, device=images.device) for n in (count, width))
+    rows = down[:, None] + torch.arange(height, device=images.device)
+    columns = torch.addcmul(right[:, None], direction[:, None], across)
+    crops = padded[number[:, None, None], rows[:, :, None], columns[:, None, :]]
+    return crops.permute(0, 3, 1, 2)
+
+
+def _pad(images: torch.Tensor, fill: tuple[float, ...], padding: int) -> torch.Tensor:
+    """Return padded images in the order (image, row, column, channel)."""
     count, channels, height, width = images.shape
-    rng = key.numpy()
-    down, right = (
-        torch.from_numpy(rng.integers(-padding, padding, count, endpoint=True)) for _ in range(2)
-    )
-    mirrored = torch.from_numpy(rng.random(count) < 0.5)[:, None]
-    across = torch.arange(width)
-    rows = torch.arange(height) + down[:, None]
-    columns = torch.where(mirrored, across.flip(0), across) + right[:, None]
-    inside = _within(rows, height)[:, :, None] & _within(columns, width)[:, None, :]
-    rows, columns, inside = (
-        index.to(images.device)
-        for index in (rows.clamp(0, height - 1), columns.clamp(0, width - 1), inside)
-    )
-    number = torch.arange(count, device=images.device)[:, None, None]
-    # index tensors on both sides of a slice move the sliced axis (the channels) to the end
-    moved = images[number, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
-    outside = images.new_tensor(fill).view(1, -1, 1, 1).expand(1, channels, 1, 1)
-    return torch.where(inside[:, None], moved, outside)
+    padded = images.new_empty(count, height + 2 * padding, width + 2 * padding, channels)
+    padded.copy_(_values(fill, images.dtype, images.device))
+    inner = padded[:, padding : padding + height, padding : padding + width]
+    inner.copy_(images.permute(0, 2, 3, 1))
+    return padded
 
 
-def _within(index: torch.Tensor, size: int) -> torch.Tensor:
-    return (index >= 0) & (index < size)
+@cache
+def _values(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Return numbers as a tensor, which is kept: a GPU would wait for the copy of a new one."""
+    return torch.tensor(numbers, dtype=dtype, device=device)
+
+
+def _draw_moves(images: torch.Tensor, key: Key, padding: int) -> torch.Tensor:
+    """Return the first row and column of each crop in its padded image, and its direction.
+
+    A mirrored crop starts at its last column and has direction -1. The draws are copied to a GPU
+    without waiting for it.
+    """
+    count, width, rng = len(images), images.shape[3], key.numpy()
+    moves = torch.empty(3, count, dtype=torch.int64, pin_memory=images.is_cuda)
+    down, right, direction = moves.numpy()
+    for shift in (down, right):
+        shift[:] = padding + rng.integers(-padding, padding, count, endpoint=True)
+    direction[:] = 1 - 2 * (rng.random(count) < 0.5)
+    right[direction < 0] += width - 1
+    return moves.to(images.device, non_blocking=True)
 
 
 def _cifar_batch(content: bytes, label_key: str, classes: int) -> tuple[Bytes, Labels]:

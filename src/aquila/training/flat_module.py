@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -25,6 +26,7 @@ from aquila.training.local_training import LocalTraining
 from aquila.training.losses import Loss
 from aquila.training.objective import Objective, OutputForm, RecordedOutputs, scores_of
 from aquila.training.rng_lock import RNG_LOCK, generator_state
+from aquila.training.step_gradients import StepGradients
 from aquila.training.torch_threads import torch_threads
 from aquila.training.training_copy import ChangingBuffers, training_copy
 
@@ -82,6 +84,7 @@ class FlatModule:
         mutated = (*own, *self._local_step.state, *self.module.buffers())
         uses_graphs = self.theta.is_cuda and self._local_step.fits_graph
         self._graphs = StepGraphs(self._step, mutated) if uses_graphs else None
+        self._step_gradients = StepGradients(self.grad, trained, copies=uses_graphs)
         self._loss_function = (
             torch.compile(self._compute_loss) if compile_model else self._compute_loss
         )
@@ -236,8 +239,7 @@ class FlatModule:
         self._loss_sum.zero_()
 
     def _step(self, x: Inputs, y: torch.Tensor | None, mask: torch.Tensor | None) -> None:
-        self.grad.zero_()
-        self._loss_sum += self._backward(x, y, mask)
+        self._loss_sum += self._step_gradients.of(partial(self._backward, x, y, mask))
         self._local_step.take()
 
     def _backward(
