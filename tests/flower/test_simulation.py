@@ -47,7 +47,7 @@ def test_four_methods_equal_the_simulator(tmp_path):
                 devices=DEVICES,
                 rounds=ROUNDS,
                 seed=SEED,
-                deployment=aquila.flower.Deployment(deadline_seconds=60, wait_seconds=60),
+                deployment=aquila.flower.Deployment(deadline_seconds=240, wait_seconds=240),
             ).start(grid)
 
     run_simulation(server, client, DEVICES)

@@ -120,6 +120,21 @@ def test_selection_gives_the_same_bits_as_the_simulator(name, rule, tmp_path):
     assert got.records == wanted.records
 
 
+@pytest.mark.parametrize("name", ["fedavg", "aquila_dither", "aquila_topk"])
+def test_uploads_in_every_second_round_give_the_same_bits_as_the_simulator(name, tmp_path):
+    """With a server that restarts between two uploads."""
+    work = {} if name == "fedavg" else {"work": "epochs"}
+    method = aquila.create(name, alpha=0.05, upload_every=2, **work)
+    problem, options = make_problem(LOCAL["momentum"]), aquila.RunOptions(downlink_error=0.3)
+    wanted = aquila.simulate(method, problem.theta0, problem.devices, ROUNDS, SEED, options=options)
+    grid, saved = local_grid(client_app(problem, method), 3), replace(options, out=tmp_path)
+    strategy(problem, method, saved, rounds=3).start(grid)
+    got = strategy(problem, method, saved).start(grid)
+    assert [record.uploads for record in got.records] == [0, 3] * 3
+    assert torch.equal(got.theta, wanted.theta)
+    assert got.records == wanted.records
+
+
 def accuracy_by_round(values):
     """Return an evaluation whose accuracies are the given values."""
     left = iter(values)

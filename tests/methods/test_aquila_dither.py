@@ -199,14 +199,24 @@ def test_order_with_an_invalid_scalar_is_refused(name, value, maximum):
         device.step(device.init(torch.zeros(40)), order, None, Key((0,)))
 
 
-@pytest.mark.parametrize("missing", ["share", "rate"])
-def test_order_must_carry_the_density_and_the_rate(missing):
+def test_order_must_carry_the_density():
     device = aquila.create("aquila_dither").device
-    scalars = {name: 0.5 for name in ("share", "rate") if name != missing}
-    with pytest.raises(WireError, match=f"lacks the scalar '{missing}'"):
-        device.step(
-            device.init(torch.zeros(4)), Packet(4, Dense(torch.zeros(4)), scalars), None, Key((0,))
-        )
+    order = Packet(4, Dense(torch.zeros(4)), {"rate": 0.5})
+    with pytest.raises(WireError, match="lacks the scalar 'share'"):
+        device.step(device.init(torch.zeros(4)), order, None, Key((0,)))
+
+
+def test_without_a_rate_a_device_has_no_memory():
+    device, stateless = (
+        aquila.create("aquila_dither", memory=memory).device for memory in ("device", "none")
+    )
+    oracle = FunctionOracle(lambda theta: (1.0, torch.linspace(-1, 1, 400)))
+    order = Packet(0, Dense(torch.zeros(400)), {"share": 0.1})
+    first = device.init(torch.zeros(400))
+    turn = device.step(first, order, oracle, Key((0,)))
+    assert turn.state.q is first.q
+    wanted = stateless.step(stateless.init(torch.zeros(400)), order, oracle, Key((0,)))
+    assert torch.equal(turn.reply.vector.decode(), wanted.reply.vector.decode())
 
 
 def test_boost_multiplies_the_density_up_to_its_maximum():
@@ -258,6 +268,18 @@ def test_rise_of_the_loss_counts_even_if_the_reply_is_lost(problem):
     for _ in range(30):
         simulation.advance()
     assert max(state.density_boost for state in device_states(simulation)) > 2
+
+
+def test_memory_of_independent_updates_only_adds_noise():
+    """docs/our-methods-defaults.md: the squared norm of an innovation up to doubles."""
+    generator = torch.Generator().manual_seed(0)
+    devices = [lambda theta: (0.0, torch.randn(20_000, generator=generator))] * 10
+    method = aquila.create("aquila_dither", alpha=1e-9, density=0.05, memory="device")
+    run = aquila.Simulation(method, torch.zeros(20_000), devices, seed=0)
+    for _ in range(120):
+        run.advance()
+    memory = sum(float(s.q.square().mean()) for s in device_states(run)) / 10  # updates have 1
+    assert 0.5 < memory < 1
 
 
 def test_stateless_devices_send_their_quantized_gradient(problem):

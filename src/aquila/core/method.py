@@ -123,11 +123,12 @@ class ServerHalf(Protocol[State]):
 
     def update(
         self, state: State, fleet: Fleet, replies: Mapping[DeviceId, Packet]
-    ) -> tuple[State, Vector]:
+    ) -> tuple[State, Vector | None]:
         """Return the state after the replies that arrived, and the step of the model.
 
         The replies are uploads and skips, not lost replies. Plain descent subtracts the step, alpha
-        times the direction of the method, from the model.
+        times the direction of the method, from the model. With None the model and the state of the
+        server optimizer stay the same.
         """
         ...
 

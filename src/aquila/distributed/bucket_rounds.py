@@ -35,6 +35,9 @@ from aquila.runtime.nan_guard import GuardedOracle, NonFiniteError
 from aquila.runtime.reply_reader import ReplyReader
 from aquila.runtime.selection import LOSS
 
+COUNTERS, SERVER, DEVICE = "counters.", "server.", "device."
+"""Prefixes of the arrays of a bucket."""
+
 _LOG = logging.getLogger("aquila")
 
 
@@ -121,18 +124,22 @@ class BucketRounds:
     def to_arrays(self) -> Arrays:
         """Return the state of the bucket."""
         counters = torch.tensor([self.round, self.last_checksum])
-        parts = {"counters.": counters, "server.": self.server, "device.": self.device}
+        parts = {COUNTERS: counters, SERVER: self.server, DEVICE: self.device}
         return {
             name: array for p, part in parts.items() for name, array in to_arrays(part, p).items()
         }
 
     def restore(self, arrays: Arrays) -> None:
         """Continue from the result of `to_arrays`, or raise ValueError and change nothing."""
-        counters = from_arrays(torch.tensor([0, 0]), arrays, "counters.")
-        server = from_arrays(self.server, arrays, "server.")
-        device = from_arrays(self.device, arrays, "device.")
+        device = from_arrays(self.device, arrays, DEVICE)
+        self.join(arrays)
+        self.device = device
+
+    def join(self, arrays: Arrays) -> None:
+        """Continue from the state of another rank, with the present memory of this one."""
+        counters = from_arrays(torch.tensor([0, 0]), arrays, COUNTERS)
+        self.server = from_arrays(self.server, arrays, SERVER)
         self.round, self.last_checksum = counters.tolist()
-        self.server, self.device = server, device
 
     def _answer(self, order: Packet, gradient: Vector) -> tuple[Kind, bytes, Turn[Any] | None]:
         """Run the device half; return what this rank sends, and its turn."""
@@ -168,7 +175,7 @@ class BucketRounds:
             self.device = turn.state
         elif turn is not None and turn.fallback is not None:
             self.device = turn.fallback
-        return mean.to(self._zero.dtype)
+        return self._zero if mean is None else mean.to(self._zero.dtype)
 
     def _read(self, messages: Messages) -> tuple[dict[int, Packet], dict[int, str]]:
         """Return the replies, and why frames cannot be read."""

@@ -17,6 +17,10 @@ q̄ <- q̄ + η mean u (`parts/damped.py`).
   derives it too and knows where nonzero coordinates are likely. Each then costs about three bits.
 - The memory learns the part of the gradients in which devices always differ. That part is then no
   longer sent and adds no noise. With full gradients the method thus reaches the exact optimum.
+- With local epochs of large models there is no memory by default, q_m = 0. Most of an update is
+  noise of the minibatches, and a memory of noise doubles that of the uploads.
+- Such devices also upload in every second round only, and train on in between
+  (`parts/periodic_uploads.py`). One upload of two rounds has less noise than two uploads.
 - Uploads are noisy. A higher density reduces the noise for more bytes. The default density depends
   on the sizes of the model and the fleet only, so the cost is known in advance: about 1/1000 of the
   bytes of dense uploads for models with millions of parameters and ten or more devices per round.
@@ -45,6 +49,12 @@ from aquila.core.updates import dithered_update
 from aquila.core.vector import Vector
 from aquila.methods.parts.density import DENSITY_SCALAR, DITHER_DENSITY, positive_scalar
 from aquila.methods.parts.factory import MAX_DENSITY, Alpha, WorkOption, method_factory
+from aquila.methods.parts.periodic_uploads import (
+    LARGE_MODEL,
+    UploadEvery,
+    resolve_upload_every,
+    with_periodic_uploads,
+)
 from aquila.methods.parts.sparse_memory import RATE_SCALAR, SparseMemoryServer
 from aquila.methods.parts.stateless_dither import StatelessDitherDevice, StatelessDitherServer
 
@@ -65,8 +75,9 @@ AutoDensity = Annotated[
 
 
 MemoryOption = Annotated[
-    Literal["device", "none"],
-    "what a device keeps between rounds; none suits devices that take part once",
+    Literal["auto", "device", "none"],
+    "memories: device keeps one on each device, none keeps no memory; auto: device, but none for "
+    "large models with local epochs",
 ]
 
 
@@ -123,7 +134,8 @@ class AquilaDitherDevice:
         If the reply is lost, the device rolls q_m back but keeps what it learnt from the loss.
         """
         requested = positive_scalar(order, DENSITY_SCALAR, MAX_DENSITY)
-        rate = positive_scalar(order, RATE_SCALAR, 1.0)
+        # without a rate q_m stays zero
+        rate = positive_scalar(order, RATE_SCALAR, 1.0) if RATE_SCALAR in order.scalars else 0.0
         density = min(MAX_DENSITY, state.density_boost * requested)
         loss, gradient = local_work(oracle, theta_of(order), self.work, self.alpha)
         update = dithered_update(gradient, state.q, rate, density, key)
@@ -154,11 +166,23 @@ def aquila_dither(
     alpha: Alpha = 0.1,
     density: AutoDensity = 0.0,
     work: WorkOption = "gradient",
-    memory: MemoryOption = "device",
+    memory: MemoryOption = "auto",
+    upload_every: UploadEvery = 0,
 ) -> Method:
     """Unbiased sparse uploads that send a coordinate with probability proportional to its size."""
+    every = resolve_upload_every(upload_every, work)
     if memory == "none":
-        stateless = StatelessDitherDevice(alpha, work), StatelessDitherServer(alpha, density)
-        return Method("aquila_dither", *stateless)
-    server = SparseMemoryServer(alpha, density, DITHER_DENSITY, best_memory_rate)
-    return Method("aquila_dither", AquilaDitherDevice(alpha, work), server)
+        stateless = StatelessDitherServer(alpha, density, every)
+        method = Method("aquila_dither", StatelessDitherDevice(alpha, work), stateless)
+    else:
+        is_limited = memory == "auto" and work == "epochs"
+        server = SparseMemoryServer(
+            alpha,
+            density,
+            DITHER_DENSITY,
+            best_memory_rate,
+            every=every,
+            max_dimension=LARGE_MODEL if is_limited else math.inf,
+        )
+        method = Method("aquila_dither", AquilaDitherDevice(alpha, work), server)
+    return with_periodic_uploads(method, every, alpha, work)

@@ -47,6 +47,11 @@ from aquila.core.updates import feedback_update
 from aquila.core.vector import Vector, squared_norm
 from aquila.methods.parts.density import DENSITY_SCALAR, DensityRule, positive_scalar
 from aquila.methods.parts.factory import MAX_DENSITY, Alpha, WorkOption, method_factory
+from aquila.methods.parts.periodic_uploads import (
+    UploadEvery,
+    resolve_upload_every,
+    with_periodic_uploads,
+)
 from aquila.methods.parts.sparse_memory import RATE_SCALAR, SparseMemoryServer
 
 TOPK_DENSITY = DensityRule(large_models=0.01, small_models=0.018, per_root=18.0)
@@ -160,7 +165,12 @@ def aquila_topk(
     alpha: Alpha = 0.1,
     density: AutoDensity = 0.0,
     work: WorkOption = "gradient",
+    upload_every: UploadEvery = 1,
 ) -> Method:
     """The largest accumulated errors on a coarse grid, with error feedback and a memory."""
-    server = SparseMemoryServer(alpha, density, TOPK_DENSITY, memory_rate, request_random_errors)
-    return Method("aquila_topk", AquilaTopkDevice(alpha, work), server)
+    every = resolve_upload_every(upload_every, work)
+    server = SparseMemoryServer(
+        alpha, density, TOPK_DENSITY, memory_rate, request_random_errors, every
+    )
+    method = Method("aquila_topk", AquilaTopkDevice(alpha, work), server)
+    return with_periodic_uploads(method, every, alpha, work)

@@ -17,6 +17,7 @@ from aquila.core.random import Key
 from aquila.core.vector import Vector
 from aquila.methods.parts.factory import Alpha, method_factory
 from aquila.methods.parts.mean import NoState
+from aquila.methods.parts.periodic_uploads import UploadEvery, with_periodic_uploads
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,12 @@ class FedAvgServer:
 def fedavg(
     alpha: Alpha = 0.1,
     fraction: Annotated[float, Bounds("fraction of the devices in a round", above=0, high=1)] = 1.0,
+    upload_every: UploadEvery = 1,
 ) -> Method:
     """Local epochs on each device, then the average of the models."""
-    return Method("fedavg", FedAvgDevice(alpha), FedAvgServer(alpha, fraction))
+    if fraction < 1 and upload_every != 1:
+        raise ValueError(
+            f"fedavg: upload_every must be 1 if fraction is below 1, not {upload_every}"
+        )
+    method = Method("fedavg", FedAvgDevice(alpha), FedAvgServer(alpha, fraction))
+    return with_periodic_uploads(method, upload_every, alpha, "epochs")

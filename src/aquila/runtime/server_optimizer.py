@@ -163,9 +163,11 @@ class Descent:
         return state.average.to(theta.dtype) if self.average else theta
 
     def apply(
-        self, state: Any, theta: Vector, step: Vector, round_number: int
+        self, state: Any, theta: Vector, step: Vector | None, round_number: int
     ) -> tuple[Any, Vector]:
-        """Return the state and the model after a step of the method in a round."""
+        """Return the state and the model after a step of the method in a round, if it took one."""
+        if step is None:
+            return state, theta
         moments = state.moments if self.average else state
         lr_factor = self.lr_factor(round_number)
         rate = self.rate * self.server_lr_factor(round_number)

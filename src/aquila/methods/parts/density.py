@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from aquila.core.fleet import Fleet
 from aquila.core.packet import Packet, WireError
 from aquila.methods.parts.factory import MAX_DENSITY
+from aquila.methods.parts.periodic_uploads import rounds_per_upload
 
 ENOUGH_DEVICES = 10
 """With fewer devices per round, each sends more, so that the noise of their mean stays the same."""
@@ -39,6 +40,17 @@ class DensityRule:
         devices = max(1.0, fleet.participation * fleet.effective_count(fleet.devices))
         density *= max(1.0, ENOUGH_DEVICES / devices)
         return min(MAX_DENSITY, max(density, MIN_SENT_COORDINATES / fleet.dimension))
+
+    def of_uploads(self, fleet: Fleet, density: float, every: int) -> float:
+        """Return the density of an upload.
+
+        Args:
+            fleet: The devices.
+            density: Density per round; 0: that of this rule.
+            every: Rounds per upload; 0: automatic.
+        """
+        per_round = density or self.density(fleet)
+        return min(MAX_DENSITY, per_round * rounds_per_upload(every, fleet))
 
 
 DITHER_DENSITY = DensityRule(large_models=0.015, small_models=0.06, per_root=30.0)

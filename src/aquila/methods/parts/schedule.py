@@ -93,7 +93,7 @@ class ScheduledServer:
 
     def update(
         self, state: ScheduleState, fleet: Fleet, replies: Mapping[DeviceId, Packet]
-    ) -> tuple[ScheduleState, Vector]:
+    ) -> tuple[ScheduleState, Vector | None]:
         """Update the wrapped server and record the mean loss."""
         inner, step = self.inner.update(state.inner, fleet, replies)
         if not replies:

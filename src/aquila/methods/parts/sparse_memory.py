@@ -1,5 +1,6 @@
 """Part: a server with a damped memory that sends devices their density and the memories' rate."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -31,6 +32,8 @@ class SparseMemoryServer:
         rule: The default density.
         memory_rate: Returns the rate η for a density.
         more_scalars: Returns further scalars of the orders of a round.
+        every: Rounds per upload, whose density is multiplied by them; 0: automatic.
+        max_dimension: Largest model whose devices get a rate. Those of larger ones have no memory.
     """
 
     alpha: float
@@ -39,6 +42,8 @@ class SparseMemoryServer:
     # repr=False: Flower compares methods of different processes by their repr
     memory_rate: Callable[[float], float] = field(repr=False)
     more_scalars: Callable[[Fleet, int], Scalars] = field(default=no_scalars, repr=False)
+    every: int = 1
+    max_dimension: float = math.inf
 
     @property
     def remembers(self) -> bool:
@@ -52,9 +57,9 @@ class SparseMemoryServer:
     def orders(
         self, state: DampedState, fleet: Fleet, round_number: int, key: Key
     ) -> tuple[DampedState, dict[DeviceId, Scalars]]:
-        """Send the model, the density and the rate to every device."""
-        density = self._density(fleet)
-        scalars = {DENSITY_SCALAR: density, RATE_SCALAR: self.memory_rate(density)}
+        """Send the model, the density and the rate, if any, to every device."""
+        rate = self._rate(fleet)
+        scalars = {DENSITY_SCALAR: self._density(fleet), **({RATE_SCALAR: rate} if rate else {})}
         more = self.more_scalars(fleet, round_number)
         return state, order_scalars(fleet, scalars={**scalars, **more})
 
@@ -79,7 +84,11 @@ class SparseMemoryServer:
         return self._damped(fleet).forget(state, fleet, device, contributions)
 
     def _density(self, fleet: Fleet) -> float:
-        return self.density or self.rule.density(fleet)
+        return self.rule.of_uploads(fleet, self.density, self.every)
 
     def _damped(self, fleet: Fleet) -> DampedMemoryServer:
-        return DampedMemoryServer(self.alpha, self.memory_rate(self._density(fleet)))
+        return DampedMemoryServer(self.alpha, self._rate(fleet))
+
+    def _rate(self, fleet: Fleet) -> float:
+        has_memory = fleet.dimension <= self.max_dimension
+        return self.memory_rate(self._density(fleet)) if has_memory else 0.0

@@ -39,10 +39,17 @@ class StatelessDitherDevice:
 
 @dataclass(frozen=True)
 class StatelessDitherServer:
-    """Steps along the mean upload, and sends devices their density."""
+    """Steps along the mean upload, and sends devices their density.
+
+    Args:
+        alpha: Step size.
+        density: Density per round; 0: that of the rule.
+        every: Rounds per upload; 0: automatic.
+    """
 
     alpha: float
     density: float
+    every: int = 1
 
     def init(self, theta: Vector, fleet: Fleet) -> NoState:
         """Start without state."""
@@ -52,7 +59,7 @@ class StatelessDitherServer:
         self, state: NoState, fleet: Fleet, round_number: int, key: Key
     ) -> tuple[NoState, dict[DeviceId, Scalars]]:
         """Send the model and the density to every device."""
-        density = self.density or DITHER_DENSITY.density(fleet)
+        density = DITHER_DENSITY.of_uploads(fleet, self.density, self.every)
         return state, order_scalars(fleet, scalars={DENSITY_SCALAR: density})
 
     def update(
