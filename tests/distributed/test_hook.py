@@ -168,6 +168,7 @@ def with_unknown_parameter(saved):
 DAMAGES = {
     "a flipped bit": lambda saved: with_buckets(saved, saved["rank_0"]["buckets"][:-1] + b"?"),
     "no buckets": lambda saved: {**saved, "rank_0": {}},
+    "no number of ranks": lambda saved: {**saved, "ranks": None},
     "a missing field": without_last_field,
     "an unknown parameter": with_unknown_parameter,
 }

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import nn
 
 import aquila
-from aquila.distributed import Exchange, Outer
+from aquila.distributed import Exchange, ExchangeError, Outer
 from aquila.distributed.buffers import FlatBuffers
 from aquila.methods.marina import MarinaDevice
 from helpers.rank_training import local_step, make_model, train, weights
@@ -124,6 +124,29 @@ def test_float64_buffers_keep_their_precision(tmp_path):
         assert fine == [1 / 3, 1 + 2**-41]
         assert mean == [0.5] * 4
         assert sent > 8 * (2 + 2 * 4)
+
+
+class DamagingExchange(Exchange):
+    """Damages what rank 1 sends, on rank 0."""
+
+    def gather_bodies(self, body, lengths):
+        bodies = super().gather_bodies(body, lengths)
+        if self.rank == 0:
+            bodies[1] = bodies[1][:-1] + bytes([bodies[1][-1] ^ 1])
+        return bodies
+
+
+def average_damaged_buffers():
+    model = nn.BatchNorm1d(4)
+    model.running_mean += dist.get_rank()
+    with pytest.raises(ExchangeError) as error:
+        Outer(model, "fedavg", exchange=DamagingExchange()).average_buffers()
+    return str(error.value), model.running_mean[0].item()
+
+
+def test_damaged_buffers_are_refused_by_all_ranks(tmp_path):
+    message = "the buffers of ranks [1] are damaged"
+    assert run_ranks(tmp_path, average_damaged_buffers) == [(message, 0.0), (message, 1.0)]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")

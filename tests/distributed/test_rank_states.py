@@ -12,6 +12,7 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint import DefaultLoadPlanner
 
 from aquila.distributed import ExchangeError, Outer
+from helpers.killed_rank import STEPS, make_run
 from helpers.rank_training import make_model, train, weights
 from helpers.ranks import run_ranks
 
@@ -192,15 +193,22 @@ def load_damaged(part):
 
 def damage(state, part):
     own = dict(state["rank_0"])
+    if part in DAMAGED_RANKS:
+        return {**state, "ranks": DAMAGED_RANKS[part]}
     if part == "server":
         return {**state, "server": flip_last(state["server"])}
     if part == "server of more ranks":
         return {**state, "ranks": 2, "server": flip_last(state["server"])}
     if part == "device":
         own["device"] = flip_last(own["device"])
+    elif part == "pending: too many":
+        own["pending"] = OPTIONS["every"]  # the next round would never come
     else:
         del own[part.removeprefix("no ")]
     return {**state, "rank_0": own}
+
+
+DAMAGED_RANKS = {"ranks: none": None, "ranks: 0": 0, "ranks: too many": 10**15}
 
 
 def flip_last(content):
@@ -208,7 +216,16 @@ def flip_last(content):
 
 
 @pytest.mark.parametrize(
-    "part", ["server", "server of more ranks", "device", "no device", "no steps"]
+    "part",
+    [
+        "server",
+        "server of more ranks",
+        "device",
+        "no device",
+        "no steps",
+        "pending: too many",
+        *DAMAGED_RANKS,
+    ],
 )
 def test_damaged_state_changes_nothing(tmp_path, part):
     ((expected, loaded),) = run_ranks(tmp_path, load_damaged, part, ranks=1)
@@ -247,14 +264,17 @@ def run_torchrun(folder, kill):
     return [torch.load(folder / f"final-{rank}.pt", weights_only=True) for rank in range(2)]
 
 
-def test_torchrun_restart_after_a_killed_rank_gives_the_same_bits(tmp_path):
-    whole = run_ranks(tmp_path, run_whole)
-    for (theirs, attempts), ours in zip(run_torchrun(tmp_path, ["8"]), whole, strict=True):
+@pytest.mark.parametrize("kind", ["outer", "hook"])
+def test_torchrun_restart_after_a_killed_rank_gives_the_same_bits(tmp_path, kind):
+    whole = run_ranks(tmp_path, run_whole, kind)
+    for (theirs, attempts), ours in zip(run_torchrun(tmp_path, [kind, "8"]), whole, strict=True):
         assert attempts == 1
         assert torch.equal(theirs, torch.tensor(ours))
 
 
-def run_whole():
-    model, outer = make_outer("aquila_topk")
-    train(outer, model, 15)
+def run_whole(kind):
+    model = make_model()
+    _, take_step = make_run(kind, model)
+    for step in range(STEPS):
+        take_step(step)
     return weights(model).numpy()

@@ -26,8 +26,9 @@ from aquila.core.tensors import Shapes, split_tensors
 from aquila.core.vector import Vector
 from aquila.distributed.bucket_rounds import BucketRounds, HookSettings
 from aquila.distributed.exchange import Exchange
+from aquila.distributed.hook_start import HookStart, agree_on_buckets
 from aquila.distributed.method_choice import make_method
-from aquila.distributed.parameters import flatten, trained_parameters
+from aquila.distributed.parameters import checksum_of, flatten, trained_parameters
 from aquila.distributed.saved_state import (
     NOT_A_STATE,
     check_saved,
@@ -48,7 +49,8 @@ class HookState:
         method: A method that compresses gradients, as text such as `"qsgd:bits=4"`, or the result
             of `aquila.create` with `alpha=1`.
         seed: Seed of the method's random numbers, the same on all ranks.
-        check_means: Whether the ranks compare a checksum of the last mean gradient.
+        check_means: Whether the ranks compare a checksum of the weights before the first backward
+            pass, and of the last mean gradient before each later one.
         exchange: The links to all ranks. Default: `Exchange()`.
 
     Attributes:
@@ -76,6 +78,7 @@ class HookState:
         self._buckets: dict[Parameters, BucketRounds] = {}
         self._used: set[Parameters] = set()
         self._saved: dict[Parameters, Arrays] = {}
+        self._started = False
         self._worker = ThreadPoolExecutor(1, "aquila-hook")
         self._streams: dict[torch.device, torch.cuda.Stream] = {}
         self.bytes_sent = self.bytes_received = 0
@@ -88,6 +91,7 @@ class HookState:
             gradients: The gradients of a bucket, by the number of their parameter.
             is_last: Whether this is the last bucket of a backward pass.
         """
+        self._start()
         key = tuple(sorted(gradients))
         tensors = [gradients[number] for number in key]
         gradient = flatten(tensors, _dtype_of(tensors))
@@ -134,13 +138,10 @@ class HookState:
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that `load_state_dict` needs, between two backward passes."""
-        arrays: Arrays = {"bytes": np.asarray([self.bytes_sent, self.bytes_received])}
+        counters = {"bytes": np.asarray([self.bytes_sent, self.bytes_received])}
         states = self._saved | {key: b.to_arrays() for key, b in self._buckets.items()}
-        for key, state in states.items():
-            prefix = " ".join(map(str, key))
-            arrays |= {f"{prefix}/{name}": array for name, array in state.items()}
         exchange = self._settings.exchange
-        own = {"buckets": state_to_bytes(arrays)}
+        own = {"buckets": state_to_bytes(counters | _join_buckets(states))}
         return {
             "settings": self._settings.text, "ranks": exchange.size, f"rank_{exchange.rank}": own
         }  # fmt: skip
@@ -149,7 +150,8 @@ class HookState:
         """Continue from a state, or raise ValueError and change nothing.
 
         The error says whether the state is damaged, of other settings or of another rank. With
-        another number of ranks than before, all memories start anew.
+        another number of ranks than before, all memories start anew. Ranks that load no state get
+        the snapshot of the others at the next backward pass.
         """
         exchange = self._settings.exchange
         own, _ = check_saved(state, self._settings.text, exchange.rank, exchange.size)
@@ -158,22 +160,38 @@ class HookState:
         if own is not None:
             arrays = read_state(saved_bytes(own, "buckets"))
             counters = _read_counters(arrays.pop("bytes", None))
-            for name, array in arrays.items():
-                key, field = _split_name(name)
-                saved.setdefault(key, {})[field] = array
+            saved = _split_buckets(arrays)
             for key, part in saved.items():
-                self._check_bucket(key, part)
-        self._buckets, self._saved = {}, saved
+                self._new_bucket(key).restore(part)  # raises ValueError if it is damaged
+        self._buckets, self._saved, self._started = {}, saved, False
         self.bytes_sent, self.bytes_received = counters
 
-    def _check_bucket(self, key: Parameters, arrays: Arrays) -> None:
-        """Raise ValueError if the arrays are not the state of a bucket with these parameters."""
+    def _start(self) -> None:
+        """Compare settings and weights with all ranks; a new rank gets their snapshot."""
+        if self._started:
+            return
+        weights = checksum_of(self._trained) if self._settings.check_means else 0
+        own = HookStart(_join_buckets(self._saved), weights)
+        agreed = agree_on_buckets(self._settings, own, self._with_empty_memories)
+        self._saved, self._started = _split_buckets(agreed), True
+
+    def _with_empty_memories(self, snapshot: Arrays) -> Arrays:
+        """Return the state of a rank that joins."""
+        buckets = {}
+        for key, arrays in _split_buckets(snapshot).items():
+            bucket = self._new_bucket(key)
+            bucket.join(arrays)
+            buckets[key] = bucket.to_arrays()
+        return _join_buckets(buckets)
+
+    def _new_bucket(self, key: Parameters) -> BucketRounds:
+        """Return a bucket with these parameters; ValueError if there are no such parameters."""
         if not set(key) <= set(range(len(self._trained))):
             raise ValueError(f"the state is damaged: there are no parameters {key}")
         tensors = [self._trained[number] for number in key]
         like = torch.empty(0, dtype=_dtype_of(tensors), device=tensors[0].device)
         shapes = tuple(tensor.shape for tensor in tensors)
-        BucketRounds(self._settings, key, shapes, like).restore(arrays)
+        return BucketRounds(self._settings, key, shapes, like)
 
     def _rounds_of(self, key: Parameters, shapes: Shapes, like: Vector) -> BucketRounds:
         self._used.add(key)
@@ -209,12 +227,24 @@ def _read_counters(array: Any) -> tuple[int, int]:
     return int(sent), int(received)
 
 
-def _split_name(name: str) -> tuple[Parameters, str]:
-    """Return the parameters of a bucket and the field that an array of a saved state belongs to."""
-    numbers, slash, field = name.partition("/")
-    if not slash or not all(number.isdecimal() for number in numbers.split()):
-        raise ValueError(f"the state is damaged: there is no part {name!r}")
-    return tuple(map(int, numbers.split())), field
+def _join_buckets(buckets: Mapping[Parameters, Arrays]) -> Arrays:
+    """Return the arrays of all buckets, with the parameters of a bucket before their names."""
+    return {
+        f"{' '.join(map(str, key))}/{name}": array
+        for key, arrays in buckets.items()
+        for name, array in arrays.items()
+    }
+
+
+def _split_buckets(arrays: Arrays) -> dict[Parameters, Arrays]:
+    """Return the arrays of each bucket; ValueError for a name that `_join_buckets` never gives."""
+    buckets: dict[Parameters, Arrays] = {}
+    for name, array in arrays.items():
+        numbers, slash, field = name.partition("/")
+        if not slash or not all(number.isdecimal() for number in numbers.split()):
+            raise ValueError(f"the state is damaged: there is no part {name!r}")
+        buckets.setdefault(tuple(map(int, numbers.split())), {})[field] = array
+    return buckets
 
 
 def hook(state: HookState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:

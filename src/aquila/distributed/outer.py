@@ -230,7 +230,7 @@ class Outer:
             server = read_server(sessions.server, saved_bytes(state, "server"))
             device = read_device(sessions.device, saved_bytes(own, "device"))
             saved = self._rank_model.read_saved(own)
-            self._counters = RankCounters.from_dict(own)
+            self._counters = RankCounters.from_dict(own, self.every)
             sessions.server.restore(server)
             sessions.device.restore(device)
             self._rank_model.resume(saved, server.theta, write=self._counters.pending == 0)

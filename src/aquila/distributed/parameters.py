@@ -1,6 +1,6 @@
 """The trained parameters of a module as one flat vector."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import nn
@@ -48,11 +48,7 @@ class FlatParameters:
 
     def checksum(self) -> int:
         """Return a checksum of all parameters, frozen ones included."""
-        checksum = 0
-        for parameter in self._module.parameters():
-            own = checksum_of_vector(parameter.detach().double().reshape(-1))
-            checksum = crc32(own.to_bytes(4, "little"), checksum)
-        return checksum
+        return checksum_of(self._module.parameters())
 
     def check_unchanged(self) -> None:
         """Raise ValueError if other parameters require gradients than at the start."""
@@ -69,6 +65,15 @@ def trained_parameters(module: nn.Module) -> list[torch.Tensor]:
     if not isinstance(module, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, not {type(module).__name__}")
     return [parameter for parameter in module.parameters() if parameter.requires_grad]
+
+
+def checksum_of(tensors: Iterable[torch.Tensor]) -> int:
+    """Return a checksum of the values of tensors."""
+    checksum = 0
+    for tensor in tensors:
+        own = checksum_of_vector(tensor.detach().double().reshape(-1))
+        checksum = crc32(own.to_bytes(4, "little"), checksum)
+    return checksum
 
 
 def flatten(tensors: Sequence[torch.Tensor], dtype: torch.dtype) -> Vector:

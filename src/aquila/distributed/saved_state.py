@@ -10,6 +10,8 @@ from aquila.core.tensors import Shapes, total_size
 from aquila.native.checksum import crc32
 
 NOT_A_STATE = "this is not the result of state_dict() of aquila.distributed"
+MAX_RANKS = 2**20
+"""A state of more ranks is damaged."""
 
 
 @dataclass(frozen=True)
@@ -57,13 +59,20 @@ class RankCounters:
         return {**asdict(self), "loss_sum": float(self.loss_sum)}
 
     @classmethod
-    def from_dict(cls, saved: Mapping[str, Any]) -> "RankCounters":
-        """Return the counters from the result of `to_dict`; ValueError if one is invalid."""
+    def from_dict(cls, saved: Mapping[str, Any], every: int) -> "RankCounters":
+        """Return the counters from the result of `to_dict`; ValueError if one is invalid.
+
+        Args:
+            saved: The result of `to_dict`.
+            every: Steps between two rounds.
+        """
         counters: dict[str, Any] = {name: saved.get(name) for name in cls.__dataclass_fields__}
         for name, number in counters.items():
             is_sum = name == "loss_sum" and isinstance(number, float)
             if not is_sum and (not isinstance(number, int) or number < 0):
                 raise ValueError(f"the state is damaged: {name} is {number!r}")
+        if counters["pending"] >= every:
+            raise ValueError(f"the state is damaged: pending is {counters['pending']}")
         return cls(**counters)
 
     def after_round(self) -> "RankCounters":
@@ -96,8 +105,11 @@ def check_saved(
         raise ValueError(
             f"the state was saved with {theirs or 'less'}, but this is {ours or 'less'}"
         )
-    if state["ranks"] != ranks:
-        return None, int(state["ranks"])
+    saved_ranks = state["ranks"]
+    if not isinstance(saved_ranks, int) or not 0 < saved_ranks <= MAX_RANKS:
+        raise ValueError(f"the state is damaged: ranks is {saved_ranks!r}")
+    if saved_ranks != ranks:
+        return None, saved_ranks
     own = state.get(f"rank_{rank}")
     if own is None:
         raise ValueError(f"the state is of another rank than rank {rank}")

@@ -15,6 +15,7 @@ from aquila.distributed.agreement import (
 )
 from aquila.distributed.exchange import Exchange, Kind, Message
 from aquila.distributed.rank_sessions import RankSessions
+from aquila.distributed.snapshot import share_snapshot
 from aquila.native.checksum import crc32
 from aquila.runtime.persist import restore_server, server_to_bytes
 
@@ -74,9 +75,9 @@ def agree_on_start(exchange: Exchange, sessions: RankSessions, own: StartingPoin
     server, source = sessions.server, min(known)
     if new:
         content = server_to_bytes(server) if exchange.rank == source else b""
-        content = exchange.broadcast(content, source)
-        if own.origin is Origin.NEW:
-            restore_server(server, content)
+        share_snapshot(
+            exchange, content, source, new, lambda received: restore_server(server, received)
+        )
         _LOG.warning("ranks %s start from the snapshot of rank %d", new, source)
     if Origin.MODEL_ONLY in origins.values() or (new and has_memory(server.half)):
         sessions.forget_memory()
