@@ -4,17 +4,20 @@
     python benchmarks/distributed.py run --task gpt --ranks 4 --device cuda --every 50 --out FOLDER
     python benchmarks/distributed.py suite --device cuda --bf16 --seconds 400 --out FOLDER
     python benchmarks/distributed.py table results/distributed/cnn.jsonl
+    python benchmarks/distributed.py means results/distributed/seeds/gpt.jsonl
+    python benchmarks/distributed.py times results/distributed/links/cnn.jsonl
     python benchmarks/distributed.py figure results/distributed/cnn.jsonl --out FILE.svg
 
 `run` trains one model per rival on all ranks, which are processes of this machine on gloo. It
 appends one JSON line per run to FOLDER/TASK.jsonl and leaves out runs that the file has.
-`--link 10` limits every rank to 10 Mbit/s while it trains. `suite` runs the plan of
+`--link 10` limits every rank to 10 Mbit/s while it trains. `suite` runs a plan of
 `distributed_suite.py`, several runs at a time, most important ones first. All ranks may share one
 GPU: frames and the gradients of DDP go through the host.
 
 `table` prints the last loss, the bytes per rank and the time, `figure` draws them. For links that
 were not run, both add bytes ÷ rate to the time without limit; nothing overlaps then, as with
-`--link`.
+`--link`. `means` prints the mean losses over all seeds, and `times` the measured times per link
+with their ratio to dense frames.
 """
 
 import argparse
@@ -28,14 +31,13 @@ from pathlib import Path
 import torch
 from distributed_figures import LINKS, draw, group_runs
 from distributed_jobs import MEGABIT, SETTING, Job, is_done, run_jobs
-from distributed_rivals import RIVALS, SHORT
-from distributed_suite import planned_jobs
+from distributed_rivals import DENSE, RIVALS, SHORT
+from distributed_seeds import print_means, print_times
+from distributed_suite import PLANS, planned_jobs
 from distributed_tasks import TASKS, load_data
 
 CHOICES = ("every", "ranks", "steps")
 """Settings that choose the runs of a figure."""
-DENSE = {"ddp": "ddp", "hook": "ddp", "outer": "diloco"}
-"""The dense rival with the same number of exchanges, per kind."""
 
 
 def run(args):
@@ -137,6 +139,7 @@ def parse(words=None):
     add_settings(training)
     planned = commands.add_parser("suite", help="train all rivals of the documented tables")
     planned.set_defaults(function=suite)
+    planned.add_argument("--plan", default="documented", choices=PLANS)
     planned.add_argument("--cores", type=int, default=os.cpu_count(), help="ranks at a time")
     planned.add_argument("--seconds", type=float, default=0, help="limit of all runs; 0: none")
     planned.add_argument("--tiny", action="store_true", help="few steps of a tiny model, as a test")
@@ -144,6 +147,10 @@ def parse(words=None):
     printing = commands.add_parser("table", help="print a table of results")
     printing.set_defaults(function=table)
     printing.add_argument("file")
+    for name, function in {"means": print_means, "times": print_times}.items():
+        over_seeds = commands.add_parser(name, help=function.__doc__.partition(".")[0].lower())
+        over_seeds.set_defaults(function=lambda args, show=function: show(read_entries(args.file)))
+        over_seeds.add_argument("file")
     drawing = commands.add_parser("figure", help="draw loss against bytes and time")
     drawing.set_defaults(function=figure)
     drawing.add_argument("file")

@@ -5,6 +5,7 @@ from contextlib import nullcontext
 
 import torch
 import torch.distributed as dist
+from distributed_variants import VARIANTS
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
@@ -14,6 +15,8 @@ DILOCO = {"server_optimizer": "nesterov", "server_lr": 0.7, "server_momentum": 0
 UNSENT = {**DILOCO, "keep_unsent": True}
 FLUSH = {**UNSENT, "flush": "eden:bits=2"}
 """The last exchange sends what is still unsent, at two bits per coordinate."""
+AVERAGE_FLUSH = {"keep_unsent": True, "flush": "eden:bits=2"}
+"""The same without an outer optimizer."""
 
 RIVALS = {
     "ddp": ("ddp", "dense"),
@@ -50,6 +53,27 @@ RIVALS = {
         "sparseloco:beta=0,density=0.006",
         {**FLUSH, "server_momentum": 0.7},
     ),
+    "outer_flush_300_avg": ("outer", "sparseloco:beta=0,density=0.0045", AVERAGE_FLUSH),
+    "outer_flush3_300_avg": (
+        "outer",
+        "sparseloco:beta=0,density=0.0018",
+        {**AVERAGE_FLUSH, "flush": "eden:bits=3"},
+    ),
+    "outer_flush3_300": (
+        "outer",
+        "sparseloco:beta=0,density=0.0018",
+        {**FLUSH, "flush": "eden:bits=3"},
+    ),
+    "outer_flush4_300": (
+        "outer",
+        "sparseloco:beta=0,density=0.008",
+        {**FLUSH, "flush": "eden:bits=4"},
+    ),
+    "outer_flush1_300_avg": (
+        "outer",
+        "sparseloco:beta=0,density=0.0005",
+        {**AVERAGE_FLUSH, "flush": "eden:bits=1"},
+    ),
     "outer_unsent_300_0.7": (
         "outer",
         "sparseloco:beta=0,density=0.0115",
@@ -61,9 +85,17 @@ RIVALS = {
         {"keep_unsent": True},
     ),
     "outer_qsgd": ("outer", "qsgd:bits=4,norm=l2", DILOCO),
+    **{name: ("outer", method, {}) for name, method in VARIANTS.items()},
 }
 """Kind of exchange, what it sends, and the options of the outer loop. A suffix 300 means about 300
 times fewer bytes than DiLoCo."""
+
+ONE_BUCKET = 10_000
+"""Megabytes. PowerSGD reduces the factors of a bucket in callbacks. With several buckets on gloo,
+their order differs between ranks, and a rank fails."""
+
+DENSE = {"ddp": "ddp", "hook": "ddp", "outer": "diloco"}
+"""The dense rival with the same number of exchanges, per kind."""
 
 SHORT = (
     "ddp", "ddp_fp16", "ddp_powersgd_1", "ddp_powersgd_2", "ddp_powersgd_4", "diloco",
@@ -136,8 +168,9 @@ class Rival:
             # newer versions of torch prefer another name
             warnings.simplefilter("ignore", FutureWarning)
             self.model = DistributedDataParallel(
-                task.model, broadcast_buffers=False, init_sync=False
-            )
+                task.model, broadcast_buffers=False, init_sync=False,
+                bucket_cap_mb=ONE_BUCKET if isinstance(choice, int) else None,
+            )  # fmt: skip
         if kind == "hook":
             exchange = Exchange(bandwidth=bandwidth)
             self._payload, self._link = HookState(self.model, choice, exchange=exchange), exchange

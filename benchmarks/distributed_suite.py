@@ -1,4 +1,8 @@
-"""Plans of distributed.py: the runs of the documented tables, in the order of their use."""
+"""Plans of distributed.py: sets of runs, in the order of their use.
+
+`documented` has the runs of the documented tables. The others are for a machine with one GPU and 16
+cores, and are planned to take at most four minutes there.
+"""
 
 import argparse
 import math
@@ -48,6 +52,29 @@ PLAN = (
 )
 """Settings and rivals. Runs that are `alone` give times; the others share the machine."""
 
+RESNET_RIVALS = (
+    "ddp", "ddp_fp16", "ddp_powersgd_1", "ddp_powersgd_2", "ddp_powersgd_4", "hook_aquila_topk",
+    "diloco", "outer_aquila_topk_300_sgd", "outer_aquila_dither_300", "sparseloco_320",
+    "outer_flush_300", "outer_flush_300_avg", "sparseloco",
+)  # fmt: skip
+GPT_EIGHT_RIVALS = (
+    "diloco", "average", "sparseloco_320", "outer_flush1_300_avg", "outer_flush3_300_avg",
+    "outer_aquila_topk_300_sgd",
+)  # fmt: skip
+FLUSHED = ("outer_flush_300_avg", "outer_flush3_300_avg", "average", "sparseloco_320")
+PLANS = {
+    "documented": PLAN,
+    "resnet18": (({**RESNET, "every": 10, "steps": 600, "evaluate_every": 300}, RESNET_RIVALS),),
+    "gpt_eight": (
+        (
+            {**GPT, "ranks": 8, "every": 250, "steps": 2500, "evaluate_every": 1250},
+            GPT_EIGHT_RIVALS,
+        ),
+    ),
+    "gpt_flush": (({**GPT, "every": 15}, FLUSHED), ({**GPT, "every": 50}, FLUSHED[1:])),
+}
+"""Plans by their name."""
+
 TINY = {
     "steps": 30, "batch": 4, "width": 16, "layers": 1, "heads": 2, "evaluate_every": 15,
     "test_samples": 20,
@@ -58,7 +85,7 @@ TINY = {
 def planned_jobs(args):
     """Return the jobs of the plan that the results do not have."""
     jobs, known = [], []
-    for changes, rivals in PLAN:
+    for changes, rivals in PLANS[args.plan]:
         settings = {**vars(args), **changes, **(TINY if args.tiny else {})}
         settings["every"] = min(settings["every"], settings["steps"] // 2)
         alone = settings.pop("alone", False)
