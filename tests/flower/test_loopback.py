@@ -61,12 +61,14 @@ HOLDER = """
 import sys, time
 from pathlib import Path
 import aquila.flower.local_processes
-from aquila.flower.local_processes import (FEDERATION_VARIABLE, start_process)
+from aquila.flower.local_processes import (FEDERATION_VARIABLE, start_process, wait_until)
 from aquila.flower.loopback import (Federation, federation)
 aquila.flower.local_processes.STOP_SECONDS = 1.5
 def stubborn(self):
-    command = ["sh", "-c", "trap '' TERM; sleep 600 & sleep 600"]
-    self.processes["superlink"] = start_process("superlink", command, self.folder, self.environment)
+    command = ["sh", "-c", "trap '' TERM; echo ready; sleep 600 & sleep 600"]
+    process = start_process("superlink", command, self.folder, self.environment)
+    self.processes["superlink"] = process
+    wait_until(lambda: "ready" in process.last_lines(), process, 60)  # it ignores SIGTERM now
 Federation.start_superlink = stubborn
 with federation(0, Path(sys.argv[1])) as running:
     print(running.environment[FEDERATION_VARIABLE], flush=True)
