@@ -3,8 +3,6 @@
 A device adds its gradient to the error that it has not sent yet, e <- e + g. It sends the k largest
 coordinates of e with almost exact values, u = top_k(e). It keeps the rest, e <- e - u. This is
 Algorithm 1 of arXiv 1809.07599; Alistarh et al. (2018, arXiv 1809.10505) analyse the same method.
-The papers multiply the gradient by the step size before adding it, which is equivalent for a
-constant step size.
 
 Frames hold uniform grids, so values are sent as 31-bit codes on a grid of 2³¹ - 1 points with a
 zero. The rounding error stays in e. Coordinates with the same magnitude as the k-th largest are all

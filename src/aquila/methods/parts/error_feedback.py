@@ -1,8 +1,8 @@
 """Part: a device that keeps what compression left out and adds it to its next upload.
 
 Let e be the error of a device. In each round it computes p = decay e + g, sends u = C(p) and keeps
-e <- p - u. The papers multiply the gradient by the step size before adding it, which is equivalent
-for a constant step size.
+e <- p - u. The papers multiply the gradient by the step size before adding it. Uploads are divided
+by the step size here, so e is multiplied by its last value and divided by the new one.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from typing import Protocol
 
 import torch
 
-from aquila.core.method import Oracle, Turn, Work, local_work, theta_of
+from aquila.core.method import Oracle, Turn, Work, local_work, scheduled_alpha, theta_of
 from aquila.core.packet import Codes, Packet
 from aquila.core.random import Key
 from aquila.core.vector import Vector, relative_norm, squared_norm
@@ -23,11 +23,20 @@ class Compressor(Protocol):
         """Compress a vector."""
 
 
+def rescaled_error(error: Vector, kept_at: float, alpha: float) -> Vector:
+    """Return an error that was kept at one step size for another one.
+
+    Its product with the step size, the change of the model that was not sent, stays the same.
+    """
+    return error if kept_at == alpha else error * (kept_at / alpha)
+
+
 @dataclass(frozen=True, eq=False)
 class AccumulatedError:
-    """State of a device: the sum of the gradients minus the sum of the uploads."""
+    """State of a device: what it has not sent, and the step size of the round that it is from."""
 
     e: Vector
+    alpha: float
 
 
 @dataclass(frozen=True)
@@ -48,18 +57,19 @@ class ErrorFeedbackDevice:
 
     def init(self, like: Vector) -> AccumulatedError:
         """Start with e = 0."""
-        return AccumulatedError(torch.zeros_like(like))
+        return AccumulatedError(torch.zeros_like(like), self.alpha)
 
     def step(
         self, state: AccumulatedError, order: Packet, oracle: Oracle, key: Key
     ) -> Turn[AccumulatedError]:
         """Send u = C(decay e + g) and keep the rest."""
         loss, gradient = local_work(oracle, theta_of(order), self.work, self.alpha)
-        accumulated = self.decay * state.e + gradient
+        alpha = scheduled_alpha(order, self.alpha)
+        accumulated = self.decay * rescaled_error(state.e, state.alpha, alpha) + gradient
         codes = self.compress(accumulated)
         if codes is None:
-            return Turn(AccumulatedError(accumulated), Packet(order.round), {"loss": loss})
+            return Turn(AccumulatedError(accumulated, alpha), Packet(order.round), {"loss": loss})
         residual = accumulated - codes.decode()
         ratio = relative_norm(squared_norm(residual), squared_norm(accumulated))
         notes = {"loss": loss, "error_ratio": ratio}
-        return Turn(AccumulatedError(residual), Packet(order.round, codes), notes)
+        return Turn(AccumulatedError(residual, alpha), Packet(order.round, codes), notes)
