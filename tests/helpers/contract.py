@@ -71,6 +71,7 @@ def link_row(name: str, **promises: object) -> Row:
 
 ROWS = (
     memory_row("aquila", parameters={"b_min": 2}),
+    memory_row("aquila_peak"),
     memory_row("aquila_topk", parameters={"density": 0.2}),
     memory_row("aquila_dither"),
     Row("fedsgd", silent_on_zero=False, works=()),

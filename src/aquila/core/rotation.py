@@ -3,6 +3,9 @@
 The length of a Hadamard transform is a power of two. For any other length d, let n <= d be the
 largest power of two. The first n coordinates are rotated, then the last n. Both steps are
 orthogonal, together they reach every coordinate, and no padding is needed.
+
+Before that, the vector is read column by column from a square with one row after another. Each half
+then has coordinates of all tensors, so that all rotated coordinates have the same expected size.
 """
 
 import math
@@ -17,9 +20,10 @@ from aquila.native import hadamard as native
 
 def rotate(v: Vector, key: Key) -> Vector:
     """Rotate a vector by a random rotation, which preserves its norm."""
-    rotated = v.clone()
+    rotated = _by_columns(v)
     for number, window in enumerate(_windows(v.numel())):
-        rotated[window] = hadamard(rotated[window] * _signs(rotated[window], key.child(number)))
+        part = rotated[window]
+        part.copy_(_transformed(part.mul_(_signs(part, key.child(number)))))
     return rotated
 
 
@@ -27,21 +31,34 @@ def unrotate(v: Vector, key: Key) -> Vector:
     """Invert `rotate` with the same key."""
     back = v.clone()
     for number, window in reversed(list(enumerate(_windows(v.numel())))):
-        back[window] = hadamard(back[window]) * _signs(back[window], key.child(number))
-    return back
+        part = back[window]
+        part.copy_(_transformed(part)).mul_(_signs(part, key.child(number)))
+    return _by_columns(back)
 
 
 def hadamard(v: Vector) -> Vector:
     """Return the orthonormal Walsh-Hadamard transform. The dimension must be a power of two."""
+    return _transformed(v.clone(memory_format=torch.contiguous_format))
+
+
+def _transformed(v: Vector) -> Vector:
+    """Return `hadamard`, on the CPU in the memory of v."""
     length, half = v.numel(), 1
     if v.is_cpu and v.dtype in (torch.float32, torch.float64):
-        v, half = v.clone(memory_format=torch.contiguous_format), length
         native.transform(v.numpy())
+        half = length
     while half < length:
         pairs = v.reshape(-1, 2, half)
         v = torch.stack((pairs[:, 0] + pairs[:, 1], pairs[:, 0] - pairs[:, 1]), dim=1)
         half *= 2
-    return v.reshape(length) / math.sqrt(length)
+    return v.reshape(length).div_(math.sqrt(length))
+
+
+def _by_columns(v: Vector) -> Vector:
+    """Return the columns of the largest square that fits, then the rest. It is its own inverse."""
+    side = math.isqrt(v.numel())
+    square, rest = v[: side**2].view(side, side), v[side**2 :]
+    return torch.cat((square.t().reshape(-1), rest))
 
 
 def _windows(dimension: int) -> list[slice]:
@@ -52,5 +69,6 @@ def _windows(dimension: int) -> list[slice]:
 
 def _signs(like: Vector, key: Key) -> Vector:
     # from NumPy, because the two sides may compute on different hardware
-    bits = torch.from_numpy(key.numpy().integers(2, size=like.numel(), dtype=np.int8))
-    return bits.to(like) * 2 - 1
+    drawn = np.frombuffer(key.numpy().bytes(-(-like.numel() // 8)), np.uint8)
+    bits = torch.from_numpy(np.unpackbits(drawn, count=like.numel()))
+    return bits.to(like).mul_(-2).add_(1)

@@ -8,6 +8,7 @@ from aquila.methods.parts.factory import MethodFactory
 
 FILES = (
     "aquila",
+    "aquila_peak",
     "aquila_topk",
     "aquila_dither",
     "fedsgd",

@@ -56,6 +56,9 @@ class DensityRule:
 DITHER_DENSITY = DensityRule(large_models=0.015, small_models=0.06, per_root=30.0)
 """An upload costs about 1/1000 of a dense one for large models, and 1/200 for small ones."""
 
+PEAK_DENSITY = DensityRule(large_models=1 / 320, small_models=1 / 50, per_root=4.8)
+"""An upload costs about 1/1000 of a dense one for large models, and 1/220 for small ones."""
+
 
 def positive_scalar(order: Packet, name: str, maximum: float) -> float:
     """Return a scalar of an order that must be above zero."""

@@ -1,8 +1,9 @@
-"""Part: a server with a damped memory that sends devices their density and the memories' rate."""
+"""Parts: servers that send devices the density of their uploads, with and without a memory."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Annotated, Literal
 
 from aquila.core.fleet import DeviceId, Fleet
 from aquila.core.method import Scalars, order_scalars
@@ -11,10 +12,17 @@ from aquila.core.random import Key
 from aquila.core.vector import Vector
 from aquila.methods.parts.damped import DampedMemoryServer, DampedState
 from aquila.methods.parts.density import DENSITY_SCALAR, DensityRule
+from aquila.methods.parts.mean import MeanServer, NoState
 from aquila.methods.parts.memory import decode_or_none
 
 RATE_SCALAR = "rate"
 """Name of the rate η of the memories among the scalars of an order frame."""
+
+MemoryOption = Annotated[
+    Literal["auto", "device", "none"],
+    "memories: device keeps one on each device, none keeps no memory; auto: device, but none for "
+    "large models with local epochs",
+]
 
 
 def no_scalars(fleet: Fleet, round_number: int) -> Scalars:
@@ -92,3 +100,37 @@ class SparseMemoryServer:
     def _rate(self, fleet: Fleet) -> float:
         has_memory = fleet.dimension <= self.max_dimension
         return self.memory_rate(self._density(fleet)) if has_memory else 0.0
+
+
+@dataclass(frozen=True)
+class SparseMeanServer:
+    """Steps along the mean upload of devices without memories, and sends them their density.
+
+    Args:
+        alpha: Step size.
+        density: Density per round; 0: that of the rule.
+        rule: The default density.
+        every: Rounds per upload; 0: automatic.
+    """
+
+    alpha: float
+    density: float
+    rule: DensityRule
+    every: int = 1
+
+    def init(self, theta: Vector, fleet: Fleet) -> NoState:
+        """Start without state."""
+        return NoState()
+
+    def orders(
+        self, state: NoState, fleet: Fleet, round_number: int, key: Key
+    ) -> tuple[NoState, dict[DeviceId, Scalars]]:
+        """Send the model and the density to every device."""
+        density = self.rule.of_uploads(fleet, self.density, self.every)
+        return state, order_scalars(fleet, scalars={DENSITY_SCALAR: density})
+
+    def update(
+        self, state: NoState, fleet: Fleet, replies: Mapping[DeviceId, Packet]
+    ) -> tuple[NoState, Vector]:
+        """Step along the mean upload."""
+        return MeanServer(self.alpha).update(state, fleet, replies)

@@ -1,17 +1,18 @@
-"""Parts: dithered uploads of devices that keep nothing between rounds, and the server for them."""
+"""Part: dithered uploads of devices that keep nothing between rounds.
 
-from collections.abc import Mapping
+The server is `SparseMeanServer` in `parts/sparse_memory.py`.
+"""
+
 from dataclasses import dataclass
 
-from aquila.core.fleet import DeviceId, Fleet
-from aquila.core.method import Oracle, Scalars, Turn, Work, local_work, order_scalars, theta_of
+from aquila.core.method import Oracle, Turn, Work, local_work, theta_of
 from aquila.core.packet import Packet
 from aquila.core.random import Key
 from aquila.core.updates import dithered_upload
 from aquila.core.vector import Vector
-from aquila.methods.parts.density import DENSITY_SCALAR, DITHER_DENSITY, positive_scalar
+from aquila.methods.parts.density import DENSITY_SCALAR, positive_scalar
 from aquila.methods.parts.factory import MAX_DENSITY
-from aquila.methods.parts.mean import MeanServer, NoState
+from aquila.methods.parts.mean import NoState
 
 
 @dataclass(frozen=True)
@@ -35,35 +36,3 @@ class StatelessDitherDevice:
             return Turn(state, Packet(order.round), notes)
         codes, notes["error_ratio"] = upload
         return Turn(state, Packet(order.round, codes), notes)
-
-
-@dataclass(frozen=True)
-class StatelessDitherServer:
-    """Steps along the mean upload, and sends devices their density.
-
-    Args:
-        alpha: Step size.
-        density: Density per round; 0: that of the rule.
-        every: Rounds per upload; 0: automatic.
-    """
-
-    alpha: float
-    density: float
-    every: int = 1
-
-    def init(self, theta: Vector, fleet: Fleet) -> NoState:
-        """Start without state."""
-        return NoState()
-
-    def orders(
-        self, state: NoState, fleet: Fleet, round_number: int, key: Key
-    ) -> tuple[NoState, dict[DeviceId, Scalars]]:
-        """Send the model and the density to every device."""
-        density = DITHER_DENSITY.of_uploads(fleet, self.density, self.every)
-        return state, order_scalars(fleet, scalars={DENSITY_SCALAR: density})
-
-    def update(
-        self, state: NoState, fleet: Fleet, replies: Mapping[DeviceId, Packet]
-    ) -> tuple[NoState, Vector]:
-        """Step along the mean upload."""
-        return MeanServer(self.alpha).update(state, fleet, replies)
