@@ -19,6 +19,7 @@ from aquila.core.peaks import (
     expected_peak,
     group_levels,
     groups_of,
+    multiply_groups,
     quantize_peaks,
     rotation_key,
 )
@@ -116,10 +117,21 @@ def test_tensors_of_different_sizes_have_less_noise():
 def test_groups_cover_every_tensor():
     shapes = (torch.Size([100, 7]), torch.Size([0]), torch.Size([]), torch.Size([8 * GROUP_BLOCKS]))
     groups = groups_of(shapes, 4)
-    assert [int(one.lengths().sum()) for one in groups] == [700, 1, 8 * GROUP_BLOCKS]
-    assert min(int(one.lengths().min()) for one in groups if one.count > 1) >= 4 * GROUP_BLOCKS
+    assert [one.count for one in groups] == [700 // (4 * GROUP_BLOCKS), 1, 2]
+    assert min(one.size for one in groups if one.count > 1) >= 4 * GROUP_BLOCKS
     levels = group_levels(normal(701 + 8 * GROUP_BLOCKS), shapes, 4)
     assert len(levels) == sum(one.count for one in groups)
+
+
+def test_the_last_group_has_the_rest_of_its_tensor():
+    v = torch.cat((torch.ones(100), torch.full((3,), 100.0), torch.ones(7)))
+    shapes, block = tensors(103, 7), 6  # two groups of 51 and 52, and one of 7
+    levels = group_levels(v, shapes, block)
+    rms = torch.tensor([1.0, ((49 + 3 * 100**2) / 52) ** 0.5, 1.0])
+    assert levels.tolist() == torch.log2(rms.max() / rms).round().tolist()
+    scaled = multiply_groups(v.clone(), levels, shapes, block, 1.0) / v
+    expected = torch.exp2(levels.float()).repeat_interleave(torch.tensor([51, 52, 7]))
+    assert scaled.equal(expected)
 
 
 def test_levels_are_powers_of_two_below_the_largest_group():

@@ -48,6 +48,8 @@ MAX_BLOCK = 2**15
 """Coordinates of the longest block."""
 LEVELS = 32
 """Levels of the groups: the rms of a group of level k is about 2**-k times that of level 0."""
+WEIGHT_POWER = 0.25
+"""A group of level k is multiplied by 2**(k / 4) before the rotation."""
 NUMBER_BITS = 16
 """Bits of the seed of a rotation, and of the length of the blocks."""
 BYTE_BITS = 8
@@ -92,8 +94,8 @@ class PeakUpload:
         rotated = self.scale.new_zeros(self.dimension)
         positions = self.peaks // 2 + torch.arange(len(self.peaks)).to(self.peaks) * self.block
         rotated[positions] = torch.where(self.peaks % 2 == 1, -self.scale, self.scale)
-        weights = group_weights(self.levels, self.shapes, self.block).to(rotated)
-        return unrotate(rotated, rotation_key(self.seed, self.round)).mul_(weights)
+        u = unrotate(rotated, rotation_key(self.seed, self.round))
+        return multiply_groups(u, self.levels, self.shapes, self.block, -WEIGHT_POWER)
 
     def to_codes(self) -> Codes:
         """Return the bytes that a frame carries: seed, block length, levels and peaks."""
@@ -120,7 +122,7 @@ def quantize_peaks(
     levels = group_levels(v, shapes, block)
     if levels is None:
         return None
-    weighted = v / group_weights(levels, shapes, block).to(v)
+    weighted = multiply_groups(v.clone(), levels, shapes, block, WEIGHT_POWER)
     seed = int(key.numpy().integers(2**NUMBER_BITS))
     rotated = rotate(weighted, rotation_key(seed, round_number))
     blocks = _blocks(rotated, block)
@@ -148,25 +150,28 @@ def expected_peak(block: int) -> float:
 
 @dataclass(frozen=True)
 class TensorGroups:
-    """The groups of one tensor: equal parts, of which the last has the rest as well."""
+    """The groups of one tensor: equal parts, and a rest that belongs to the last of them."""
 
     count: int
     size: int
-    rest: int
-
-    def lengths(self) -> torch.Tensor:
-        """Return the length of each group."""
-        lengths = torch.full((self.count,), self.size)
-        lengths[-1] += self.rest
-        return lengths
 
     def mean_squares(self, part: Vector) -> Vector:
         """Return the mean square of each group of the tensor, in float64."""
-        squares = part.double().square()
         whole = self.count * self.size
-        sums = squares[:whole].view(self.count, self.size).sum(1)
-        sums[-1] += squares[whole:].sum()
-        return sums / self.lengths().to(sums)
+        norms = torch.linalg.vector_norm(
+            part[:whole].view(self.count, self.size), dim=1, dtype=torch.float64
+        )
+        squares: Vector = norms.square_()
+        squares[-1] += squared_norm(part[whole:])
+        lengths = torch.full_like(squares, self.size)
+        lengths[-1] += part.numel() - whole
+        return squares.div_(lengths)
+
+    def multiply_(self, part: Vector, factors: Vector) -> None:
+        """Multiply each group of the tensor by its factor, in place."""
+        whole = self.count * self.size
+        part[:whole].view(self.count, self.size).mul_(factors[:, None])
+        part[whole:].mul_(factors[-1])
 
 
 def groups_of(shapes: Shapes, block: int) -> list[TensorGroups]:
@@ -177,25 +182,35 @@ def groups_of(shapes: Shapes, block: int) -> list[TensorGroups]:
     groups = []
     for size in (shape.numel() for shape in shapes if shape.numel()):
         count = max(1, size // (GROUP_BLOCKS * block))
-        groups.append(TensorGroups(count, size // count, size % count))
+        groups.append(TensorGroups(count, size // count))
     return groups
 
 
 def group_levels(v: Vector, shapes: Shapes, block: int) -> torch.Tensor | None:
     """Return the level of each group, None for a zero vector."""
-    parts = [part for part in split_tensors(v, shapes) if part.numel()]
-    grouped = zip(groups_of(shapes, block), parts, strict=True)
-    squares = torch.cat([groups.mean_squares(part) for groups, part in grouped])
+    parts = zip(groups_of(shapes, block), _tensors(v, shapes), strict=True)
+    squares = torch.cat([groups.mean_squares(part) for groups, part in parts])
     largest = squares.max()
     if not largest > 0:
         return None
     return torch.log2(largest / squares).div_(2).round_().clamp_(0, LEVELS - 1).to(torch.int64)
 
 
-def group_weights(levels: torch.Tensor, shapes: Shapes, block: int) -> Vector:
-    """Return the weight of each coordinate in float64: 2**(-level / 4)."""
-    lengths = torch.cat([groups.lengths() for groups in groups_of(shapes, block)])
-    return torch.exp2(-levels.double() / 4).repeat_interleave(lengths.to(levels.device))
+def multiply_groups(
+    v: Vector, levels: torch.Tensor, shapes: Shapes, block: int, power: float
+) -> Vector:
+    """Multiply each group by 2**(power × level) in place, and return the vector."""
+    factors = torch.exp2(power * levels.double()).to(v)
+    groups = groups_of(shapes, block)
+    of_tensors = torch.split(factors, [one.count for one in groups])
+    for one, part, factor in zip(groups, _tensors(v, shapes), of_tensors, strict=True):
+        one.multiply_(part, factor)
+    return v
+
+
+def _tensors(v: Vector, shapes: Shapes) -> list[Vector]:
+    """Return the tensors of a vector that are not empty."""
+    return [part for part in split_tensors(v, shapes) if part.numel()]
 
 
 def _blocks(rotated: Vector, block: int) -> Vector:
