@@ -46,7 +46,7 @@ def test_readme_lists_every_script():
     assert [path.name for path in SCRIPTS if f"| `{path.name}`" not in text] == []
 
 
-@pytest.mark.parametrize("method", ["aquila_dither", "aquila_topk"])
+@pytest.mark.parametrize("method", ["aquila_dither", "aquila_peak", "aquila_topk"])
 def test_ablation_runs_every_variant_once(ablation, tmp_path, method):
     experiment = tmp_path / "short.toml"
     text = (ROOT / "experiments" / "bytes_to_accuracy" / "digits_full_non_iid.toml").read_text()

@@ -43,6 +43,14 @@ def test_one_device_moves_the_sum_by_at_most_twice_the_clip(name, replaced):
         assert float(moved.norm()) > 0.2 * bound
 
 
+@pytest.mark.parametrize("name", ["aquila_dither", "aquila_peak"])
+def test_one_device_moves_the_sum_of_methods_without_memory_no_further(name):
+    other = [lambda theta: (1.0, torch.full((20,), 1e6)), *PROBLEM.devices[1:]]
+    stateless = {"parameters": {"memory": "none"}}
+    moved = only_noise(name, other, **stateless) - only_noise(name, PROBLEM.devices, **stateless)
+    assert 0 < float(moved.norm()) <= 0.05 / 6 * 2 * PRIVATE["dp_clip"] * (1 + 1e-5)
+
+
 def test_a_device_that_fails_counts_as_zero_and_is_drawn_again():
     broken = [lambda theta: (math.nan, theta), *PROBLEM.devices[1:]]
     records = run(devices=broken, rounds=3).records

@@ -200,7 +200,9 @@ def multiply_groups(
     v: Vector, levels: torch.Tensor, shapes: Shapes, block: int, power: float
 ) -> Vector:
     """Multiply each group by 2**(power × level) in place, and return the vector."""
-    factors = torch.exp2(power * levels.double()).to(v)
+    # not with torch.exp2, whose last bit may depend on the hardware
+    of_levels = torch.tensor([2 ** (power * level) for level in range(LEVELS)], dtype=torch.float64)
+    factors = of_levels.to(v)[levels]
     groups = groups_of(shapes, block)
     of_tensors = torch.split(factors, [one.count for one in groups])
     for one, part, factor in zip(groups, _tensors(v, shapes), of_tensors, strict=True):

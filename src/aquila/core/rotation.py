@@ -71,4 +71,4 @@ def _signs(like: Vector, key: Key) -> Vector:
     # from NumPy, because the two sides may compute on different hardware
     drawn = np.frombuffer(key.numpy().bytes(-(-like.numel() // 8)), np.uint8)
     bits = torch.from_numpy(np.unpackbits(drawn, count=like.numel()))
-    return bits.to(like).mul_(-2).add_(1)
+    return bits.to(like.device).to(like.dtype).mul_(-2).add_(1)

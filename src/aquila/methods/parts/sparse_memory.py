@@ -118,6 +118,11 @@ class SparseMeanServer:
     rule: DensityRule
     every: int = 1
 
+    @property
+    def steps_along_mean(self) -> bool:
+        """True: the step follows from the mean of the uploads."""
+        return True
+
     def init(self, theta: Vector, fleet: Fleet) -> NoState:
         """Start without state."""
         return NoState()
