@@ -166,8 +166,8 @@ def test_frames_of_the_gpu_and_the_cpu_are_the_same_bytes(vector):
 @pytest.mark.parametrize(
     "name",
     [
-        "aquila", "aquila_peak", "aquila_dither", "aquila_topk", "laq", "qsgd", "adaquantfl", "ladaq", "lena",
-        "lag", "eden", "powersgd", "marina",
+        "aquila", "aquila_peak", "aquila_dither", "aquila_topk", "laq", "qsgd", "adaquantfl",
+        "ladaq", "lena", "lag", "eden", "powersgd", "marina",
     ],
 )  # fmt: skip
 def test_methods_train_heterogeneous_fleets(name):
