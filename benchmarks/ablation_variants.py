@@ -14,9 +14,12 @@ from aquila.core.method import Turn, Work, local_work, theta_of
 from aquila.core.packet import Codes, Packet, code_dtype
 from aquila.core.random import Key
 from aquila.core.vector import Vector, max_norm, squared_norm
-from aquila.methods.aquila_dither import AquilaDitherDevice, best_memory_rate
+from aquila.methods.aquila_dither import (
+    AquilaDitherDevice,
+    DitherDeviceState,
+    best_memory_rate,
+)
 from aquila.methods.aquila_topk import MEMORY_RATE, ErrorState, random_error
-from aquila.methods.parts.boost import BoostedMemory
 from aquila.methods.parts.damped import DampedMemoryDevice, DampedMemoryServer
 from aquila.methods.parts.density import DITHER_DENSITY
 from aquila.methods.parts.factory import MAX_DENSITY
@@ -47,7 +50,7 @@ class NoDensityBoost(AquilaDitherDevice):
 
     def step(self, state, order, oracle, key):
         """Reply as in the first round."""
-        return super().step(BoostedMemory(state.q), order, oracle, key)
+        return super().step(DitherDeviceState(state.q), order, oracle, key)
 
 
 class NoMemoryDevice(AquilaDitherDevice):
@@ -78,7 +81,7 @@ class OtherQuantizerDevice:
 
     def init(self, like):
         """Start with an empty memory."""
-        return BoostedMemory(torch.zeros_like(like))
+        return DitherDeviceState(torch.zeros_like(like))
 
     def step(self, state, order, oracle, key):
         """Reply to an order, and adapt the density boost to the loss."""

@@ -10,7 +10,7 @@ from aquila.core.packet import Dense, Packet, WireError
 from aquila.core.passes import plain
 from aquila.core.quantize import dither_seed, shared_dither
 from aquila.core.random import Key, Purpose
-from aquila.methods.parts.boost import BoostedMemory
+from aquila.methods.aquila_dither import DitherDeviceState
 from aquila.sim.oracle import FunctionOracle
 from helpers.problems import all_gradients, device_states, ridge
 
@@ -224,7 +224,7 @@ def test_boost_multiplies_the_density_up_to_its_maximum():
     oracle = FunctionOracle(lambda theta: (1.0, torch.ones_like(theta)))
     order = Packet(0, Dense(torch.zeros(400)), {"share": 0.1, "rate": 0.25})
     for boost, density in [(1.0, 0.1), (4.0, 0.4), (64, 0.7)]:
-        state = BoostedMemory(
+        state = DitherDeviceState(
             torch.zeros(400), first_loss=1.0, lowest_loss=1.0, density_boost=boost
         )
         turn = device.step(state, order, oracle, Key((0,)))
@@ -234,7 +234,7 @@ def test_boost_multiplies_the_density_up_to_its_maximum():
 
 
 def test_device_whose_loss_rises_doubles_its_density():
-    start = BoostedMemory(torch.zeros(1))
+    start = DitherDeviceState(torch.zeros(1))
     losses = [5.0, 4.0, 4.9, 5.1, 5.0, 6.2, 5.9]
     boosts = []
     for loss in losses:
@@ -242,7 +242,7 @@ def test_device_whose_loss_rises_doubles_its_density():
         boosts.append(start.density_boost)
     # a rise by more than a fifth of the first loss since the boost last grew
     assert boosts == pytest.approx([1, 1, 1, 2, 1.9, 3.8, 3.61])
-    assert BoostedMemory(torch.zeros(1)).after_loss(-5.0).after_loss(-4.5).density_boost == 1
+    assert DitherDeviceState(torch.zeros(1)).after_loss(-5.0).after_loss(-4.5).density_boost == 1
 
 
 def test_large_step_at_a_low_density_does_not_diverge(problem):
@@ -257,7 +257,7 @@ def test_large_step_at_a_low_density_does_not_diverge(problem):
 
 
 def test_boost_is_limited():
-    state = BoostedMemory(torch.zeros(1))
+    state = DitherDeviceState(torch.zeros(1))
     for loss in range(1, 20):
         state = state.after_loss(float(loss))
     assert state.density_boost == 64

@@ -7,11 +7,10 @@ import torch
 import aquila
 from aquila.core.fleet import Fleet
 from aquila.core.packet import Dense, Packet
-from aquila.core.peaks import MAX_BLOCK, PeakReader, expected_error, quantize_peaks
+from aquila.core.peaks import MAX_BLOCK, expected_error, quantize_peaks
 from aquila.core.random import Key, Purpose
 from aquila.core.tensors import one_tensor
 from aquila.methods.aquila_peak import block_of, peak_memory_rate
-from aquila.methods.parts.boost import BoostedMemory
 from aquila.sim.oracle import FunctionOracle
 from helpers.problems import all_gradients, device_states, ridge
 
@@ -114,15 +113,6 @@ def test_a_device_without_a_rate_replies_like_one_without_a_state():
     assert turn.state.q is first.q
     wanted = stateless.step(stateless.init(torch.zeros(400)), order, oracle, Key((0,)))
     assert torch.equal(turn.reply.vector.codes, wanted.reply.vector.codes)
-
-
-def test_boost_shortens_the_blocks():
-    device = aquila.create("aquila_peak").device
-    oracle = FunctionOracle(lambda theta: (1.0, torch.ones_like(theta)))
-    order = Packet(0, Dense(torch.zeros(400)), {"share": 0.02, "rate": 0.25})
-    state = BoostedMemory(torch.zeros(400), first_loss=1.0, lowest_loss=1.0, density_boost=5.0)
-    reply = device.step(state, order, oracle, Key((0,))).reply
-    assert PeakReader().read(reply, one_tensor(400)).block == 10
 
 
 def test_a_fleet_must_know_the_tensors_of_the_model():

@@ -25,7 +25,7 @@ from aquila.core.vector import Vector, error_ratio, relative_norm, squared_norm
 
 
 @dataclass(frozen=True, eq=False)
-class MemoryUpdate:
+class DitheredUpdate:
     """An upload, the memory after it, and the relative error of the upload."""
 
     codes: Codes
@@ -60,14 +60,14 @@ def dithered_upload(v: Vector, density: float, key: Key) -> tuple[Codes, float] 
 
 def dithered_update(
     gradient: Vector, memory: Vector, rate: float, density: float, key: Key
-) -> MemoryUpdate | None:
+) -> DitheredUpdate | None:
     """Upload u = Q(gradient - memory) with Q of `shared_dither`, and add rate u to the memory.
 
     A memory whose rate is 0 must be zero, and stays so. Returns None if there is nothing to send.
     """
     if not rate:
         upload = dithered_upload(gradient, density, key)
-        return None if upload is None else MemoryUpdate(upload[0], memory, upload[1])
+        return None if upload is None else DitheredUpdate(upload[0], memory, upload[1])
     passes = fused_dither_passes(density, gradient, memory)
     if passes is not None:
         seed = dither_seed(key, density)
@@ -75,13 +75,13 @@ def dithered_update(
         if fused is None or fused.new_memory is None:
             return None
         ratio = relative_norm(fused.error_squared, fused.squared)
-        return MemoryUpdate(fused.codes, fused.new_memory, ratio)
+        return DitheredUpdate(fused.codes, fused.new_memory, ratio)
     v = gradient - memory
     codes = shared_dither(v, density, key)
     if codes is None:
         return None
     u = codes.decode()
-    return MemoryUpdate(codes, memory + rate * u, error_ratio(v, u))
+    return DitheredUpdate(codes, memory + rate * u, error_ratio(v, u))
 
 
 def feedback_update(

@@ -36,19 +36,18 @@ al. 2017, arXiv 1610.02132). The damped memory is DIANA's (Mishchenko et al. 201
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import torch
 
-from aquila.core.method import Method, Oracle, Turn, Work
+from aquila.core.method import Method, Oracle, Turn, Work, local_work, theta_of
 from aquila.core.packet import Packet
 from aquila.core.parameter import Bounds
 from aquila.core.random import Key
-from aquila.core.updates import MemoryUpdate, dithered_update
+from aquila.core.updates import dithered_update
 from aquila.core.vector import Vector
-from aquila.methods.parts.boost import BoostedMemory, UploadRequest, boosted_turn
-from aquila.methods.parts.density import DITHER_DENSITY
+from aquila.methods.parts.density import DENSITY_SCALAR, DITHER_DENSITY, positive_scalar
 from aquila.methods.parts.factory import MAX_DENSITY, Alpha, WorkOption, method_factory
 from aquila.methods.parts.periodic_uploads import (
     LARGE_MODEL,
@@ -57,12 +56,18 @@ from aquila.methods.parts.periodic_uploads import (
     with_periodic_uploads,
 )
 from aquila.methods.parts.sparse_memory import (
+    RATE_SCALAR,
     MemoryOption,
     SparseMeanServer,
     SparseMemoryServer,
 )
 from aquila.methods.parts.stateless_dither import StatelessDitherDevice
 
+LOSS_RISE = 0.2
+"""A device doubles its boost if its loss has risen by more than this fraction of its first loss."""
+BOOST_DECAY = 0.95
+"""Factor on the boost after each round without such a rise."""
+MAX_BOOST = 64.0
 AutoDensity = Annotated[
     float,
     Bounds(
@@ -82,6 +87,32 @@ def best_memory_rate(density: float) -> float:
     return 1 / (1 + 1 / density)
 
 
+@dataclass(frozen=True, eq=False)
+class DitherDeviceState:
+    """State of a device: its memory, the history of its loss, and its boost.
+
+    Attributes:
+        q: The memory q_m.
+        first_loss: Magnitude of the loss in the first round, 0 before it.
+        lowest_loss: Lowest loss since the boost last doubled.
+        density_boost: Factor on the density of the order.
+    """
+
+    q: Vector
+    first_loss: float = 0.0
+    lowest_loss: float = math.inf
+    density_boost: float = 1.0
+
+    def after_loss(self, loss: float) -> "DitherDeviceState":
+        """Return the state after a round with this loss: the boost doubles or decays."""
+        first, lowest = self.first_loss or abs(loss), min(self.lowest_loss, loss)
+        if loss - lowest > LOSS_RISE * first:
+            lowest, boost = loss, min(MAX_BOOST, 2 * self.density_boost)
+        else:
+            boost = max(1.0, BOOST_DECAY * self.density_boost)
+        return replace(self, first_loss=first, lowest_loss=lowest, density_boost=boost)
+
+
 @dataclass(frozen=True)
 class AquilaDitherDevice:
     """A device with a damped memory. It uses the density of the order times its own boost."""
@@ -89,23 +120,36 @@ class AquilaDitherDevice:
     alpha: float
     work: Work
 
-    def init(self, like: Vector) -> BoostedMemory:
+    def init(self, like: Vector) -> DitherDeviceState:
         """Start with q_m = 0."""
-        return BoostedMemory(torch.zeros_like(like))
+        return DitherDeviceState(torch.zeros_like(like))
 
     def step(
-        self, state: BoostedMemory, order: Packet, oracle: Oracle, key: Key
-    ) -> Turn[BoostedMemory]:
-        """Send u = Q(g - q_m) and add η u to q_m."""
+        self, state: DitherDeviceState, order: Packet, oracle: Oracle, key: Key
+    ) -> Turn[DitherDeviceState]:
+        """Send u = Q(g - q_m) and add η u to q_m.
 
-        def quantize(request: UploadRequest) -> MemoryUpdate | None:
-            return dithered_update(
-                request.gradient, request.memory, request.rate, request.density, key
-            )
+        If the reply is lost, the device rolls q_m back but keeps what it learnt from the loss.
+        """
+        requested = positive_scalar(order, DENSITY_SCALAR, MAX_DENSITY)
+        # without a rate q_m stays zero
+        rate = positive_scalar(order, RATE_SCALAR, 1.0) if RATE_SCALAR in order.scalars else 0.0
+        density = min(MAX_DENSITY, state.density_boost * requested)
+        loss, gradient = local_work(oracle, theta_of(order), self.work, self.alpha)
+        update = dithered_update(gradient, state.q, rate, density, key)
+        fallback_state = state.after_loss(loss)
+        if update is None:
+            notes = {"loss": loss, "density": density}
+            return Turn(fallback_state, Packet(order.round), notes, fallback=fallback_state)
+        notes = {"loss": loss, "error_ratio": update.error_ratio, "density": density}
+        return Turn(
+            replace(fallback_state, q=update.memory),
+            Packet(order.round, update.codes),
+            notes,
+            fallback=fallback_state,
+        )
 
-        return boosted_turn(state, order, oracle, self.alpha, self.work, quantize)
-
-    def memory(self, state: BoostedMemory) -> Vector:
+    def memory(self, state: DitherDeviceState) -> Vector:
         """Return q_m."""
         return state.q
 

@@ -32,24 +32,24 @@ from typing import Annotated
 
 import torch
 
-from aquila.core.method import Method, Oracle, Turn, Work, theta_of
+from aquila.core.method import Method, Oracle, Turn, Work, local_work, theta_of
 from aquila.core.packet import Packet
 from aquila.core.parameter import Bounds
 from aquila.core.peaks import MAX_BLOCK, PeakReader, expected_error, quantize_peaks
 from aquila.core.random import Key
 from aquila.core.tensors import checksum_scalars, shapes_of
-from aquila.core.updates import MemoryUpdate
 from aquila.core.vector import Vector, error_ratio
-from aquila.methods.parts.boost import BoostedMemory, UploadRequest, boosted_turn
-from aquila.methods.parts.density import PEAK_DENSITY
+from aquila.methods.parts.density import DENSITY_SCALAR, PEAK_DENSITY, positive_scalar
 from aquila.methods.parts.factory import MAX_DENSITY, Alpha, WorkOption, method_factory
 from aquila.methods.parts.mean import NoState
+from aquila.methods.parts.memory import Memory
 from aquila.methods.parts.periodic_uploads import (
     LARGE_MODEL,
     UploadEvery,
     with_periodic_uploads,
 )
 from aquila.methods.parts.sparse_memory import (
+    RATE_SCALAR,
     MemoryOption,
     SparseMeanServer,
     SparseMemoryServer,
@@ -78,34 +78,31 @@ def peak_memory_rate(density: float) -> float:
 
 @dataclass(frozen=True)
 class AquilaPeakDevice:
-    """A device with a damped memory. It uses the density of the order times its own boost."""
+    """A device with a damped memory, which stays zero if orders have no rate."""
 
     alpha: float
     work: Work
 
-    def init(self, like: Vector) -> BoostedMemory:
+    def init(self, like: Vector) -> Memory:
         """Start with q_m = 0."""
-        return BoostedMemory(torch.zeros_like(like))
+        return Memory(torch.zeros_like(like))
 
-    def step(
-        self, state: BoostedMemory, order: Packet, oracle: Oracle, key: Key
-    ) -> Turn[BoostedMemory]:
+    def step(self, state: Memory, order: Packet, oracle: Oracle, key: Key) -> Turn[Memory]:
         """Send u = Q(g - q_m) and add η u to q_m."""
-        shapes = shapes_of(oracle, theta_of(order))
+        block = block_of(positive_scalar(order, DENSITY_SCALAR, MAX_DENSITY))
+        rate = positive_scalar(order, RATE_SCALAR, 1.0) if RATE_SCALAR in order.scalars else 0.0
+        loss, gradient = local_work(oracle, theta_of(order), self.work, self.alpha)
+        v = gradient - state.q if rate else gradient
+        shapes = shapes_of(oracle, v)
+        upload = quantize_peaks(v, shapes, block, key, order.round)
+        if upload is None:
+            return Turn(state, Packet(order.round), {"loss": loss})
+        u = upload.decode()
+        notes = {"loss": loss, "error_ratio": error_ratio(v, u)}
+        reply = Packet(order.round, upload.to_codes(), checksum_scalars(shapes))
+        return Turn(Memory(state.q + rate * u) if rate else state, reply, notes)
 
-        def quantize(request: UploadRequest) -> MemoryUpdate | None:
-            v = request.gradient - request.memory if request.rate else request.gradient
-            upload = quantize_peaks(v, shapes, block_of(request.density), key, order.round)
-            if upload is None:
-                return None
-            u = upload.decode()
-            memory = request.memory + request.rate * u if request.rate else request.memory
-            return MemoryUpdate(upload.to_codes(), memory, error_ratio(v, u))
-
-        scalars = checksum_scalars(shapes)
-        return boosted_turn(state, order, oracle, self.alpha, self.work, quantize, scalars)
-
-    def memory(self, state: BoostedMemory) -> Vector:
+    def memory(self, state: Memory) -> Vector:
         """Return q_m."""
         return state.q
 
@@ -124,7 +121,7 @@ class StatelessPeakDevice:
     def step(self, state: NoState, order: Packet, oracle: Oracle, key: Key) -> Turn[NoState]:
         """Send u = Q(g)."""
         device = AquilaPeakDevice(self.alpha, self.work)
-        turn = device.step(BoostedMemory(torch.zeros(())), order, oracle, key)
+        turn = device.step(Memory(torch.zeros(())), order, oracle, key)
         return Turn(state, turn.reply, turn.notes)
 
 
