@@ -18,6 +18,8 @@ FLUSH = {**UNSENT, "flush": "eden:bits=2"}
 AVERAGE_FLUSH = {"keep_unsent": True, "flush": "eden:bits=2"}
 """The same without an outer optimizer."""
 
+PEAK_300 = "aquila_peak:density=0.015,memory=none"
+
 RIVALS = {
     "ddp": ("ddp", "dense"),
     "ddp_fp16": ("ddp", "fp16"),
@@ -39,6 +41,8 @@ RIVALS = {
     "outer_aquila_topk_0.003": ("outer", "aquila_topk:density=0.003", DILOCO),
     "outer_aquila_dither": ("outer", "aquila_dither", DILOCO),
     "outer_aquila_dither_300": ("outer", "aquila_dither:density=0.045", DILOCO),
+    "outer_aquila_peak_300": ("outer", PEAK_300, DILOCO),
+    "outer_aquila_peak_300_avg": ("outer", PEAK_300, {}),
     "outer_unsent_300": ("outer", "sparseloco:beta=0,density=0.0115", UNSENT),
     "outer_unsent_100": ("outer", "sparseloco:beta=0,density=0.036", UNSENT),
     "outer_unsent_600": ("outer", "sparseloco:beta=0,density=0.0053", UNSENT),

@@ -102,6 +102,13 @@ def test_blocks_are_as_long_as_the_density_asks(density, block):
     assert block_of(density) == block
 
 
+def test_single_gradients_are_sent_in_every_round():
+    fleet = Fleet.uniform(2_000_000, 10)
+    server = aquila.create("aquila_peak", upload_every=0).server
+    _, orders = server.orders(server.init(torch.zeros(1), fleet), fleet, 0, Key((0,)))
+    assert "share" in orders[0]
+
+
 def test_a_device_without_a_rate_replies_like_one_without_a_state():
     device, stateless = (
         aquila.create("aquila_peak", memory=memory).device for memory in ("device", "none")

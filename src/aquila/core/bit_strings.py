@@ -28,20 +28,20 @@ def from_bytes(data: NDArray[np.uint8]) -> Bits:
     return np.unpackbits(data, bitorder="little")
 
 
-def fixed(numbers: Integers, width: int) -> Bits:
+def write_fixed(numbers: Integers, width: int) -> Bits:
     """Return each number as `width` bits."""
     places = np.arange(width, dtype=np.int64)
     return (numbers[:, None] >> places & 1).astype(np.uint8).reshape(-1)
 
 
 def read_fixed(bits: Bits, width: int) -> Integers:
-    """Invert `fixed`."""
+    """Invert `write_fixed`."""
     places = np.arange(width, dtype=np.int64)
     numbers: Integers = (bits.reshape(-1, width).astype(np.int64) << places).sum(1)
     return numbers
 
 
-def unary(numbers: Integers) -> Bits:
+def write_unary(numbers: Integers) -> Bits:
     """Return each number as that many ones and a zero."""
     bits = np.ones(int(numbers.sum()) + len(numbers), np.uint8)
     bits[np.cumsum(numbers + 1) - 1] = 0
@@ -57,19 +57,22 @@ def read_unary(bits: Bits, count: int) -> tuple[Integers, int]:
 
 @cache
 def digits_per_word(base: int) -> tuple[int, int]:
-    """Return how many digits make a word and its bits: the fewest bits per digit."""
-    widths = ((digits, (base**digits - 1).bit_length()) for digits in range(1, WORD_BITS + 1))
+    """Return how many digits make a word, and its bits.
+
+    Of the words with the fewest bits per digit, this is the shortest.
+    """
+    words = ((count, (base**count - 1).bit_length()) for count in range(1, WORD_BITS + 1))
     return min(
-        ((digits, width) for digits, width in widths if width <= WORD_BITS),
+        ((count, width) for count, width in words if width <= WORD_BITS),
         key=lambda word: (word[1] / word[0], word[0]),
     )
 
 
-def digits(numbers: Integers, base: int) -> Bits:
+def write_digits(numbers: Integers, base: int) -> Bits:
     """Return numbers below `base` as bits; the last word is filled with zeros."""
     count, width = digits_per_word(base)
     padded = np.pad(numbers, (0, -len(numbers) % count)).reshape(-1, count)
-    return fixed((padded * _powers(base, count)).sum(1), width)
+    return write_fixed((padded * _powers(base, count)).sum(1), width)
 
 
 def digits_size(count: int, base: int) -> int:
@@ -79,7 +82,7 @@ def digits_size(count: int, base: int) -> int:
 
 
 def read_digits(bits: Bits, count: int, base: int) -> Integers:
-    """Invert `digits`; raise WireError if a word is too large or filled with other digits."""
+    """Invert `write_digits`; raise WireError if a word is too large or filled with other digits."""
     per_word, width = digits_per_word(base)
     words = read_fixed(bits, width)
     require(bool((words < base**per_word).all()), "a word of an upload is too large")

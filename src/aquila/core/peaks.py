@@ -1,17 +1,17 @@
-"""The peak quantizer: of each block of rotated coordinates, only the largest one is sent.
+"""The peak quantizer: an upload has only the largest coordinate of each block after a rotation.
 
-After a random rotation R the coordinates of any vector look like a normal sample. Of each block of
-n of them, an upload has the position of the largest magnitude, the *peak*, and its sign: 1 + log2 n
-bits. The decoded vector is S Rᵀ c, where c is ±1 at the peaks and 0 elsewhere. With
-S = ||v||² / ⟨R v, c⟩ it equals v on average if R is a uniform rotation (EDEN, arXiv 2108.08842,
-Theorem 2.1). Its squared error is ω ||v||² with ω close to n / a² - 1, where a is the expected
-largest magnitude of n normal numbers.
+After a random rotation R the coordinates of a vector look like a normal sample, unless only a few
+were nonzero. An upload has the position of the largest magnitude of each block of n coordinates,
+the *peak*, and its sign: 1 + log2 n bits. The decoded vector is S Rᵀ c, where c is ±1 at the peaks
+and 0 elsewhere. With S = ||v||² / ⟨R v, c⟩ it equals v on average if R is a uniform rotation (EDEN,
+arXiv 2108.08842, Theorem 2.1). Its squared error is ω ||v||² with ω close to n / a² - 1, where a is
+the expected largest magnitude of n normal numbers.
 
 Parts of a model differ in the size of their coordinates. So v is cut into groups, and a group with
 the root mean square r is divided by the weight w = r^(1/4), rounded, before the rotation. The
-receiver multiplies by w. The error is then ω (Σ w²) (Σ v² / w²) / d. That is at most ω ||v||² for
-every power of r from 0 to 1. The power 1/2 has the least error, but losses are steeper where
-gradients are larger: 1/4 trained best on held-out images (docs/our-methods-ablation.md).
+receiver multiplies by w. The error is then at most ω (Σ w²) (Σ v² / w²) / d, which is at most about
+ω ||v||² for every power of r from 0 to 1. The power 1/2 has the least error, but losses are steeper
+where gradients are larger. docs/our-methods-peak.md says how 1/4 was chosen.
 """
 
 import math
@@ -24,16 +24,16 @@ import torch
 from aquila.core.bit_strings import (
     Bits,
     Integers,
-    digits,
     digits_size,
-    fixed,
     from_bytes,
     from_zigzag,
     read_digits,
     read_fixed,
     read_unary,
     to_bytes,
-    unary,
+    write_digits,
+    write_fixed,
+    write_unary,
     zigzag,
 )
 from aquila.core.envelope import require
@@ -54,7 +54,11 @@ NUMBER_BITS = 16
 """Bits of the seed of a rotation, and of the length of the blocks."""
 BYTE_BITS = 8
 GROUP_BLOCKS = 8
-"""Groups have at least this many blocks, so that their levels cost little."""
+"""Groups have the coordinates of this many blocks or more, so that their levels cost little."""
+MIN_EXPONENT = -100
+"""Exponent of the smallest unit of a vector. Its inverse must be a float, too."""
+MAX_PEAK_NORM = 1e38
+"""Limit of S d. No sum of the transforms that decode an upload can be larger."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +71,7 @@ class PeakUpload:
         scale: S, one float.
         block: Coordinates per block, n.
         seed: Seed of the rotation, together with the round.
-        round: Round of the reply.
+        round_number: Round of the reply.
         shapes: The tensors of the model.
     """
 
@@ -76,7 +80,7 @@ class PeakUpload:
     scale: Vector
     block: int
     seed: int
-    round: int
+    round_number: int
     shapes: Shapes
 
     @property
@@ -94,16 +98,16 @@ class PeakUpload:
         rotated = self.scale.new_zeros(self.dimension)
         positions = self.peaks // 2 + torch.arange(len(self.peaks)).to(self.peaks) * self.block
         rotated[positions] = torch.where(self.peaks % 2 == 1, -self.scale, self.scale)
-        u = unrotate(rotated, rotation_key(self.seed, self.round))
+        u = unrotate(rotated, rotation_key(self.seed, self.round_number))
         return multiply_groups(u, self.levels, self.shapes, self.block, -WEIGHT_POWER)
 
     def to_codes(self) -> Codes:
         """Return the bytes that a frame carries: seed, block length, levels and peaks."""
         levels = self.levels.cpu().numpy()
         parts = (
-            fixed(np.array([self.seed, self.block]), NUMBER_BITS),
-            unary(zigzag(np.diff(levels, prepend=0))),
-            digits(self.peaks.cpu().numpy(), 2 * self.block),
+            write_fixed(np.array([self.seed, self.block]), NUMBER_BITS),
+            write_unary(zigzag(np.diff(levels, prepend=0))),
+            write_digits(self.peaks.cpu().numpy(), 2 * self.block),
         )
         codes = torch.from_numpy(to_bytes(np.concatenate(parts)))
         low = torch.zeros_like(self.scale)
@@ -123,13 +127,16 @@ def quantize_peaks(
     if levels is None:
         return None
     weighted = multiply_groups(v.clone(), levels, shapes, block, WEIGHT_POWER)
+    # a power of two keeps all digits, and sums of the rotation can neither overflow nor vanish
+    unit = 2.0 ** max(MIN_EXPONENT, math.frexp(math.sqrt(squared_norm(weighted)))[1])
+    weighted.div_(unit)
     seed = int(key.numpy().integers(2**NUMBER_BITS))
     rotated = rotate(weighted, rotation_key(seed, round_number))
     blocks = _blocks(rotated, block)
     sizes, positions = blocks.abs().max(1)
     negative = blocks.gather(1, positions[:, None]).squeeze(1) < 0
-    scale = v.new_full((1,), squared_norm(weighted) / float(sizes.double().sum()))
-    if not _is_scale(scale):
+    scale = v.new_full((1,), unit * squared_norm(weighted) / float(sizes.double().sum()))
+    if not scale:  # too small for a float
         return None
     peaks = 2 * positions + negative
     return PeakUpload(levels, peaks, scale, block, seed, round_number, shapes)
@@ -186,6 +193,11 @@ def groups_of(shapes: Shapes, block: int) -> list[TensorGroups]:
     return groups
 
 
+def group_count(shapes: Shapes, block: int) -> int:
+    """Return the number of groups of all tensors."""
+    return sum(groups.count for groups in groups_of(shapes, block))
+
+
 def group_levels(v: Vector, shapes: Shapes, block: int) -> torch.Tensor | None:
     """Return the level of each group, None for a zero vector."""
     parts = zip(groups_of(shapes, block), _tensors(v, shapes), strict=True)
@@ -204,9 +216,9 @@ def multiply_groups(
     of_levels = torch.tensor([2 ** (power * level) for level in range(LEVELS)], dtype=torch.float64)
     factors = of_levels.to(v)[levels]
     groups = groups_of(shapes, block)
-    of_tensors = torch.split(factors, [one.count for one in groups])
-    for one, part, factor in zip(groups, _tensors(v, shapes), of_tensors, strict=True):
-        one.multiply_(part, factor)
+    of_tensors = torch.split(factors, [of_tensor.count for of_tensor in groups])
+    for of_tensor, part, factor in zip(groups, _tensors(v, shapes), of_tensors, strict=True):
+        of_tensor.multiply_(part, factor)
     return v
 
 
@@ -221,10 +233,6 @@ def _blocks(rotated: Vector, block: int) -> Vector:
     return torch.nn.functional.pad(rotated, (0, missing)).view(-1, block)
 
 
-def _is_scale(scale: Vector) -> bool:
-    return bool(torch.isfinite(scale)) and float(scale) > 0
-
-
 @dataclass(frozen=True)
 class PeakReader:
     """Reads uploads of `quantize_peaks`."""
@@ -232,16 +240,19 @@ class PeakReader:
     def dimensions(self, shapes: Shapes) -> range:
         """Return the possible numbers of bytes, whatever the levels and the length of the blocks.
 
-        A level takes at most 2 × LEVELS bits, and a peak at most a bit more than two bytes.
+        There are most groups and bits of peaks if a block has one coordinate. A level takes at most
+        2 × LEVELS bits.
         """
-        groups = sum(one.count for one in groups_of(shapes, 1))
-        return range(5, 16 + groups * LEVELS // 4 + 3 * total_size(shapes))
+        levels = group_count(shapes, 1) * LEVELS // 4
+        return range(5, 24 + levels + total_size(shapes) // BYTE_BITS)
 
     def read(self, reply: Packet, shapes: Shapes) -> PeakUpload:
         """Return the peaks of a reply; raise WireError if they are not those of a model."""
         sent = codes_of(reply)
         require(sent.bits == BYTE_BITS, f"an upload of peaks has bytes, not {sent.bits} bits")
-        require(_is_scale(sent.step), "the scale of an upload is not positive and finite")
+        require(len(sent.step) == 1 and not sent.low.any(), "an upload of peaks has another grid")
+        peak_norm = float(sent.step) * total_size(shapes)
+        require(0 < peak_norm < MAX_PEAK_NORM, "the scale of an upload must be above 0 and finite")
         bits = from_bytes(sent.codes.cpu().numpy())
         require(len(bits) > 2 * NUMBER_BITS, "an upload of peaks is too short")
         seed, block = read_fixed(bits[: 2 * NUMBER_BITS], NUMBER_BITS).tolist()
@@ -262,8 +273,8 @@ class PeakReader:
 
 def _read_levels(bits: Bits, shapes: Shapes, block: int) -> tuple[Integers, int]:
     """Return the levels of the groups, and how many bits they take."""
-    count = sum(groups.count for groups in groups_of(shapes, block))
-    changes, used = read_unary(bits, count)
+    count = group_count(shapes, block)
+    changes, used = read_unary(bits[: 2 * LEVELS * count], count)
     levels = from_zigzag(changes).cumsum()
     in_range = not len(levels) or (levels.min() >= 0 and levels.max() < LEVELS)
     require(bool(in_range), f"the levels of an upload must be from 0 to {LEVELS - 1}")

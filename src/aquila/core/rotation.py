@@ -4,8 +4,8 @@ The length of a Hadamard transform is a power of two. For any other length d, le
 largest power of two. The first n coordinates are rotated, then the last n. Both steps are
 orthogonal, together they reach every coordinate, and no padding is needed.
 
-Before that, the vector is read column by column from a square with one row after another. Each half
-then has coordinates of all tensors, so that all rotated coordinates have the same expected size.
+Before that, the vector is read column by column from a square that it fills row by row. Each half
+then has coordinates of all large tensors, so that all rotated coordinates have about the same size.
 """
 
 import math
@@ -51,7 +51,8 @@ def _transformed(v: Vector) -> Vector:
         pairs = v.reshape(-1, 2, half)
         v = torch.stack((pairs[:, 0] + pairs[:, 1], pairs[:, 0] - pairs[:, 1]), dim=1)
         half *= 2
-    return v.reshape(length).div_(math.sqrt(length))
+    # a product, because GPUs divide by a number in the same way and CPUs do not
+    return v.reshape(length).mul_(1 / math.sqrt(length))
 
 
 def _by_columns(v: Vector) -> Vector:

@@ -1,6 +1,6 @@
 """AQUILA-Peak: unbiased uploads of the largest rotated coordinates, one per block.
 
-This project's method for a thousandth of the bytes. A round on device m with gradient g and
+This is the project's method for a thousandth of the bytes. A round on device m with gradient g and
 memory q_m:
 
     v = g - q_m,    u = Q(v),    q_m <- q_m + η u
@@ -9,15 +9,15 @@ The server keeps q̄, the mean of the memories. It updates theta <- theta - α (
 q̄ <- q̄ + η mean u (`parts/damped.py`).
 
 - The quantizer Q (`core/peaks.py`) rotates v at random, so that its coordinates look like a normal
-  sample. Of each block of n of them it sends the position and the sign of the largest one. That is
-  1 + log2 n bits per block, and needs no entropy coder.
+  sample. It sends the position and the sign of the largest one in each block of n coordinates. That
+  is 1 + log2 n bits per block, and needs no entropy coder.
 - u equals v on average. Its relative squared error ω is close to n / a² - 1, where a is the
   expected largest magnitude of n normal numbers: 26.6 for n = 256. No unbiased quantizer of a
   normal sample can have less than 20 at the same 9 / 256 bits per coordinate.
 - Tensors are scaled before the rotation, so that those with small coordinates get less noise.
 - The memory learns the part of the gradients in which devices always differ. With full gradients
   the method thus reaches the exact optimum. Large models with local epochs have no memory by
-  default, and upload in every second round (docs/our-methods-defaults.md).
+  default (docs/our-methods-defaults.md).
 
 The peak of a block is the nearest point of a cross-polytope, which vqSGD (Gandikota et al. 2019,
 arXiv 1911.07971) uses as a codebook. Zhu, Ghosh and Mazumdar (2023, arXiv 2307.07941) send the
@@ -46,6 +46,7 @@ from aquila.methods.parts.memory import Memory
 from aquila.methods.parts.periodic_uploads import (
     LARGE_MODEL,
     UploadEvery,
+    resolve_upload_every,
     with_periodic_uploads,
 )
 from aquila.methods.parts.sparse_memory import (
@@ -139,8 +140,9 @@ def aquila_peak(
     upload_every: UploadEvery = 1,
 ) -> Method:
     """Unbiased uploads of the largest coordinate of each block of a randomly rotated vector."""
+    every = resolve_upload_every(upload_every, work)
     if memory == "none":
-        mean = SparseMeanServer(alpha, density, PEAK_DENSITY, upload_every)
+        mean = SparseMeanServer(alpha, density, PEAK_DENSITY, every)
         method = Method("aquila_peak", StatelessPeakDevice(alpha, work), mean, PeakReader())
     else:
         is_limited = memory == "auto" and work == "epochs"
@@ -149,8 +151,8 @@ def aquila_peak(
             density,
             PEAK_DENSITY,
             peak_memory_rate,
-            every=upload_every,
+            every=every,
             max_dimension=LARGE_MODEL if is_limited else math.inf,
         )
         method = Method("aquila_peak", AquilaPeakDevice(alpha, work), server, PeakReader())
-    return with_periodic_uploads(method, upload_every, alpha, work)
+    return with_periodic_uploads(method, every, alpha, work)

@@ -2,7 +2,7 @@
 
 Let e be the error of a device. In each round it computes p = decay e + g, sends u = C(p) and keeps
 e <- p - u. The papers multiply the gradient by the step size before adding it. Uploads are divided
-by the step size here, so e is multiplied by its last value and divided by the new one.
+by the step size here, so e is multiplied by the old step size and divided by the new one.
 """
 
 from dataclasses import dataclass
@@ -23,12 +23,12 @@ class Compressor(Protocol):
         """Compress a vector."""
 
 
-def rescaled_error(error: Vector, kept_at: float, alpha: float) -> Vector:
+def rescaled_error(error: Vector, old_alpha: float, alpha: float) -> Vector:
     """Return an error that was kept at one step size for another one.
 
     Its product with the step size, the change of the model that was not sent, stays the same.
     """
-    return error if kept_at == alpha else error * (kept_at / alpha)
+    return error if old_alpha == alpha else error * (old_alpha / alpha)
 
 
 @dataclass(frozen=True, eq=False)
