@@ -5,7 +5,8 @@
 For each experiment, one device trains for a local epoch, and the next one for another. The update
 of the last one is sent by every method, with three seeds. The noise is the squared error of the
 decoded upload relative to the squared norm of the update. The price of a method is that noise times
-the bits per coordinate. It hardly depends on the density, so it compares methods at any cost.
+the bits per coordinate. At low densities it hardly depends on them, so it compares methods at any
+cost.
 """
 
 import argparse
