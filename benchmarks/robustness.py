@@ -21,7 +21,7 @@ from torch import nn
 import aquila
 from aquila.runtime.nan_guard import NonFiniteError
 
-METHODS = ("fedsgd", "aquila_dither", "aquila_topk", "qsgd:bits=2", "laq")
+METHODS = ("fedsgd", "aquila_peak", "aquila_dither", "aquila_topk", "qsgd:bits=2", "laq")
 LAYERS = {"50": (9, 5), "1k": (20, 40, 5), "10k": (50, 120, 30, 10)}
 TRAIN_SAMPLES = 2400
 TOLERANCE = 0.01
@@ -68,7 +68,9 @@ def run_method(problem, method, alpha, participation, lost, rounds=100):
             problem.devices,
             rounds,
             evaluate=problem.evaluate,
-            options=aquila.RunOptions(participation=participation, uplink_loss=lost),
+            options=aquila.RunOptions(
+                fleet=problem.fleet, participation=participation, uplink_loss=lost
+            ),
         )
     except NonFiniteError:
         return None, None

@@ -1,4 +1,4 @@
-"""A second decoder of uploads of AQUILA-Peak, written from docs/our-methods-peak.md alone.
+"""A second decoder of uploads of AQUILA-Peak, written from docs/our-methods-peak-format.md alone.
 
 It uses Python integers and explicit Hadamard matrices, and nothing of the package.
 """

@@ -1,7 +1,7 @@
 """Numbers as strings of bits: unary numbers, numbers of fixed width, and digits in any base.
 
-Bits are uint8 arrays of zeros and ones, lowest bit first. docs/our-methods-peak.md specifies how an
-upload of AQUILA-Peak uses them.
+Bits are uint8 arrays of zeros and ones, lowest bit first. docs/our-methods-peak-format.md specifies
+how an upload of AQUILA-Peak uses them.
 """
 
 from functools import cache
