@@ -90,8 +90,8 @@ class PeakUpload:
 
     @property
     def bits(self) -> int:
-        """Bits per code: an upload is sent as bytes."""
-        return BYTE_BITS
+        """Bits per coordinate, rounded up."""
+        return 1
 
     def decode(self) -> Vector:
         """Return the vector both sides agree on."""

@@ -50,17 +50,11 @@ from aquila.core.vector import Vector
 from aquila.methods.parts.density import DENSITY_SCALAR, DITHER_DENSITY, positive_scalar
 from aquila.methods.parts.factory import MAX_DENSITY, Alpha, WorkOption, method_factory
 from aquila.methods.parts.periodic_uploads import (
-    LARGE_MODEL,
     UploadEvery,
     resolve_upload_every,
     with_periodic_uploads,
 )
-from aquila.methods.parts.sparse_memory import (
-    RATE_SCALAR,
-    MemoryOption,
-    SparseMeanServer,
-    SparseMemoryServer,
-)
+from aquila.methods.parts.sparse_memory import RATE_SCALAR, MemoryOption, sparse_server
 from aquila.methods.parts.stateless_dither import StatelessDitherDevice
 
 LOSS_RISE = 0.2
@@ -169,18 +163,7 @@ def aquila_dither(
 ) -> Method:
     """Unbiased sparse uploads that send a coordinate with probability proportional to its size."""
     every = resolve_upload_every(upload_every, work)
-    if memory == "none":
-        stateless = SparseMeanServer(alpha, density, DITHER_DENSITY, every)
-        method = Method("aquila_dither", StatelessDitherDevice(alpha, work), stateless)
-    else:
-        is_limited = memory == "auto" and work == "epochs"
-        server = SparseMemoryServer(
-            alpha,
-            density,
-            DITHER_DENSITY,
-            best_memory_rate,
-            every=every,
-            max_dimension=LARGE_MODEL if is_limited else math.inf,
-        )
-        method = Method("aquila_dither", AquilaDitherDevice(alpha, work), server)
+    server = sparse_server(alpha, density, DITHER_DENSITY, best_memory_rate, every, memory, work)
+    device = StatelessDitherDevice if memory == "none" else AquilaDitherDevice
+    method = Method("aquila_dither", device(alpha, work), server)
     return with_periodic_uploads(method, every, alpha, work)

@@ -26,7 +26,6 @@ largest block or coordinate for biased uploads. Unbiased scales after a rotation
 arXiv 1901.09269).
 """
 
-import math
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -44,17 +43,11 @@ from aquila.methods.parts.factory import MAX_DENSITY, Alpha, WorkOption, method_
 from aquila.methods.parts.mean import NoState
 from aquila.methods.parts.memory import Memory
 from aquila.methods.parts.periodic_uploads import (
-    LARGE_MODEL,
     UploadEvery,
     resolve_upload_every,
     with_periodic_uploads,
 )
-from aquila.methods.parts.sparse_memory import (
-    RATE_SCALAR,
-    MemoryOption,
-    SparseMeanServer,
-    SparseMemoryServer,
-)
+from aquila.methods.parts.sparse_memory import RATE_SCALAR, MemoryOption, sparse_server
 
 AutoDensity = Annotated[
     float,
@@ -141,18 +134,7 @@ def aquila_peak(
 ) -> Method:
     """Unbiased uploads of the largest coordinate of each block of a randomly rotated vector."""
     every = resolve_upload_every(upload_every, work)
-    if memory == "none":
-        mean = SparseMeanServer(alpha, density, PEAK_DENSITY, every)
-        method = Method("aquila_peak", StatelessPeakDevice(alpha, work), mean, PeakReader())
-    else:
-        is_limited = memory == "auto" and work == "epochs"
-        server = SparseMemoryServer(
-            alpha,
-            density,
-            PEAK_DENSITY,
-            peak_memory_rate,
-            every=every,
-            max_dimension=LARGE_MODEL if is_limited else math.inf,
-        )
-        method = Method("aquila_peak", AquilaPeakDevice(alpha, work), server, PeakReader())
+    server = sparse_server(alpha, density, PEAK_DENSITY, peak_memory_rate, every, memory, work)
+    device = StatelessPeakDevice if memory == "none" else AquilaPeakDevice
+    method = Method("aquila_peak", device(alpha, work), server, PeakReader())
     return with_periodic_uploads(method, every, alpha, work)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from aquila.core.fleet import DeviceId, Fleet
-from aquila.core.method import Scalars, order_scalars
+from aquila.core.method import Scalars, Work, order_scalars
 from aquila.core.packet import Packet
 from aquila.core.random import Key
 from aquila.core.vector import Vector
@@ -14,6 +14,7 @@ from aquila.methods.parts.damped import DampedMemoryServer, DampedState
 from aquila.methods.parts.density import DENSITY_SCALAR, DensityRule
 from aquila.methods.parts.mean import MeanServer, NoState
 from aquila.methods.parts.memory import decode_or_none
+from aquila.methods.parts.periodic_uploads import LARGE_MODEL
 
 RATE_SCALAR = "rate"
 """Name of the rate η of the memories among the scalars of an order frame."""
@@ -100,6 +101,32 @@ class SparseMemoryServer:
     def _rate(self, fleet: Fleet) -> float:
         has_memory = fleet.dimension <= self.max_dimension
         return self.memory_rate(self._density(fleet)) if has_memory else 0.0
+
+
+def sparse_server(
+    alpha: float,
+    density: float,
+    rule: DensityRule,
+    memory_rate: Callable[[float], float],
+    every: int,
+    memory: str,
+    work: Work,
+) -> "SparseMeanServer | SparseMemoryServer":
+    """Return the server for a value of the option `memory`.
+
+    Args:
+        alpha: Step size.
+        density: Density per round; 0: that of the rule.
+        rule: The default density.
+        memory_rate: Returns the rate η for a density.
+        every: Rounds per upload; 0: automatic.
+        memory: Value of `MemoryOption`.
+        work: What a device computes per round.
+    """
+    if memory == "none":
+        return SparseMeanServer(alpha, density, rule, every)
+    largest = LARGE_MODEL if memory == "auto" and work == "epochs" else math.inf
+    return SparseMemoryServer(alpha, density, rule, memory_rate, every=every, max_dimension=largest)
 
 
 @dataclass(frozen=True)
