@@ -268,7 +268,8 @@ def test_page_has_landmarks_labels_and_a_skip_link(open_report):
         .filter(e => e.closest('.uplot') === null)
         .filter(e => !(e.getAttribute('aria-label') || e.textContent.trim() || e.labels?.length))
         .map(e => e.outerHTML)"""
-    assert page.evaluate(unnamed) == []
+    # a canvas gets its name when the browser has told it its size
+    page.wait_for_function(f"({unnamed})().length === 0")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"
     assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
