@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 FIGURE_FILE = "loss_against_uplink.png"
 DEFAULT_METHODS = (
-    "aquila", "aquila:level_rule=tight", "aquila_topk", "aquila_dither", "fedsgd", "fedavg",
-    "fedpaq", "qsgd", "laq", "ef21", "eden:density=0.1", "ef_signsgd", "sparseloco",
+    "aquila", "aquila:level_rule=tight", "aquila_peak", "aquila_topk", "aquila_dither", "fedsgd",
+    "fedavg", "fedpaq", "qsgd", "laq", "ef21", "eden:density=0.1", "ef_signsgd", "sparseloco",
 )  # fmt: skip
 """Methods without --method, --all and a list in EXPERIMENT: one or two of each kind."""
 VARIANTS: dict[str, tuple[dict[str, object], ...]] = {

@@ -6,7 +6,7 @@ from zlib import crc32
 
 # related methods share a colour: colour-blind readers can distinguish only a few
 COLOURS = {
-    "aquila": "aquila", "aquila_topk": "red", "aquila_dither": "plum",
+    "aquila": "aquila", "aquila_peak": "green", "aquila_topk": "red", "aquila_dither": "plum",
     "fedsgd": "ink", "fedavg": "ink",
     "qsgd": "blue", "fedpaq": "blue", "eden": "blue",
     "adaquantfl": "green", "adaquantfl_levels": "green", "dadaquant": "green",
