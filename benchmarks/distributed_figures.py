@@ -24,6 +24,8 @@ STYLES = {
     "outer_aquila_topk_300": ("AQUILA-TopK", "red", 1),
     "outer_aquila_topk_300_sgd": ("AQUILA-TopK, no momentum", "red", 0),
     "outer_aquila_topk_sgd": ("AQUILA-TopK 1 %, no momentum", "red", 2),
+    "outer_aquila_peak_300": ("AQUILA-Peak", "green", 0),
+    "outer_aquila_peak_300_avg": ("AQUILA-Peak, no momentum", "green", 1),
     "outer_aquila_dither": ("AQUILA-Dither", "plum", 1),
     "outer_aquila_dither_300": ("AQUILA-Dither 4.5 %", "plum", 0),
     "outer_flush_300": ("keep_unsent, 0.8 %, flush", "aquila", 0),

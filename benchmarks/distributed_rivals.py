@@ -18,7 +18,7 @@ FLUSH = {**UNSENT, "flush": "eden:bits=2"}
 AVERAGE_FLUSH = {"keep_unsent": True, "flush": "eden:bits=2"}
 """The same without an outer optimizer."""
 
-PEAK_300 = "aquila_peak:density=0.015,memory=none"
+PEAK_300 = "aquila_peak:density=0.0143,memory=none"
 
 RIVALS = {
     "ddp": ("ddp", "dense"),
