@@ -51,7 +51,7 @@ def _transformed(v: Vector) -> Vector:
         pairs = v.reshape(-1, 2, half)
         v = torch.stack((pairs[:, 0] + pairs[:, 1], pairs[:, 0] - pairs[:, 1]), dim=1)
         half *= 2
-    # a product, because GPUs divide by a number in the same way and CPUs do not
+    # not a division, which GPUs replace by a product with the inverse and CPUs do not
     return v.reshape(length).mul_(1 / math.sqrt(length))
 
 
