@@ -42,7 +42,14 @@ def test_difference_is_added_to_the_model_that_it_names():
 
 def test_difference_to_an_unknown_model_resolves_to_none():
     assert resolve_model(difference(12345), [with_checksum(THETA)]) is None
-    assert resolve_model(difference(UNNAMED), []) is None
+
+
+def test_difference_to_no_model_is_a_coded_model():
+    packet = unpack(pack(Packet(0, quantize_within(THETA, 0.01), refers_to=UNNAMED)))
+    model = resolve_model(packet, [with_checksum(THETA)])
+    assert torch.equal(model.theta, packet.vector.decode())
+    assert float((model.theta - THETA).norm()) <= 0.01 * float(THETA.norm())
+    assert model.checksum == with_checksum(model.theta).checksum
 
 
 def test_invalid_differences_are_rejected():
@@ -55,6 +62,9 @@ def test_invalid_differences_are_rejected():
     step = Codes(torch.ones(2, dtype=torch.uint8), 1, torch.zeros(1), torch.tensor([3e38]), 2)
     with pytest.raises(WireError, match="not finite"):
         resolve_model(Packet(3, step, refers_to=huge.checksum), [huge])
+    top = Codes(torch.full((2,), 2, dtype=torch.uint8), 2, torch.zeros(1), torch.tensor([3e38]), 2)
+    with pytest.raises(WireError, match="not finite"):
+        resolve_model(Packet(0, top, refers_to=UNNAMED), [])
 
 
 def test_golden_difference_resolves_with_the_golden_model():

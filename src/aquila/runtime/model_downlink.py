@@ -4,7 +4,7 @@ With differences the server keeps one reference model per group of the fleet. Ev
 holds the reference of its group. When a round opens, the server codes u = theta - reference once
 and adds the decoded u to the reference. All devices compute at the new reference. The next u
 contains the coding error of this one. Devices in step get the difference, all others get the
-whole reference.
+whole reference. In the first round, all devices get the model itself, coded with a small error.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -19,11 +19,14 @@ from aquila.core.quantize_within import quantize_within
 from aquila.core.state import Arrays
 from aquila.core.vector import Vector
 from aquila.core.wire import pack
-from aquila.runtime.reference import ReferenceModel, with_checksum
+from aquila.runtime.reference import UNNAMED, ReferenceModel, with_checksum
 
 Group = int
 References = Mapping[Group, ReferenceModel]
 """Reference model per group of the fleet."""
+
+FIRST_ERROR = 2**-8
+"""Relative error of the model of the first round, which takes about eight bits per coordinate."""
 
 REFERENCE_PREFIX = "reference."
 """Prefix of the array names of saved references."""
@@ -93,11 +96,16 @@ class DownlinkCoder:
         frames: dict[DeviceId, bytes] = {}
         after: dict[Group, ReferenceModel] = {}
         for group, devices in _by_group(packets, fleet).items():
-            followers, order = list(filter(in_step, devices)), packets[devices[0]]
-            base = references.get(group) if followers else None
-            after[group], difference = self._next_reference(base, order)
-            if difference is not None:
-                frames |= dict.fromkeys(followers, difference)
+            order = packets[devices[0]]
+            if order.round == 0:
+                receivers = devices
+                after[group], frame = first_reference(order)
+            else:
+                receivers = list(filter(in_step, devices))
+                base = references.get(group) if receivers else None
+                after[group], frame = self._next_reference(base, order)
+            if frame is not None:
+                frames |= dict.fromkeys(receivers, frame)
             others = [device for device in devices if device not in frames]
             if others:
                 model = Packet(
@@ -137,6 +145,16 @@ class DownlinkCoder:
             if len(frame) < theta.nbytes:
                 return base.with_difference(codes), frame
         return with_checksum(theta), None
+
+
+def first_reference(order: Packet) -> tuple[ReferenceModel, bytes | None]:
+    """Return the first reference and the frame of the coded model, None if that saves no bytes."""
+    theta = theta_of(order)
+    codes = quantize_within(theta, FIRST_ERROR)
+    frame = pack(Packet(order.round, codes, refers_to=UNNAMED))
+    if len(frame) < theta.nbytes:
+        return with_checksum(codes.decode()), frame
+    return with_checksum(theta), None
 
 
 def references_to_arrays(references: References) -> Arrays:

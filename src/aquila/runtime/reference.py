@@ -1,7 +1,8 @@
 """Models that a device holds, named by a checksum, so that the next model can be a difference.
 
 Server and device add a difference by the same rounded sum. Both therefore hold the same bits. The
-checksum is that of the model's bytes. 0 means that the model has no name.
+checksum is that of the model's bytes. 0 means that the model has no name. A difference to a model
+without a name is a whole model that was coded.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -54,10 +55,13 @@ def resolve_model(model: Packet, references: Sequence[ReferenceModel]) -> Refere
         raise WireError("the model frame of an order must hold a model, but this one is empty")
     if isinstance(model.vector, Dense):
         return ReferenceModel(model.vector.values, model.refers_to)
-    base = base_of(model, references)
-    if base is None:
-        return None
-    resolved = base.with_difference(model.vector)
+    if model.refers_to == UNNAMED:
+        resolved = with_checksum(model.vector.decode())
+    else:
+        base = base_of(model, references)
+        if base is None:
+            return None
+        resolved = base.with_difference(model.vector)
     if not torch.isfinite(resolved.theta).all():
         raise WireError(f"the difference of round {model.round} gives a model that is not finite")
     return resolved
