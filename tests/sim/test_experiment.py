@@ -85,7 +85,7 @@ def test_files_start_with_the_expected_result(path):
     assert first.startswith(("# Table", "# Figures", "# Beyond the paper", "# Recipe"))
     assert path.parent.name in (
         "beta", "table2", "table3", "bytes_to_accuracy", "gpu", "recipes", "lena",
-        "end_of_training", "ablation",
+        "end_of_training", "ablation", "rivals",
     )  # fmt: skip
     for text in tomllib.loads(path.read_text())["compare"]:
         assert text.partition(":")[0] in aquila.METHODS
