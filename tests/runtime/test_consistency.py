@@ -306,29 +306,29 @@ def test_no_acknowledgement_differs_from_that_of_any_reply():
 
 
 def test_only_devices_that_replied_to_the_last_round_get_a_difference():
-    harness = FaultHarness(devices=4, **DIFFERENCES)
+    harness = FaultHarness(devices=10, **DIFFERENCES)
     harness.run_round_without_faults()
     kinds = []
     for _ in range(3):  # in round 1 the reply of device 0 and the order to device 1 are lost
-        orders = [harness.order(m) for m in range(4)]
+        orders = [harness.order(m) for m in range(10)]
         kinds.append([kind_of(order.model) == Kind.DENSE for order in orders])
-        replying = range(2 if harness.server.round == 1 else 0, 4)
+        replying = range(2 if harness.server.round == 1 else 0, 10)
         assert all(harness.receive(m, harness.handle(m, orders[m])) for m in replying)
         assert len({id(orders[m].model) for m in replying}) == 1 + (len(set(kinds[-1])) > 1)
         if harness.server.round == 1:
             harness.handle(0, orders[0])
         harness.close()
-    assert kinds == [[False] * 4, [True, True, False, False], [False] * 4]
+    assert kinds == [[False] * 10, [True, True] + [False] * 8, [False] * 10]
 
 
 def test_device_without_the_base_refuses_and_then_gets_a_whole_model(caplog):
     caplog.set_level("WARNING", "aquila")
-    harness = FaultHarness(devices=4, **DIFFERENCES)
+    harness = FaultHarness(devices=8, **DIFFERENCES)
     harness.run_round_without_faults()
     before = harness.server.theta
     harness.restart_device(0)
     frames = harness.run_round_without_faults()
-    assert [flags_of(frame) & Flag.REFUSED for frame in frames] == [Flag.REFUSED, 0, 0, 0]
+    assert [flags_of(frame) & Flag.REFUSED for frame in frames] == [Flag.REFUSED, *[0] * 7]
     assert "device 0 refuses round 1: the order is a difference to a model" in caplog.text
     assert not torch.equal(harness.server.theta, before)
     assert kind_of(harness.order(0).model) == Kind.DENSE

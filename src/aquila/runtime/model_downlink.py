@@ -4,9 +4,13 @@ With differences the server keeps one reference model per group of the fleet. Ev
 holds the reference of its group. When a round opens, the server codes u = theta - reference once
 and adds the decoded u to the reference. All devices compute at the new reference. The next u
 contains the coding error of this one. Devices in step get the difference, all others get the
-whole reference. In the first round, all devices get the model itself, coded with a small error.
+whole reference.
+
+If few devices are in step, the server codes the model itself with an error that is no larger. All
+devices then get the same frame, whatever they hold.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -17,7 +21,7 @@ from aquila.core.method import Scalars, theta_of
 from aquila.core.packet import Dense, Packet
 from aquila.core.quantize_within import quantize_within
 from aquila.core.state import Arrays
-from aquila.core.vector import Vector
+from aquila.core.vector import Vector, squared_norm
 from aquila.core.wire import pack
 from aquila.runtime.reference import UNNAMED, ReferenceModel, with_checksum
 
@@ -25,8 +29,11 @@ Group = int
 References = Mapping[Group, ReferenceModel]
 """Reference model per group of the fleet."""
 
-FIRST_ERROR = 2**-8
-"""Relative error of the model of the first round, which takes about eight bits per coordinate."""
+MAX_MODEL_ERROR, MIN_MODEL_ERROR = 2**-8, 2**-20
+"""Relative errors of coded whole models. At the largest they take about 8 bits per coordinate."""
+MIN_OTHERS = 4
+"""A coded whole model for all can only save bytes if one device in four or more has no reference:
+it takes 8 bits per coordinate where a difference takes about one, and a whole model 32."""
 
 REFERENCE_PREFIX = "reference."
 """Prefix of the array names of saved references."""
@@ -68,9 +75,22 @@ def pack_models(packets: Mapping[DeviceId, Packet]) -> dict[DeviceId, bytes]:
     return {device: frames[id(packet.vector)] for device, packet in packets.items()}
 
 
+@dataclass(frozen=True, eq=False)
+class Broadcast:
+    """The model of a group in one round: its next reference, and the frame per device."""
+
+    reference: ReferenceModel
+    frames: Mapping[DeviceId, bytes]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the frames of all devices."""
+        return sum(map(len, self.frames.values()))
+
+
 @dataclass(frozen=True)
 class DownlinkCoder:
-    """Codes models as differences, with the fewest bits that keep the relative `error`."""
+    """Codes models with a relative `error` of their change, in the fewest bytes for all devices."""
 
     error: float
 
@@ -94,24 +114,12 @@ class DownlinkCoder:
             in_step: Whether a device holds the reference of its group.
         """
         frames: dict[DeviceId, bytes] = {}
-        after: dict[Group, ReferenceModel] = {}
+        after = dict(references)
         for group, devices in _by_group(packets, fleet).items():
-            order = packets[devices[0]]
-            if order.round == 0:
-                receivers = devices
-                after[group], frame = first_reference(order)
-            else:
-                receivers = list(filter(in_step, devices))
-                base = references.get(group) if receivers else None
-                after[group], frame = self._next_reference(base, order)
-            if frame is not None:
-                frames |= dict.fromkeys(receivers, frame)
-            others = [device for device in devices if device not in frames]
-            if others:
-                model = Packet(
-                    order.round, Dense(after[group].theta), refers_to=after[group].checksum
-                )
-                frames |= dict.fromkeys(others, pack(model))
+            order, base = packets[devices[0]], references.get(group)
+            chosen = self._broadcast(order, base, devices, in_step)
+            frames |= chosen.frames
+            after[group] = chosen.reference
         return frames, after
 
     def encode_late(
@@ -130,31 +138,60 @@ class DownlinkCoder:
             group = fleet.groups[device]
             if group not in after:
                 after[group] = with_checksum(theta_of(order))
-            model = Packet(order.round, Dense(after[group].theta), refers_to=after[group].checksum)
-            frames[device] = pack(model)
+            frames[device] = pack_whole(order.round, after[group])
         return frames, after
 
-    def _next_reference(
-        self, base: ReferenceModel | None, order: Packet
-    ) -> tuple[ReferenceModel, bytes | None]:
-        """Return the new reference and the difference frame, None if that saves no bytes."""
-        theta = theta_of(order)
-        if base is not None:
-            codes = quantize_within(theta - base.theta, self.error)
-            frame = pack(Packet(order.round, codes, refers_to=base.checksum))
-            if len(frame) < theta.nbytes:
-                return base.with_difference(codes), frame
-        return with_checksum(theta), None
+    def _broadcast(
+        self,
+        order: Packet,
+        base: ReferenceModel | None,
+        devices: list[DeviceId],
+        in_step: Callable[[DeviceId], bool],
+    ) -> Broadcast:
+        """Return the broadcast to a group that takes the fewest bytes."""
+        followers = [] if base is None else list(filter(in_step, devices))
+        ways = []
+        if base is not None and followers:
+            ways.append(self._difference(order, base, devices, followers))
+        if MIN_OTHERS * (len(devices) - len(followers)) >= len(devices):
+            ways.append(self._coded(order, base, devices))
+        best = min(ways, key=lambda way: way.nbytes)
+        if best.nbytes < theta_of(order).nbytes * len(devices):
+            return best
+        reference = with_checksum(theta_of(order))
+        return Broadcast(reference, dict.fromkeys(devices, pack_whole(order.round, reference)))
+
+    def _difference(
+        self,
+        order: Packet,
+        base: ReferenceModel,
+        devices: list[DeviceId],
+        followers: list[DeviceId],
+    ) -> Broadcast:
+        """Send the change since the last reference, and the whole reference to other devices."""
+        codes = quantize_within(theta_of(order) - base.theta, self.error)
+        frame = pack(Packet(order.round, codes, refers_to=base.checksum))
+        reference = base.with_difference(codes)
+        whole = pack_whole(order.round, reference) if len(followers) < len(devices) else b""
+        return Broadcast(reference, dict.fromkeys(devices, whole) | dict.fromkeys(followers, frame))
+
+    def _coded(
+        self, order: Packet, base: ReferenceModel | None, devices: list[DeviceId]
+    ) -> Broadcast:
+        """Send the model itself, coded, with an error that a difference could have, too."""
+        theta, error = theta_of(order), MAX_MODEL_ERROR
+        norm = math.sqrt(squared_norm(theta))
+        if base is not None and norm:
+            change = math.sqrt(squared_norm(theta - base.theta))
+            error = max(MIN_MODEL_ERROR, min(error, self.error * change / norm))
+        codes = quantize_within(theta, error)
+        frame = pack(Packet(order.round, codes, refers_to=UNNAMED))
+        return Broadcast(with_checksum(codes.decode()), dict.fromkeys(devices, frame))
 
 
-def first_reference(order: Packet) -> tuple[ReferenceModel, bytes | None]:
-    """Return the first reference and the frame of the coded model, None if that saves no bytes."""
-    theta = theta_of(order)
-    codes = quantize_within(theta, FIRST_ERROR)
-    frame = pack(Packet(order.round, codes, refers_to=UNNAMED))
-    if len(frame) < theta.nbytes:
-        return with_checksum(codes.decode()), frame
-    return with_checksum(theta), None
+def pack_whole(round_number: int, reference: ReferenceModel) -> bytes:
+    """Return the frame of a whole model with its name."""
+    return pack(Packet(round_number, Dense(reference.theta), refers_to=reference.checksum))
 
 
 def references_to_arrays(references: References) -> Arrays:
