@@ -15,9 +15,10 @@ PROBLEM = ridge(devices=4, dimension=25)
 FLEET = aquila.Fleet.uniform(25, 4)
 
 
-def result(name: str, **parameters: object) -> LabelledRun:
+def result(name: str, downlink_error: float = 0.0, **parameters: object) -> LabelledRun:
     method = aquila.create(name, alpha=0.1 / PROBLEM.smoothness(), **parameters)
-    run = aquila.simulate(method, torch.zeros(25), PROBLEM.devices, rounds=5)
+    options = aquila.RunOptions(downlink_error=downlink_error)
+    run = aquila.simulate(method, torch.zeros(25), PROBLEM.devices, rounds=5, options=options)
     return LabelledRun(name, run.records)
 
 
@@ -40,6 +41,15 @@ def test_uncompressed_run_saves_nothing():
     fedsgd = result("fedsgd")
     assert dense_bytes(fedsgd, FLEET) == fedsgd.uplink_bytes
     assert "1.0 x" in render(fedsgd)
+
+
+def test_both_directions_are_a_column_if_models_are_coded():
+    whole, coded = result("qsgd"), result("qsgd", downlink_error=0.5)
+    dense = 2 * dense_bytes(coded, FLEET)
+    text = render(coded)
+    assert f"{dense / (coded.uplink_bytes + coded.downlink_bytes):.1f} x" in text
+    assert "both: dense bytes in both directions" in text
+    assert "both" not in render(whole)
 
 
 def test_run_with_rising_loss_is_listed():

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import cache
 
 import torch
 from rich import box
@@ -15,7 +16,7 @@ from aquila.report.labelled_run import FINAL_EVALUATIONS, LabelledRun
 from aquila.report.units import format_bytes
 
 HEADINGS = (
-    "accuracy", "vs dense", "loss", "up/skip", "level", "uplink", "paper", "saving"
+    "accuracy", "vs dense", "loss", "up/skip", "level", "uplink", "paper", "saving", "both"
 )  # fmt: skip
 
 NARROW_WIDTH = 70
@@ -32,6 +33,9 @@ def results_table(results: Sequence[LabelledRun], fleet: Fleet, width: int = 100
     dense = _dense_accuracy(results, fleet)
     if dense is None:
         shown.remove("vs dense")
+    has_coded_models = any(result.downlink_bytes < dense_bytes(result, fleet) for result in results)
+    if not has_coded_models:
+        shown.remove("both")
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), caption_justify="left")
     table.add_column("method", overflow="fold")
     extra = [
@@ -53,6 +57,8 @@ def results_table(results: Sequence[LabelledRun], fleet: Fleet, width: int = 100
         "paper: bits × coordinates, as papers count the uplink.\n"
         "saving: dense uplink ÷ this uplink."
     )
+    if has_coded_models:
+        table.caption += "\nboth: dense bytes in both directions ÷ these."
     if dense is not None:
         table.caption = (
             "vs dense: points of accuracy above the run with dense uploads, "
@@ -76,12 +82,15 @@ def _format_extra(result: LabelledRun, name: str) -> str:
 def dense_bytes(result: LabelledRun, fleet: Fleet) -> int:
     """Return the bytes of the same replies if each were an uncompressed vector."""
     replies = Counter(fleet.groups[device] for r in result.records for device in r.uplink)
-    return sum(count * _dense_frame_bytes(fleet, group) for group, count in replies.items())
+    return sum(
+        count * _dense_frame_bytes(fleet.dimension_of_group(group))
+        for group, count in replies.items()
+    )
 
 
-def _dense_frame_bytes(fleet: Fleet, group: int) -> int:
-    vector = Dense(torch.zeros(fleet.dimension_of_group(group)))
-    return len(pack(Packet(0, vector, refers_to=1)))
+@cache
+def _dense_frame_bytes(dimension: int) -> int:
+    return len(pack(Packet(0, Dense(torch.zeros(dimension)), refers_to=1)))
 
 
 def _dense_accuracy(results: Sequence[LabelledRun], fleet: Fleet) -> float | None:
@@ -101,7 +110,7 @@ def _format_cells(
     accuracy = result.last_metric("test_accuracy")
     final = result.final_metric("test_accuracy")
     loss = result.records[-1].loss
-    ratio = dense_bytes(result, fleet) / result.uplink_bytes
+    dense = dense_bytes(result, fleet)
     return {
         "accuracy": "-" if accuracy is None else f"{accuracy:.1%}",
         "vs dense": "-"
@@ -112,7 +121,8 @@ def _format_cells(
         "level": "-" if result.mean_level is None else f"{result.mean_level:.2f}",
         "uplink": format_bytes(result.uplink_bytes),
         "paper": format_bytes(result.paper_bits / 8),
-        "saving": f"{ratio:.1f} x",
+        "saving": f"{dense / result.uplink_bytes:.1f} x",
+        "both": f"{2 * dense / (result.uplink_bytes + result.downlink_bytes):.1f} x",
         **{
             cost.key: cost.format_total(total)
             for cost in SIMULATED_COSTS
