@@ -9,6 +9,7 @@ then has coordinates of all large tensors, so that all rotated coordinates have 
 """
 
 import math
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -23,7 +24,7 @@ def rotate(v: Vector, key: Key) -> Vector:
     rotated = _by_columns(v)
     for number, window in enumerate(_windows(v.numel())):
         part = rotated[window]
-        part.copy_(_transformed(part.mul_(_signs(part, key.child(number)))))
+        part.copy_(_transformed(part.mul_(_signs_like(part, key.child(number)))))
     return rotated
 
 
@@ -32,7 +33,7 @@ def unrotate(v: Vector, key: Key) -> Vector:
     back = v.clone()
     for number, window in reversed(list(enumerate(_windows(v.numel())))):
         part = back[window]
-        part.copy_(_transformed(part)).mul_(_signs(part, key.child(number)))
+        part.copy_(_transformed(part)).mul_(_signs_like(part, key.child(number)))
     return _by_columns(back)
 
 
@@ -68,8 +69,14 @@ def _windows(dimension: int) -> list[slice]:
     return first if length == dimension else [*first, slice(dimension - length, dimension)]
 
 
-def _signs(like: Vector, key: Key) -> Vector:
+def _signs_like(v: Vector, key: Key) -> torch.Tensor:
+    return _signs(key, v.numel(), v.device)
+
+
+@lru_cache(maxsize=2)  # a device that rotates a vector inverts the same rotation next
+def _signs(key: Key, count: int, device: torch.device) -> torch.Tensor:
+    """Return random signs as small integers."""
     # from NumPy, because the two sides may compute on different hardware
-    drawn = np.frombuffer(key.numpy().bytes(-(-like.numel() // 8)), np.uint8)
-    bits = torch.from_numpy(np.unpackbits(drawn, count=like.numel()))
-    return bits.to(like.device).to(like.dtype).mul_(-2).add_(1)
+    drawn = np.frombuffer(key.numpy().bytes(-(-count // 8)), np.uint8)
+    bits = torch.from_numpy(np.unpackbits(drawn, count=count)).to(device)
+    return bits.view(torch.int8).mul_(-2).add_(1)
