@@ -48,7 +48,7 @@ def test_both_directions_are_a_column_if_models_are_coded():
     dense = 2 * dense_bytes(coded, FLEET)
     text = render(coded)
     assert f"{dense / (coded.uplink_bytes + coded.downlink_bytes):.1f} x" in text
-    assert "both: dense bytes in both directions" in text
+    assert "both: dense bytes of uplink and downlink" in text
     assert "both" not in render(whole)
 
 

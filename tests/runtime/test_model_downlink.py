@@ -16,7 +16,7 @@ from aquila.runtime.model_downlink import (
     references_from_arrays,
     references_to_arrays,
 )
-from aquila.runtime.reference import UNNAMED, resolve_model, with_checksum
+from aquila.runtime.reference import NO_BASE, resolve_model, with_checksum
 
 D = 200
 FLEET = aquila.Fleet(D, [0, 0, 0, 1, 1], [None, torch.arange(D // 2)])
@@ -60,7 +60,7 @@ def test_every_device_gets_the_bits_of_the_reference(dtype):
                 == reference.checksum
                 == with_checksum(reference.theta).checksum
             )
-    assert 0 < names.count(UNNAMED) < len(names)  # some models are coded, and some are differences
+    assert 0 < names.count(NO_BASE) < len(names)  # some models are coded, and some are differences
 
 
 def test_coding_error_vanishes_with_the_steps():
@@ -104,16 +104,26 @@ def test_group_without_devices_in_step_gets_a_model_as_exact_as_a_difference():
     bound = min(MAX_MODEL_ERROR * THETA[: D // 2].norm(), 0.5 * (D // 2) ** 0.5)
     assert 0 < (references[1].theta - THETA[: D // 2]).norm() <= bound
     assert torch.equal(unpack(frames[3]).vector.decode(), references[1].theta)
-    assert unpack(frames[3]).refers_to == UNNAMED
+    assert unpack(frames[3]).refers_to == NO_BASE
 
 
-@pytest.mark.parametrize("change", [1e-3, 1e-9])
-def test_coded_models_get_more_exact_as_the_steps_shrink(change):
-    fleet, coder = aquila.Fleet.uniform(D, 1), DownlinkCoder(0.5)
-    base = {0: with_checksum(THETA + change * torch.ones(D))}
-    _, after = coder.encode(model_packets(fleet, THETA, 5), fleet, base, lambda _: False)
-    least = 1e-6 * float(THETA.norm())
-    assert (after[0].theta - THETA).norm() <= max(least, 0.5 * change * D**0.5)
+@pytest.mark.parametrize("change", [1e-3, 1e-6, 1e-9])
+@pytest.mark.parametrize("largest", [1, 1e4])
+def test_coded_models_get_more_exact_as_the_steps_shrink(change, largest):
+    fleet, theta = aquila.Fleet.uniform(D, 1), THETA.double()
+    theta[0] = largest
+    base = {0: with_checksum(theta + change)}
+    coder = DownlinkCoder(0.5)
+    _, after = coder.encode(model_packets(fleet, theta, 5), fleet, base, lambda _: False)
+    assert (after[0].theta - theta).norm() <= 0.5 * change * D**0.5 * (1 + 1e-6)
+
+
+def test_unchanged_model_reaches_new_devices_exactly():
+    fleet, base = aquila.Fleet.uniform(D, 1), {0: with_checksum(THETA)}
+    packets = model_packets(fleet, THETA, 5)
+    frames, after = DownlinkCoder(0.5).encode(packets, fleet, base, lambda _: False)
+    assert torch.equal(after[0].theta, THETA)
+    assert torch.equal(resolve_model(unpack(frames[0]), []).theta, THETA)
 
 
 def test_few_devices_out_of_step_get_the_whole_model():
@@ -126,14 +136,16 @@ def test_few_devices_out_of_step_get_the_whole_model():
     assert unpack(frames[1]).refers_to == base[0].checksum
 
 
-def test_a_group_that_takes_no_part_keeps_its_reference():
-    packets = {
-        device: packet for device, packet in model_packets(FLEET, THETA, 5).items() if device < 3
-    }
+def test_a_group_that_joins_late_gets_the_model_of_the_round():
+    """Also if it took part in an earlier round."""
+    first = {d: order for d, order in model_packets(FLEET, THETA, 5).items() if d < 3}
+    late = {d: order for d, order in model_packets(FLEET, THETA, 5).items() if d >= 3}
     old = {0: with_checksum(THETA + 1), 1: with_checksum(THETA[: D // 2] + 1)}
-    _, after = DownlinkCoder(0.5).encode(packets, FLEET, old, lambda _: True)
-    assert after[1] is old[1]
-    assert after[0] is not old[0]
+    coder = DownlinkCoder(0.5)
+    _, references = coder.encode(first, FLEET, old, lambda _: True)
+    frames, after = coder.encode_late(late, FLEET, references)
+    assert torch.equal(unpack(frames[3]).vector.values, THETA[: D // 2])
+    assert torch.equal(after[1].theta, THETA[: D // 2])
 
 
 def test_unchanged_model_takes_a_few_bytes():

@@ -8,7 +8,7 @@ import torch
 from aquila.core.packet import Codes, Dense, Packet, WireError
 from aquila.core.quantize_within import quantize_within
 from aquila.core.wire import pack, unpack
-from aquila.runtime.reference import UNNAMED, resolve_model, with_checksum
+from aquila.runtime.reference import NO_BASE, UNNAMED, resolve_model, with_checksum
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 THETA = torch.linspace(-1, 1, 32)
@@ -44,8 +44,8 @@ def test_difference_to_an_unknown_model_resolves_to_none():
     assert resolve_model(difference(12345), [with_checksum(THETA)]) is None
 
 
-def test_difference_to_no_model_is_a_coded_model():
-    packet = unpack(pack(Packet(0, quantize_within(THETA, 0.01), refers_to=UNNAMED)))
+def test_codes_without_a_base_are_a_coded_model():
+    packet = unpack(pack(Packet(0, quantize_within(THETA, 0.01), refers_to=NO_BASE)))
     model = resolve_model(packet, [with_checksum(THETA)])
     assert torch.equal(model.theta, packet.vector.decode())
     assert float((model.theta - THETA).norm()) <= 0.01 * float(THETA.norm())
@@ -64,7 +64,7 @@ def test_invalid_differences_are_rejected():
         resolve_model(Packet(3, step, refers_to=huge.checksum), [huge])
     top = Codes(torch.full((2,), 2, dtype=torch.uint8), 2, torch.zeros(1), torch.tensor([3e38]), 2)
     with pytest.raises(WireError, match="not finite"):
-        resolve_model(Packet(0, top, refers_to=UNNAMED), [])
+        resolve_model(Packet(0, top, refers_to=NO_BASE), [])
 
 
 def test_golden_difference_resolves_with_the_golden_model():

@@ -70,13 +70,13 @@ def _windows(dimension: int) -> list[slice]:
 
 
 def _signs_like(v: Vector, key: Key) -> torch.Tensor:
-    return _signs(key, v.numel(), v.device)
+    return _signs(key, v.numel()).to(v.device)
 
 
 @lru_cache(maxsize=2)  # a device that rotates a vector inverts the same rotation next
-def _signs(key: Key, count: int, device: torch.device) -> torch.Tensor:
+def _signs(key: Key, count: int) -> torch.Tensor:
     """Return random signs as small integers."""
     # from NumPy, because the two sides may compute on different hardware
     drawn = np.frombuffer(key.numpy().bytes(-(-count // 8)), np.uint8)
-    bits = torch.from_numpy(np.unpackbits(drawn, count=count)).to(device)
+    bits = torch.from_numpy(np.unpackbits(drawn, count=count))
     return bits.view(torch.int8).mul_(-2).add_(1)

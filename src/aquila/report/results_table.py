@@ -58,7 +58,7 @@ def results_table(results: Sequence[LabelledRun], fleet: Fleet, width: int = 100
         "saving: dense uplink ÷ this uplink."
     )
     if has_coded_models:
-        table.caption += "\nboth: dense bytes in both directions ÷ these."
+        table.caption += "\nboth: dense bytes of uplink and downlink ÷ those of this run."
     if dense is not None:
         table.caption = (
             "vs dense: points of accuracy above the run with dense uploads, "

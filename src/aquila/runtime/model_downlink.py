@@ -6,8 +6,8 @@ and adds the decoded u to the reference. All devices compute at the new referenc
 contains the coding error of this one. Devices in step get the difference, all others get the
 whole reference.
 
-If few devices are in step, the server codes the model itself with an error that is no larger. All
-devices then get the same frame, whatever they hold.
+If few devices are in step, and in the first round, all devices get a *coded model* instead: theta
+itself, coded with at most the error of a difference. It needs no reference.
 """
 
 import math
@@ -23,17 +23,20 @@ from aquila.core.quantize_within import quantize_within
 from aquila.core.state import Arrays
 from aquila.core.vector import Vector, squared_norm
 from aquila.core.wire import pack
-from aquila.runtime.reference import UNNAMED, ReferenceModel, with_checksum
+from aquila.runtime.reference import NO_BASE, ReferenceModel, with_checksum
 
 Group = int
 References = Mapping[Group, ReferenceModel]
 """Reference model per group of the fleet."""
 
-MAX_MODEL_ERROR, MIN_MODEL_ERROR = 2**-8, 2**-20
-"""Relative errors of coded whole models. At the largest they take about 8 bits per coordinate."""
-MIN_OTHERS = 4
-"""A coded whole model for all can only save bytes if one device in four or more has no reference:
-it takes 8 bits per coordinate where a difference takes about one, and a whole model 32."""
+MAX_MODEL_ERROR = 2**-8
+"""Largest relative error of a coded model, which then takes about 8.5 bits per coordinate."""
+MIN_SHARE_OUT_OF_STEP = 0.25
+"""Share of the devices without a reference above which the model itself is coded. Below it, whole
+models for them and differences for the others usually take fewer bytes."""
+ROUNDING = 1 + 1e-6
+TINY = torch.finfo(torch.float64).tiny
+"""Smallest divisor, which prevents division by zero."""
 
 REFERENCE_PREFIX = "reference."
 """Prefix of the array names of saved references."""
@@ -90,7 +93,7 @@ class Broadcast:
 
 @dataclass(frozen=True)
 class DownlinkCoder:
-    """Codes models with a relative `error` of their change, in the fewest bytes for all devices."""
+    """Codes models in few bytes, with at most this `error` relative to the change of the model."""
 
     error: float
 
@@ -114,12 +117,12 @@ class DownlinkCoder:
             in_step: Whether a device holds the reference of its group.
         """
         frames: dict[DeviceId, bytes] = {}
-        after = dict(references)
+        after: dict[Group, ReferenceModel] = {}
         for group, devices in _by_group(packets, fleet).items():
             order, base = packets[devices[0]], references.get(group)
-            chosen = self._broadcast(order, base, devices, in_step)
-            frames |= chosen.frames
-            after[group] = chosen.reference
+            broadcast = self._broadcast(order, base, devices, in_step)
+            frames |= broadcast.frames
+            after[group] = broadcast.reference
         return frames, after
 
     def encode_late(
@@ -150,14 +153,18 @@ class DownlinkCoder:
     ) -> Broadcast:
         """Return the broadcast to a group that takes the fewest bytes."""
         followers = [] if base is None else list(filter(in_step, devices))
-        ways = []
-        if base is not None and followers:
-            ways.append(self._difference(order, base, devices, followers))
-        if MIN_OTHERS * (len(devices) - len(followers)) >= len(devices):
-            ways.append(self._coded(order, base, devices))
-        best = min(ways, key=lambda way: way.nbytes)
-        if best.nbytes < theta_of(order).nbytes * len(devices):
-            return best
+        out_of_step = len(devices) - len(followers)
+        model_bytes = theta_of(order).nbytes
+        smallest = None
+        if out_of_step >= MIN_SHARE_OUT_OF_STEP * len(devices):
+            smallest = self._coded_model(order, base, devices)
+        worth_trying = smallest is None or out_of_step * model_bytes < smallest.nbytes
+        if base is not None and followers and worth_trying:
+            difference = self._difference(order, base, devices, followers)
+            if smallest is None or difference.nbytes < smallest.nbytes:
+                smallest = difference
+        if smallest is not None and smallest.nbytes < len(devices) * model_bytes:
+            return smallest
         reference = with_checksum(theta_of(order))
         return Broadcast(reference, dict.fromkeys(devices, pack_whole(order.round, reference)))
 
@@ -175,18 +182,25 @@ class DownlinkCoder:
         whole = pack_whole(order.round, reference) if len(followers) < len(devices) else b""
         return Broadcast(reference, dict.fromkeys(devices, whole) | dict.fromkeys(followers, frame))
 
-    def _coded(
+    def _coded_model(
         self, order: Packet, base: ReferenceModel | None, devices: list[DeviceId]
-    ) -> Broadcast:
-        """Send the model itself, coded, with an error that a difference could have, too."""
-        theta, error = theta_of(order), MAX_MODEL_ERROR
-        norm = math.sqrt(squared_norm(theta))
-        if base is not None and norm:
-            change = math.sqrt(squared_norm(theta - base.theta))
-            error = max(MIN_MODEL_ERROR, min(error, self.error * change / norm))
+    ) -> Broadcast | None:
+        """Send the model itself, coded; None if its error would exceed that of a difference.
+
+        Only the first model of a run has no difference to compare with.
+        """
+        theta, error, largest = theta_of(order), MAX_MODEL_ERROR, math.inf
+        if base is not None:
+            largest = self.error * math.sqrt(squared_norm(theta - base.theta))
+            error = min(error, largest / max(math.sqrt(squared_norm(theta)), TINY))
+        if (base is None and order.round > 0) or error == 0:
+            return None
         codes = quantize_within(theta, error)
-        frame = pack(Packet(order.round, codes, refers_to=UNNAMED))
-        return Broadcast(with_checksum(codes.decode()), dict.fromkeys(devices, frame))
+        decoded = codes.decode()
+        if squared_norm(theta - decoded) > ROUNDING * largest**2:  # too many levels are needed
+            return None
+        frame = pack(Packet(order.round, codes, refers_to=NO_BASE))
+        return Broadcast(with_checksum(decoded), dict.fromkeys(devices, frame))
 
 
 def pack_whole(round_number: int, reference: ReferenceModel) -> bytes:

@@ -1,8 +1,8 @@
 """Models that a device holds, named by a checksum, so that the next model can be a difference.
 
 Server and device add a difference by the same rounded sum. Both therefore hold the same bits. The
-checksum is that of the model's bytes. 0 means that the model has no name. A difference to a model
-without a name is a whole model that was coded.
+checksum is that of the model's bytes. 0 means that the model has no name. Codes that refer to 0 are
+not a difference but a coded model, which needs no base.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -16,6 +16,8 @@ from aquila.core.wire import checksum_of_vector
 
 UNNAMED = 0
 """Checksum field of a model that no difference will refer to."""
+NO_BASE = 0
+"""Checksum field of a coded model."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +57,7 @@ def resolve_model(model: Packet, references: Sequence[ReferenceModel]) -> Refere
         raise WireError("the model frame of an order must hold a model, but this one is empty")
     if isinstance(model.vector, Dense):
         return ReferenceModel(model.vector.values, model.refers_to)
-    if model.refers_to == UNNAMED:
+    if model.refers_to == NO_BASE:
         resolved = with_checksum(model.vector.decode())
     else:
         base = base_of(model, references)
@@ -63,5 +65,5 @@ def resolve_model(model: Packet, references: Sequence[ReferenceModel]) -> Refere
             return None
         resolved = base.with_difference(model.vector)
     if not torch.isfinite(resolved.theta).all():
-        raise WireError(f"the difference of round {model.round} gives a model that is not finite")
+        raise WireError(f"the order of round {model.round} gives a model that is not finite")
     return resolved
