@@ -50,28 +50,34 @@ def results_table(results: Sequence[LabelledRun], fleet: Fleet, width: int = 100
         label = result.label + (" (stopped)" if result.stopped else "")
         texts = (cells.get(name, "-") for name in shown)
         table.add_row(label, *texts, *(_format_extra(result, name) for name in extra))
-    table.caption = (
-        "up/skip: replies with / without a vector.\n"
-        "level: mean bits per coordinate.\n"
-        "uplink: real frames of all devices.\n"
-        "paper: bits × coordinates, as papers count the uplink.\n"
-        "saving: dense uplink ÷ this uplink."
-    )
+    table.caption = _caption(results, dense is not None, has_coded_models, bool(simulated))
+    return table
+
+
+def _caption(
+    results: Sequence[LabelledRun], has_dense: bool, has_coded_models: bool, is_simulated: bool
+) -> str:
+    """Return the explanations of the columns, and a warning if a loss has risen."""
+    lines = [
+        "up/skip: replies with / without a vector.",
+        "level: mean bits per coordinate.",
+        "uplink: real frames of all devices.",
+        "paper: bits × coordinates, as papers count the uplink.",
+        "saving: dense uplink ÷ this uplink.",
+    ]
+    if has_dense:
+        lines.insert(
+            0, "vs dense: points of accuracy above the run with dense uploads, "
+            f"mean of the last {FINAL_EVALUATIONS} evaluations.",
+        )  # fmt: skip
     if has_coded_models:
-        table.caption += "\nboth: dense bytes of uplink and downlink ÷ those of this run."
-    if dense is not None:
-        table.caption = (
-            "vs dense: points of accuracy above the run with dense uploads, "
-            f"mean of the last {FINAL_EVALUATIONS} evaluations.\n{table.caption}"
-        )
-    if simulated:
-        table.caption += "\ntime, energy: of the run and all devices, simulated by the link model."
+        lines.append("both: dense bytes of uplink and downlink ÷ those of this run.")
+    if is_simulated:
+        lines.append("time, energy: of the run and all devices, simulated by the link model.")
     worse = [result.label for result in results if result.loss_increased]
     if worse:
-        table.caption += (
-            f"\nLoss above its first value: {', '.join(worse)}. A smaller alpha may help."
-        )
-    return table
+        lines.append(f"Loss above its first value: {', '.join(worse)}. A smaller alpha may help.")
+    return "\n".join(lines)
 
 
 def _format_extra(result: LabelledRun, name: str) -> str:
