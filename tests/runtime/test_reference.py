@@ -74,3 +74,10 @@ def test_golden_difference_resolves_with_the_golden_model():
     reference = resolve_model(model, [])
     assert reference.checksum == with_checksum(reference.theta).checksum == change.refers_to
     assert resolve_model(change, [reference]).theta.tolist() == [1.0, -2.5, 0.5, 0.75]
+
+
+def test_golden_coded_model_needs_no_base():
+    frame = (GOLDEN / "model_coded.frame").read_bytes()
+    reference = resolve_model(unpack(frame), [])
+    assert reference.theta.tolist() == [0.0, -1.5, 1.0, 0.5]
+    assert reference.checksum == with_checksum(reference.theta).checksum
