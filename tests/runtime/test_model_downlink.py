@@ -65,12 +65,14 @@ def test_every_device_gets_the_bits_of_the_reference(dtype):
 
 def test_coding_error_vanishes_with_the_steps():
     """Each difference contains the error of the one before."""
-    coder, references, errors = DownlinkCoder(0.5), {}, []
+    coder, references, errors, before = DownlinkCoder(0.5), {}, [], THETA
     for k, theta in enumerate(model_path(steps=60)):
         packets = model_packets(FLEET, theta, k)
         frames, references = coder.encode(packets, FLEET, references, lambda _: True)
         errors.append(float((theta - references[0].theta).norm()))
         assert k == 0 or len(frames[0]) < D
+        assert k == 0 or errors[k] <= 0.5 * (errors[k - 1] + float((theta - before).norm())) + 1e-5
+        before = theta
     assert errors[0] <= MAX_MODEL_ERROR * float(THETA.norm())
     assert max(errors) > 20 * errors[-1]
 

@@ -35,6 +35,7 @@ MIN_SHARE_OUT_OF_STEP = 0.25
 """Share of the devices without a reference above which the model itself is coded. Below it, whole
 models for them and differences for the others usually take fewer bytes."""
 ROUNDING = 1 + 1e-6
+"""Factor by which rounding may change a squared error."""
 TINY = torch.finfo(torch.float64).tiny
 """Smallest divisor, which prevents division by zero."""
 

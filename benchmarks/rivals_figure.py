@@ -1,6 +1,6 @@
 """Draws the quality at the end of training against the uplink: one line per method.
 
-    python benchmarks/knobs_figure.py results/rivals/cifar10_cnn --out docs/images/rivals.png
+    python benchmarks/rivals_figure.py
 
 The dots of a line are runs of one method with different parameters. Quality is the mean of the last
 five evaluations. The dotted line is the quality of dense uploads.
@@ -15,6 +15,7 @@ from aquila.report.runs import find_runs
 from aquila.report.style import PALETTE, save_figure
 from aquila.report.units import format_byte_tick
 
+ROOT = Path(__file__).parents[1]
 DENSE = "fedavg"
 MARKERS = "os^Dv"
 """Marks of the methods that share a colour."""
@@ -63,8 +64,8 @@ def draw(points):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("runs", type=Path, help="folder of runs, one of them of fedavg")
-    parser.add_argument("--out", type=Path, required=True, help="the picture to write")
+    parser.add_argument("--runs", type=Path, default=ROOT / "results/rivals/cifar10_cnn")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs/images/rivals.png")
     args = parser.parse_args()
     print(save_figure(draw(read_points(args.runs)), args.out))
 
