@@ -69,14 +69,17 @@ def _windows(dimension: int) -> list[slice]:
     return first if length == dimension else [*first, slice(dimension - length, dimension)]
 
 
-def _signs_like(v: Vector, key: Key) -> torch.Tensor:
-    return _signs(key, v.numel()).to(v.device)
+def _signs_like(v: Vector, key: Key) -> Vector:
+    # float products are much faster than products of floats and small integers
+    return _signs(key, v.numel(), v.device).to(v.dtype)
 
 
 @lru_cache(maxsize=2)  # a device that rotates a vector inverts the same rotation next
-def _signs(key: Key, count: int) -> torch.Tensor:
+def _signs(key: Key, count: int, device: torch.device) -> torch.Tensor:
     """Return random signs as small integers."""
-    # from NumPy, because the two sides may compute on different hardware
+    # drawn by NumPy, because the two sides may compute on different hardware
     drawn = np.frombuffer(key.numpy().bytes(-(-count // 8)), np.uint8)
-    bits = torch.from_numpy(np.unpackbits(drawn, count=count))
-    return bits.view(torch.int8).mul_(-2).add_(1)
+    eights = torch.from_numpy(drawn.copy()).to(device)
+    places = torch.arange(7, -1, -1, dtype=torch.uint8, device=device)
+    bits = (eights[:, None] >> places).bitwise_and_(1)
+    return bits.view(torch.int8).mul_(-2).add_(1).view(-1)[:count]
