@@ -2,12 +2,14 @@
 
     python benchmarks/end_of_training.py results/end_of_training
     python benchmarks/end_of_training.py results/ablation/aquila_topk --side-by-side
+    python benchmarks/end_of_training.py results/recipes --until 145
 
 Reads runs of `aquila compare` or `aquila archive` at any depth of a folder, or the files of
 benchmarks/ablation.py. Prints a table per folder or file, or joins their rows (--side-by-side). A
 run is compared with the run of FedAvg or FedSGD of the same seed, up to the last round that both
-have evaluated. Quality is the mean of the last five evaluations up to that round, and bytes are
-those of all real frames. Numbers of several seeds are averaged.
+have evaluated. --until compares all runs at an earlier round. Quality is the mean of the last five
+evaluations up to that round, and bytes are those of all real frames. Numbers of several seeds are
+averaged.
 """
 
 import argparse
@@ -57,6 +59,17 @@ def read_groups(path):
         group = groups.setdefault(run.folder.parent.name, {})
         group[run.folder.name, run.facts["seed"]] = evaluations(run.result.records)
     return groups
+
+
+def shortened(groups, rounds):
+    """Return the tables without the evaluations after a number of rounds."""
+    return {
+        title: {
+            key: {number: one for number, one in curve.items() if number <= rounds}
+            for key, curve in runs.items()
+        }
+        for title, runs in groups.items()
+    }
 
 
 def read_curves(path):
@@ -162,10 +175,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("results", type=Path, help="a folder of runs, or a .jsonl file")
     parser.add_argument("--side-by-side", action="store_true", help="join the tables")
+    parser.add_argument("--until", type=int, help="leave out evaluations after this round")
     args = parser.parse_args()
     groups = read_groups(args.results)
     if not groups:
         raise SystemExit("there are no runs in this folder")
+    if args.until is not None:
+        groups = shortened(groups, args.until)
     if args.side_by_side:
         print_side_by_side(groups)
     else:
