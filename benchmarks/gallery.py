@@ -31,6 +31,8 @@ FROM_RUNS = {
     "beta_cifar10": ("beta_cifar10", "quality_by_beta"),
 }
 """Name of the picture -> folder of runs, and figure of `aquila figures`."""
+EARLIER_DEFAULTS = {"memory": "device", "upload_every": 1}
+"""Parameters of runs that figures leave out, because they hide those with today's defaults."""
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 PICTURE = {"width": 1280, "height": 1130}
 """Size of the part of a report that is shown, in pixels."""
@@ -39,6 +41,7 @@ PICTURE = {"width": 1280, "height": 1130}
 def read_results(folder: Path):
     """Return the runs of a folder, AQUILA first, as `aquila figures` orders them."""
     runs = sorted(find_runs(folder), key=lambda run: run.method != "aquila")
+    runs = [run for run in runs if not EARLIER_DEFAULTS.items() <= run.facts["parameters"].items()]
     return [run.result for run in runs]
 
 
