@@ -14,6 +14,10 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 THETA = torch.linspace(-1, 1, 32)
 
 
+def resolve(packet, references):
+    return resolve_model(packet, references, pytest.fail)
+
+
 def difference(refers_to, by=THETA, dtype=torch.float32):
     return Packet(3, quantize_within(by.to(dtype), 0.5), refers_to=refers_to)
 
@@ -26,7 +30,7 @@ def test_checksum_depends_on_the_bits_of_the_model():
 
 
 def test_whole_model_resolves_to_itself():
-    model = resolve_model(Packet(3, Dense(THETA), refers_to=77), [])
+    model = resolve(Packet(3, Dense(THETA), refers_to=77), [])
     assert model.checksum == 77
     assert model.theta is THETA
 
@@ -34,19 +38,19 @@ def test_whole_model_resolves_to_itself():
 def test_difference_is_added_to_the_model_that_it_names():
     other, base = with_checksum(THETA + 1), with_checksum(THETA)
     packet = unpack(pack(difference(base.checksum)))
-    model = resolve_model(packet, [other, base])
+    model = resolve(packet, [other, base])
     assert torch.equal(model.theta, THETA + packet.vector.decode())
     assert model.checksum == with_checksum(model.theta).checksum
     assert torch.equal(base.theta, torch.linspace(-1, 1, 32))
 
 
 def test_difference_to_an_unknown_model_resolves_to_none():
-    assert resolve_model(difference(12345), [with_checksum(THETA)]) is None
+    assert resolve(difference(12345), [with_checksum(THETA)]) is None
 
 
 def test_codes_without_a_base_are_a_coded_model():
     packet = unpack(pack(Packet(0, quantize_within(THETA, 0.01), refers_to=NO_BASE)))
-    model = resolve_model(packet, [with_checksum(THETA)])
+    model = resolve(packet, [with_checksum(THETA)])
     assert torch.equal(model.theta, packet.vector.decode())
     assert float((model.theta - THETA).norm()) <= 0.01 * float(THETA.norm())
     assert model.checksum == with_checksum(model.theta).checksum
@@ -55,29 +59,29 @@ def test_codes_without_a_base_are_a_coded_model():
 def test_invalid_differences_are_rejected():
     base = with_checksum(THETA)
     with pytest.raises(WireError, match=r"float64, but its model is torch\.float32"):
-        resolve_model(difference(base.checksum, dtype=torch.float64), [base])
+        resolve(difference(base.checksum, dtype=torch.float64), [base])
     with pytest.raises(WireError, match="this one is empty"):
-        resolve_model(Packet(3, refers_to=base.checksum), [base])
+        resolve(Packet(3, refers_to=base.checksum), [base])
     huge = with_checksum(torch.full((2,), 3e38))
     step = Codes(torch.ones(2, dtype=torch.uint8), 1, torch.zeros(1), torch.tensor([3e38]), 2)
     with pytest.raises(WireError, match="not finite"):
-        resolve_model(Packet(3, step, refers_to=huge.checksum), [huge])
+        resolve(Packet(3, step, refers_to=huge.checksum), [huge])
     top = Codes(torch.full((2,), 2, dtype=torch.uint8), 2, torch.zeros(1), torch.tensor([3e38]), 2)
     with pytest.raises(WireError, match="not finite"):
-        resolve_model(Packet(0, top, refers_to=NO_BASE), [])
+        resolve(Packet(0, top, refers_to=NO_BASE), [])
 
 
 def test_golden_difference_resolves_with_the_golden_model():
     model, change = (
         unpack((GOLDEN / f"model_{name}.frame").read_bytes()) for name in ("whole", "difference")
     )
-    reference = resolve_model(model, [])
+    reference = resolve(model, [])
     assert reference.checksum == with_checksum(reference.theta).checksum == change.refers_to
-    assert resolve_model(change, [reference]).theta.tolist() == [1.0, -2.5, 0.5, 0.75]
+    assert resolve(change, [reference]).theta.tolist() == [1.0, -2.5, 0.5, 0.75]
 
 
 def test_golden_coded_model_needs_no_base():
     frame = (GOLDEN / "model_coded.frame").read_bytes()
-    reference = resolve_model(unpack(frame), [])
+    reference = resolve(unpack(frame), [])
     assert reference.theta.tolist() == [0.0, -1.5, 1.0, 0.5]
     assert reference.checksum == with_checksum(reference.theta).checksum

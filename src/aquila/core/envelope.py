@@ -38,6 +38,7 @@ class Kind(IntEnum):
     FIXED = 2
     CODED = 3
     DITHERED = 4
+    RELAYED = 5
 
 
 class Flag:
@@ -52,6 +53,7 @@ class Flag:
 
 
 _KINDS = list(Kind)
+_KINDS_OF_CODES = (Kind.FIXED, Kind.CODED, Kind.DITHERED)
 _KIND_BITS, _FLAG_BITS = 3, 3
 _REFERS, _MORE = 64, 128
 """Bits of the second byte: refers_to follows; ack, bucket and scalars follow."""
@@ -103,7 +105,7 @@ def seal(frame: Frame) -> bytes:
         header += _CHECKSUM.pack(frame.refers_to)
     if frame.kind is not Kind.EMPTY:
         header += seal_varint(frame.dimension)
-    if frame.kind >= Kind.FIXED:
+    if frame.kind in _KINDS_OF_CODES:
         header.append(frame.bits)
     if more:
         header += seal_varint(ack) + seal_varint(frame.bucket) + seal_scalars(frame.scalars)
@@ -137,7 +139,7 @@ def parse(data: bytes, trusted: bool = False) -> Frame:
         require(refers_to > 0, "frame refers to the checksum 0, which must be left out")
     dimension = reader.varint() if kind != Kind.EMPTY else 0
     bits = (64 if flags & Flag.DOUBLE else 32) if kind == Kind.DENSE else 0
-    if kind >= Kind.FIXED:
+    if kind in _KINDS_OF_CODES:
         (bits,) = reader.take(1)
     ack, bucket, scalars = _parse_more(reader) if data[1] & _MORE else (0, 0, {})
     return Frame(

@@ -30,16 +30,19 @@ _ONE_BYTE = [bytes([number]) for number in range(256)]
 
 
 class HeaderReader:
-    """Takes fields from a header, after the two bytes that every frame begins with."""
+    """Takes fields from a header, after the two bytes that every frame begins with.
 
-    def __init__(self, data: bytes, end: int) -> None:
-        self.data, self.end, self.position = data, end, 2
+    It can also take those of another part of a frame, which `part` names in errors.
+    """
+
+    def __init__(self, data: bytes, end: int, start: int = 2, part: str = "header") -> None:
+        self.data, self.end, self.position, self.part = data, end, start, part
 
     def take(self, size: int) -> bytes:
         """Return the next bytes."""
         start, self.position = self.position, self.position + size
         if self.position > self.end:
-            raise WireError("the header is cut short")
+            raise WireError(f"the {self.part} is cut short")
         return self.data[start : self.position]
 
     def varint(self) -> int:
@@ -48,14 +51,14 @@ class HeaderReader:
         for shift in range(0, 35, 7):
             self.position += 1
             if self.position > self.end:
-                raise WireError("the header is cut short")
+                raise WireError(f"the {self.part} is cut short")
             byte = self.data[self.position - 1]
             number |= (byte & 127) << shift
             if byte < 128:
                 if number < FIELD_LIMIT and (byte > 0 or shift == 0):
                     return number
                 break
-        raise WireError("a header field is above 32 bits or longer than needed")
+        raise WireError(f"a {self.part} field is above 32 bits or longer than needed")
 
     def scalars(self, count: int) -> dict[str, float]:
         """Return so many named numbers."""

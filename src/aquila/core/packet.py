@@ -190,6 +190,51 @@ class SparseCodes:
         return SparseVector(self.positions, few.decode())
 
 
+@dataclass(frozen=True)
+class RelayedRound:
+    """The replies of one round, and how the model has changed with them.
+
+    The change is `factor` times the sum of each weight times its upload.
+
+    Attributes:
+        base: checksum of the model before the change.
+        factor: factor on the sum.
+        weights: weight of each reply.
+        frames: the replies, as they were received.
+    """
+
+    base: int
+    factor: float
+    weights: tuple[float, ...]
+    frames: tuple[bytes, ...]
+
+
+@dataclass(frozen=True)
+class RelayedUploads:
+    """Replies of devices that the server passes on, to tell how the model has changed.
+
+    Only a reader that knows the method can decode the uploads.
+
+    Attributes:
+        dimension: number of coordinates of the model.
+        dtype: type of the model, float32 or float64.
+        rounds: the changes of the model, one after the other.
+    """
+
+    dimension: int
+    dtype: torch.dtype
+    rounds: tuple[RelayedRound, ...]
+
+    @property
+    def bits(self) -> int:
+        """Bits per coordinate: none, because there are no coordinates."""
+        return 0
+
+    def decode(self) -> Vector:
+        """Raise WireError."""
+        raise WireError("relayed uploads are not a vector")
+
+
 @dataclass(frozen=True, eq=False)
 class StoredUpload:
     """An upload that is read or computed again whenever it is decoded, to save memory.

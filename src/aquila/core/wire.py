@@ -13,16 +13,24 @@ import torch
 from numpy.typing import NDArray
 
 from aquila.core.envelope import Flag, Frame, Kind, parse, require, require_dimension, seal
-from aquila.core.packet import MAX_BITS, Codes, Dense, Packet, SparseCodes, WireError, code_dtype
+from aquila.core.grids import require_grid
+from aquila.core.packet import (
+    MAX_BITS,
+    Codes,
+    Dense,
+    Packet,
+    RelayedUploads,
+    SparseCodes,
+    WireError,
+    code_dtype,
+)
+from aquila.core.relayed_body import read_relayed, relayed_body
 from aquila.core.sparse_reader import read_dithered, read_sparse
 from aquila.core.vector import Vector, max_norm
 from aquila.native import coder
 from aquila.native.checksum import crc32
 
 __all__ = ["WireError", "checksum_of_vector", "pack", "unpack"]
-
-SAFE_LIMIT = 1e38
-"""A grid whose ends are below this is finite in float32 and float64, with any rounding."""
 
 _SEED_BYTES = 4
 """Size of the seed of the dither."""
@@ -43,6 +51,8 @@ def pack(packet: Packet) -> bytes:
         elif isinstance(vector, Codes):
             floats, (kind, body) = vector.low.dtype, _codes_body(vector)
             bucket = 0 if vector.bucket >= dimension else vector.bucket
+        elif isinstance(vector, RelayedUploads):
+            kind, floats, body = Kind.RELAYED, vector.dtype, relayed_body(vector)
         else:
             raise WireError(f"a frame holds Dense or Codes, not {type(vector).__name__}")
         if floats not in (torch.float32, torch.float64):
@@ -80,7 +90,8 @@ def unpack(
     refused, fresh = frame.flags & Flag.REFUSED > 0, frame.flags & Flag.FRESH > 0
     without_vector = frame.kind is Kind.EMPTY
     require(without_vector or not refused, "a refused frame must not contain a vector")
-    vector = _DECODERS[frame.kind](frame, device)
+    is_relayed = frame.kind is Kind.RELAYED
+    vector = read_relayed(frame, trusted) if is_relayed else _DECODERS[frame.kind](frame, device)
     return Packet(frame.round, vector, frame.scalars, frame.ack, refused, frame.refers_to, fresh)
 
 
@@ -103,7 +114,7 @@ def _codes_body(vector: Codes) -> tuple[Kind, bytes]:
     _require_width(vector.bits)
     require(vector.dimension > 0 and vector.bucket > 0, "codes without coordinates or buckets")
     low, step = _array(vector.low), _array(vector.step)
-    _require_grid(low, step, vector.dimension, vector.bucket, vector.bits)
+    require_grid(low, step, vector.dimension, vector.bucket, vector.bits)
     codes = _array(_narrow_codes(vector))
     try:
         if vector.dither_seed is not None:
@@ -177,7 +188,7 @@ def _decode_dithered(frame: Frame, device: torch.device | str) -> Codes | Sparse
     )
     step = torch.from_numpy(_read_floats(frame, 1))
     low = _centered_low(step, bits)
-    _require_grid(low.numpy(), step.numpy(), count, count, bits)
+    require_grid(low.numpy(), step.numpy(), count, count, bits)
     body = memoryview(frame.body)[start:]
     seed = int.from_bytes(body[:_SEED_BYTES], "little")
     try:
@@ -203,7 +214,7 @@ def _decode_codes(frame: Frame, device: torch.device | str) -> Codes | SparseCod
         _require_size(frame, grid_bytes + packed_size(count, bits))
     require(frame.body_bytes >= grid_bytes, "grids of the codes are cut short")
     low, step = _read_floats(frame, 2 * grids).reshape(2, grids)
-    _require_grid(low, step, count, bucket, bits)
+    require_grid(low, step, count, bucket, bits)
     grid = torch.from_numpy(low), torch.from_numpy(step)
     body = memoryview(frame.body)[grid_bytes:]
     try:
@@ -281,18 +292,3 @@ def _require_size(frame: Frame, expected: int) -> None:
 
 def _require_finite(values: Vector) -> None:
     require(math.isfinite(max_norm(values)), "the vector contains NaN or infinite numbers")
-
-
-def _require_grid(
-    low: NDArray[Any], step: NDArray[Any], count: int, bucket: int, bits: int
-) -> None:
-    """Require that every code of every grid decodes to a finite number."""
-    grids = -(-count // bucket)
-    if not len(low) == len(step) == grids:
-        raise WireError(f"{len(low)} low ends, {len(step)} steps; {grids} buckets need one each")
-    if grids == 1 and step[0] >= 0 and abs(float(low[0])) + float(step[0]) * 2.0**bits < SAFE_LIMIT:
-        return  # the common case, without arrays
-    with np.errstate(over="ignore", invalid="ignore"):
-        top = low + step * (2.0**bits - 1)
-    valid = np.isfinite(low) & np.isfinite(top) & (step >= 0)
-    require(bool(valid.all()), "a grid of the codes is not finite or has a negative step")

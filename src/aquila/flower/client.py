@@ -13,7 +13,7 @@ from flwr.clientapp import ClientApp
 
 from aquila.core.fleet import DeviceId
 from aquila.core.method import Method, Shard, check_method
-from aquila.core.packet import WireError
+from aquila.core.packet import RelayedUploads, WireError
 from aquila.core.vector import Vector
 from aquila.core.wire import unpack
 from aquila.flower.device_files import answer_from_disk, default_state_folder
@@ -211,6 +211,8 @@ def _template_of(order: Order) -> Vector:
     vector = unpack(order.model).vector
     if vector is None:
         raise WireError("the order has no model")
+    if isinstance(vector, RelayedUploads):
+        return torch.zeros(vector.dimension, dtype=vector.dtype)
     return vector.decode()
 
 

@@ -184,6 +184,7 @@ class Strategy:
             f"method {self.method!r}\nmodel {digest(self.theta0)}\ngroups {self.fleet.groups}\n"
             f"seed {self.seed}\nparticipation {options.participation}"
             + (f"\ndownlink_error {options.downlink_error}" if options.downlink_error != 0 else "")
+            + ("\nrelay_uploads True" if options.relay_uploads else "")
             + (f"\nslices {slices}" if slices != "all" else "")
             + "".join(f"\n{name} {value}" for name, value in options.recipe.items())
             + (f"\nidentity {options.identity}" if options.identity else "")

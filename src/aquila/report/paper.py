@@ -57,7 +57,7 @@ class PaperRow:
         facts = run.facts
         full_run = {
             "samples": 0, "test_samples": 0, "uplink_loss": 0, "participation": 1,
-            "downlink_error": 0, "augment": False, **_plain_training(),
+            "downlink_error": 0, "relay_uploads": False, "augment": False, **_plain_training(),
         }  # fmt: skip
         return (
             all(facts.get(name) == getattr(self, name) for name in MATCHED_SETTINGS)

@@ -190,3 +190,20 @@ def _incomplete(device: DeviceId) -> WireError:
         f"device {device} restarts from its initial state, but the archive of its earlier replies "
         "is incomplete or damaged, so the server cannot subtract them"
     )
+
+
+def archive_state(
+    histories: DeviceHistories | None,
+) -> tuple[tuple[Position, ...], tuple[Restarts, ...]]:
+    """Return the positions and restarts to save, none without an archive."""
+    return ((), ()) if histories is None else (histories.positions, histories.restarts)
+
+
+def require_histories(histories: DeviceHistories | None, device: DeviceId) -> DeviceHistories:
+    """Return the histories, or raise WireError if a device restarts and there are none."""
+    if histories is None:
+        raise WireError(
+            f"device {device} restarts from its initial state, but without an archive the "
+            "server cannot subtract its earlier replies"
+        )
+    return histories

@@ -21,7 +21,8 @@ from aquila.runtime.messages import NO_ACK, Ack, Order, PendingTurn, ack_of
 from aquila.runtime.nan_guard import GuardedOracle, NonFiniteError
 from aquila.runtime.options import RunOptions
 from aquila.runtime.privacy import GaussianNoise, NoisyOracle, private_turn
-from aquila.runtime.reference import UNNAMED, ReferenceModel
+from aquila.runtime.reference import ReferenceModel
+from aquila.runtime.reply_reader import RelayReader
 from aquila.runtime.selection import LOSS, QUERY_LOSS, REPORT_LOSS
 from aquila.runtime.services import Services
 
@@ -104,6 +105,7 @@ class DeviceSession:
         self._noise = GaussianNoise.of(options) if by_devices else None
         self._name = method.name
         self._services = services
+        self._read_upload = RelayReader(method.reader, shard, self.dimension, services.unpack)
 
     def handle(self, order: Order) -> bytes:
         """Answer an order with a frame and keep the frame, so that a repeated order gets it again.
@@ -124,7 +126,7 @@ class DeviceSession:
         for earlier in self._pending_turns():
             if earlier.reply.refers_to == order_checksum:
                 return earlier.reply  # a repeated order gets the same reply
-        model = self._services.resolve_model(model_packet, self._references())
+        model = self._resolve(model_packet)
         if model is None:
             return self._refuse(control.round, order_checksum)
         if QUERY_LOSS in control.scalars:
@@ -150,9 +152,9 @@ class DeviceSession:
         if state is not None and is_in_sequence:
             self.state, self.last_ack, self.last_round = state, ack, packet.round
             self._pending, self._stale_turn = PendingTurn(self._store_turn(turn, state)), None
-            self.reference, self._stale_reference = _as_reference(model), None
+            self.reference, self._stale_reference = model.if_named, None
         else:
-            self._stale_turn, self._stale_reference = PendingTurn(turn), _as_reference(model)
+            self._stale_turn, self._stale_reference = PendingTurn(turn), model.if_named
         self.notes = dict(turn.notes)
         return turn.reply
 
@@ -169,7 +171,7 @@ class DeviceSession:
     def model_of(self, order: Order) -> ReferenceModel | None:
         """Return the model of an order, None if it is a difference without its base."""
         frame = self._services.unpack(order.model, self.dimension)
-        return self._services.resolve_model(frame, self._references())
+        return self._resolve(frame)
 
     def apply_ack(self, ack: Ack) -> None:
         """Commit the last turn if the server acknowledged it, otherwise roll it back."""
@@ -259,6 +261,9 @@ class DeviceSession:
         fallback = None if pending is None else pending.turn.fallback
         return self.state if fallback is None else fallback
 
+    def _resolve(self, model: Packet) -> ReferenceModel | None:
+        return self._services.resolve_model(model, self._references(), self._read_upload)
+
     def _references(self) -> list[ReferenceModel]:
         if self.reference is None and self._stale_reference is None:
             return []  # the usual case without differences of models
@@ -292,8 +297,3 @@ class DeviceSession:
         if not 0 < lr_factor < math.inf:
             raise WireError(f"the order has {LR_FACTOR} = {lr_factor}; it must be above 0")
         return control, model
-
-
-def _as_reference(model: ReferenceModel) -> ReferenceModel | None:
-    """Return the model if the server has named it, None if no difference will refer to it."""
-    return None if model.checksum == UNNAMED else model

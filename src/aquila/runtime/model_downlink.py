@@ -8,11 +8,14 @@ whole reference.
 
 If few devices are in step, and in the first round, all devices get a *coded model* instead: theta
 itself, coded with at most the error of a difference. It needs no reference.
+
+With a relay, devices get the uploads of all rounds since their own model, if that takes fewer
+bytes.
 """
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -24,8 +27,17 @@ from aquila.core.state import Arrays
 from aquila.core.vector import Vector, squared_norm
 from aquila.core.wire import pack
 from aquila.runtime.reference import NO_BASE, ReferenceModel, with_checksum
+from aquila.runtime.relay import (
+    RELAY_PREFIX,
+    Relay,
+    pack_rounds,
+    rounds_from_arrays,
+    rounds_to_arrays,
+)
 
 Group = int
+ModelRound = Callable[[DeviceId], int]
+"""device -> the last round whose model it is known to hold"""
 References = Mapping[Group, ReferenceModel]
 """Reference model per group of the fleet."""
 
@@ -94,12 +106,15 @@ class Broadcast:
 
 @dataclass(frozen=True)
 class DownlinkCoder:
-    """Codes models in few bytes, with at most this `error` relative to the change of the model."""
+    """Codes models in few bytes, with at most this `error` relative to the change of the model.
+
+    Without an error it only relays uploads.
+    """
 
     error: float
 
     def __post_init__(self) -> None:
-        if not 0 < self.error < 1:
+        if not 0 <= self.error < 1:
             raise ValueError(f"downlink_error must be at least 0 and below 1, not {self.error}")
 
     def encode(
@@ -107,7 +122,8 @@ class DownlinkCoder:
         packets: Mapping[DeviceId, Packet],
         fleet: Fleet,
         references: References,
-        in_step: Callable[[DeviceId], bool],
+        model_round: ModelRound,
+        relay: Relay | None = None,
     ) -> tuple[dict[DeviceId, bytes], References]:
         """Return the model frame per device, and the references after the round.
 
@@ -115,13 +131,15 @@ class DownlinkCoder:
             packets: Order per device.
             fleet: The fleet; its groups share a reference.
             references: References before the round.
-            in_step: Whether a device holds the reference of its group.
+            model_round: The round whose model a device holds.
+            relay: Passes the uploads of the last round on, in a fleet of one group.
         """
+        relay = relay if len(fleet.slices) == 1 else None
         frames: dict[DeviceId, bytes] = {}
         after: dict[Group, ReferenceModel] = {}
         for group, devices in _by_group(packets, fleet).items():
             order, base = packets[devices[0]], references.get(group)
-            broadcast = self._broadcast(order, base, devices, in_step)
+            broadcast = self._broadcast(order, base, devices, model_round, relay)
             frames |= broadcast.frames
             after[group] = broadcast.reference
         return frames, after
@@ -150,24 +168,51 @@ class DownlinkCoder:
         order: Packet,
         base: ReferenceModel | None,
         devices: list[DeviceId],
-        in_step: Callable[[DeviceId], bool],
+        model_round: ModelRound,
+        relay: Relay | None,
     ) -> Broadcast:
         """Return the broadcast to a group that takes the fewest bytes."""
-        followers = [] if base is None else list(filter(in_step, devices))
-        out_of_step = len(devices) - len(followers)
-        model_bytes = theta_of(order).nbytes
-        smallest = None
-        if out_of_step >= MIN_SHARE_OUT_OF_STEP * len(devices):
-            smallest = self._coded_model(order, base, devices)
-        worth_trying = smallest is None or out_of_step * model_bytes < smallest.nbytes
-        if base is not None and followers and worth_trying:
-            difference = self._difference(order, base, devices, followers)
-            if smallest is None or difference.nbytes < smallest.nbytes:
-                smallest = difference
+        last = order.round - 1
+        followers = [d for d in devices if base is not None and model_round(d) == last]
+        model_bytes, out_of_step = theta_of(order).nbytes, len(devices) - len(followers)
+        candidates: list[Broadcast] = []
+        if relay is not None and base is not None:
+            candidates += self._relayed(order, base, devices, model_round, relay)
+        if self.error and out_of_step >= MIN_SHARE_OUT_OF_STEP * len(devices):
+            candidates += self._coded_model(order, base, devices)
+        if self.error and base is not None and followers:
+            whole_bytes = out_of_step * model_bytes
+            if all(whole_bytes < candidate.nbytes for candidate in candidates):
+                candidates.append(self._difference(order, base, devices, followers))
+        smallest = min(candidates, key=lambda candidate: candidate.nbytes, default=None)
         if smallest is not None and smallest.nbytes < len(devices) * model_bytes:
             return smallest
         reference = with_checksum(theta_of(order))
         return Broadcast(reference, dict.fromkeys(devices, pack_whole(order.round, reference)))
+
+    def _relayed(
+        self,
+        order: Packet,
+        base: ReferenceModel,
+        devices: list[DeviceId],
+        model_round: ModelRound,
+        relay: Relay,
+    ) -> list[Broadcast]:
+        """Send the uploads since the model of each device; no way if they do not tell the change.
+
+        Devices whose model is too old get the whole reference.
+        """
+        reference = relay.next_reference(order, base)
+        if reference is None:
+            return []
+        missed = {device: order.round - model_round(device) for device in devices}
+        frames = {
+            rounds: pack_rounds(order, reference, rounds)
+            if rounds <= len(reference.rounds)
+            else pack_whole(order.round, reference)
+            for rounds in set(missed.values())
+        }
+        return [Broadcast(reference, {device: frames[rounds] for device, rounds in missed.items()})]
 
     def _difference(
         self,
@@ -185,8 +230,8 @@ class DownlinkCoder:
 
     def _coded_model(
         self, order: Packet, base: ReferenceModel | None, devices: list[DeviceId]
-    ) -> Broadcast | None:
-        """Send the model itself, coded; None if its error would exceed that of a difference.
+    ) -> list[Broadcast]:
+        """Send the model itself, coded; no way if its error would exceed that of a difference.
 
         Only the first model of a run has no difference to compare with.
         """
@@ -195,13 +240,21 @@ class DownlinkCoder:
             largest = self.error * math.sqrt(squared_norm(theta - base.theta))
             error = min(error, largest / max(math.sqrt(squared_norm(theta)), TINY))
         if (base is None and order.round > 0) or error == 0:
-            return None
+            return []
         codes = quantize_within(theta, error)
         decoded = codes.decode()
         if squared_norm(theta - decoded) > ROUNDING * largest**2:  # too many levels are needed
-            return None
+            return []
         frame = pack(Packet(order.round, codes, refers_to=NO_BASE))
-        return Broadcast(with_checksum(decoded), dict.fromkeys(devices, frame))
+        return [Broadcast(with_checksum(decoded), dict.fromkeys(devices, frame))]
+
+
+def adopted(theta: Vector, fleet: Fleet, references: References) -> Vector:
+    """Return the first model as devices have it, if all hold the same coordinates.
+
+    The server then starts from it, too, and the error of a coded model is gone.
+    """
+    return references[0].theta if references and fleet.slices == (None,) else theta
 
 
 def pack_whole(round_number: int, reference: ReferenceModel) -> bytes:
@@ -211,25 +264,30 @@ def pack_whole(round_number: int, reference: ReferenceModel) -> bytes:
 
 def references_to_arrays(references: References) -> Arrays:
     """Return references as arrays. Their checksums are computed again when they are loaded."""
-    return {
-        f"{REFERENCE_PREFIX}{group}": reference.theta.cpu().numpy()
-        for group, reference in references.items()
-    }
+    arrays: Arrays = {}
+    for group, reference in references.items():
+        arrays[f"{REFERENCE_PREFIX}{group}"] = reference.theta.cpu().numpy()
+        arrays |= rounds_to_arrays(reference.rounds, _rounds_prefix(group))
+    return arrays
 
 
 def references_from_arrays(arrays: Arrays, fleet: Fleet, like: Vector) -> References:
     """Return saved references, or raise ValueError if they do not match the fleet."""
     references: dict[Group, ReferenceModel] = {}
-    for name, array in arrays.items():
-        if name.startswith(REFERENCE_PREFIX):
-            group = int(name.removeprefix(REFERENCE_PREFIX))
+    for group in range(len(fleet.slices)):
+        name = f"{REFERENCE_PREFIX}{group}"
+        if name in arrays:
             expected = (fleet.dimension_of_group(group),)
-            if array.shape != expected:
-                raise ValueError(f"the saved {name} has shape {array.shape}, not {expected}")
-            references[group] = with_checksum(
-                torch.from_numpy(array.copy()).to(like.device, like.dtype)
-            )
+            if arrays[name].shape != expected:
+                raise ValueError(f"the saved {name} has shape {arrays[name].shape}, not {expected}")
+            theta = torch.from_numpy(arrays[name].copy()).to(like.device, like.dtype)
+            rounds = rounds_from_arrays(arrays, _rounds_prefix(group))
+            references[group] = replace(with_checksum(theta), rounds=rounds)
     return references
+
+
+def _rounds_prefix(group: Group) -> str:
+    return f"{RELAY_PREFIX}{group}."
 
 
 def _by_group(packets: Iterable[DeviceId], fleet: Fleet) -> dict[Group, list[DeviceId]]:

@@ -95,6 +95,9 @@ class RunOptions:
         float,
         Bounds("relative error of models sent as coded differences; 0 sends whole models", 0, 0.99),
     ] = 0.0
+    relay_uploads: Annotated[
+        bool, "pass uploads on to all devices where that takes fewer bytes than the model"
+    ] = False
     uplink_loss: Annotated[float, Bounds("probability that a reply is lost", 0, 1)] = 0.0
     downlink_loss: Annotated[float, Bounds("probability that an order is lost", 0, 1)] = 0.0
     on_nan: Annotated[
@@ -228,6 +231,11 @@ class RunOptions:
             raise ValueError(
                 f"selection {self.selection} reads losses, which get no noise; with differential "
                 "privacy, choose random or weighted"
+            )
+        if self.is_private and self.relay_uploads and self.dp_noise_by == "server":
+            raise ValueError(
+                "relay_uploads shows devices the uploads of others, to which the server has not "
+                "added noise; with differential privacy, set dp_noise_by=devices"
             )
         if self.is_private and self.rows == "owners":
             raise ValueError(

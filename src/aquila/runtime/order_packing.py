@@ -1,15 +1,16 @@
 """Packs the orders of a round: a model frame and a control frame per device."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from aquila.core.fleet import DeviceId, Fleet
 from aquila.core.packet import Packet
 from aquila.core.wire import pack
 from aquila.runtime.messages import Ack, Order
-from aquila.runtime.model_downlink import DownlinkCoder, References, pack_models
+from aquila.runtime.model_downlink import DownlinkCoder, ModelRound, References, pack_models
 from aquila.runtime.nan_guard import NonFiniteError
+from aquila.runtime.relay import Relay
 
 Packets = Mapping[DeviceId, Packet]
 """Model and scalars per device"""
@@ -27,7 +28,8 @@ class OrderPacker:
         packets: Packets,
         acks: Sequence[Ack],
         references: References,
-        in_step: Callable[[DeviceId], bool],
+        model_round: ModelRound,
+        relay: Relay | None = None,
     ) -> tuple[dict[DeviceId, Order], References]:
         """Return the order per device, and the reference models after the round.
 
@@ -35,11 +37,12 @@ class OrderPacker:
             packets: Model and scalars per device.
             acks: Acknowledgement per device of the fleet.
             references: Reference models before the round.
-            in_step: Whether a device holds the reference of its group.
+            model_round: The round whose model a device holds.
+            relay: Passes the uploads of the last round on, None if the run does not.
         """
         if self.coder is None:
             return pack_orders(packets, pack_models(packets), acks), {}
-        models, references = self.coder.encode(packets, self.fleet, references, in_step)
+        models, references = self.coder.encode(packets, self.fleet, references, model_round, relay)
         return pack_orders(packets, models, acks), references
 
     def pack_late(

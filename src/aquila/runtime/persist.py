@@ -23,6 +23,7 @@ from aquila.runtime.fleet_health import HEALTH_PREFIX, health_from_arrays
 from aquila.runtime.messages import Ack, PendingTurn, ack_of
 from aquila.runtime.model_downlink import references_from_arrays, references_to_arrays
 from aquila.runtime.reference import ReferenceModel, with_checksum
+from aquila.runtime.relay import uploads_from_arrays, uploads_to_arrays
 from aquila.runtime.reply_archive import Position
 from aquila.runtime.restart_limit import Restarts
 from aquila.runtime.server_session import ServerSession
@@ -109,6 +110,7 @@ def _server_to_arrays(session: ServerSession) -> Arrays:
         **references_to_arrays(saved.references),
         POSITIONS: np.asarray(saved.positions, np.int64).reshape(-1, 3),
         RESTARTS: np.asarray(saved.restarts, np.int64).reshape(-1, 2),
+        **uploads_to_arrays(saved.uploads),
     }
 
 
@@ -136,6 +138,7 @@ def read_server(session: ServerSession, content: bytes) -> ServerSnapshot:
             health=health_from_arrays(arrays, len(session.acks)),
             positions=_positions_from_arrays(arrays),
             restarts=tuple(Restarts(*row) for row in arrays[RESTARTS].tolist()),
+            uploads=uploads_from_arrays(arrays),
         )
         for part in (saved.acks, saved.positions, saved.restarts):
             if len(part) != len(session.acks) and (part or part is saved.acks):

@@ -2,7 +2,8 @@
 
 Server and device add a difference by the same rounded sum. Both therefore hold the same bits. The
 checksum is that of the model's bytes. 0 means that the model has no name. Codes that refer to 0 are
-not a difference but a coded model, which needs no base.
+not a difference but a coded model, which needs no base. Differences can also consist of the uploads
+of one round or more, which both sides add in the same order.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -10,8 +11,8 @@ from dataclasses import dataclass
 
 import torch
 
-from aquila.core.packet import Dense, Packet, Upload, WireError
-from aquila.core.vector import Vector
+from aquila.core.packet import Dense, Packet, RelayedRound, RelayedUploads, Upload, WireError
+from aquila.core.vector import Vector, subtract
 from aquila.core.wire import checksum_of_vector
 
 UNNAMED = 0
@@ -22,23 +23,39 @@ NO_BASE = 0
 
 @dataclass(frozen=True, eq=False)
 class ReferenceModel:
-    """A model and its checksum."""
+    """A model and its checksum. On the server, also the relayed rounds that led to it."""
 
     theta: Vector
     checksum: int
+    rounds: tuple[RelayedRound, ...] = ()
+
+    @property
+    def if_named(self) -> "ReferenceModel | None":
+        """The model if the server has named it, None if no difference will refer to it."""
+        return None if self.checksum == UNNAMED else self
 
     def with_difference(self, difference: Upload) -> "ReferenceModel":
         """Return the model plus a difference, computed as one rounded sum in the model's dtype."""
         change = difference.decode()
-        if change.dtype != self.theta.dtype:
-            raise WireError(
-                f"the difference is {change.dtype}, but its model is {self.theta.dtype}"
-            )
+        self.require_dtype(change.dtype)
         return with_checksum(change.add_(self.theta))
 
+    def require_dtype(self, dtype: torch.dtype) -> None:
+        """Raise WireError if a difference has another type than the model."""
+        if dtype != self.theta.dtype:
+            raise WireError(f"the difference is {dtype}, but its model is {self.theta.dtype}")
 
-ResolveModel = Callable[[Packet, Sequence[ReferenceModel]], ReferenceModel | None]
-"""(model frame, reference models) -> the model it represents, None if its base is missing"""
+    def with_sum(self, total: Vector, factor: float) -> "ReferenceModel":
+        """Return the model plus a factor times a sum in float64, rounded to the model's dtype."""
+        return with_checksum(subtract(self.theta, total * -factor))
+
+
+ReadUpload = Callable[[bytes], Vector]
+"""frame of a reply -> its upload, as a vector of the model"""
+
+ResolveModel = Callable[[Packet, Sequence[ReferenceModel], ReadUpload], ReferenceModel | None]
+"""(model frame, reference models, reader of relayed uploads) -> the model that the frame
+represents, None if its base is missing"""
 
 
 def with_checksum(theta: Vector) -> ReferenceModel:
@@ -47,12 +64,46 @@ def with_checksum(theta: Vector) -> ReferenceModel:
 
 
 def base_of(model: Packet, references: Iterable[ReferenceModel]) -> ReferenceModel | None:
-    """Return the reference model that a difference refers to, None if it is missing."""
-    return next((base for base in references if base.checksum == model.refers_to), None)
+    """Return the reference model that a difference refers to, None if it is missing.
+
+    Relayed uploads refer to the model before each of their rounds, and the last one counts.
+    """
+    bases = [model.refers_to]
+    if isinstance(model.vector, RelayedUploads):
+        bases = [one.base for one in reversed(model.vector.rounds)]
+    held = {reference.checksum: reference for reference in references}
+    return next((held[base] for base in bases if base in held), None)
 
 
-def resolve_model(model: Packet, references: Sequence[ReferenceModel]) -> ReferenceModel | None:
-    """Return the model that a frame represents, None if it is a difference without its base."""
+def sum_of_uploads(
+    weights: Sequence[float], frames: Sequence[bytes], like: Vector, read: ReadUpload
+) -> Vector:
+    """Return the weighted sum of relayed uploads, in float64 and in their order."""
+    total = torch.zeros_like(like, dtype=torch.float64)
+    for weight, frame in zip(weights, frames, strict=True):
+        upload = read(frame).double()
+        # a product and a sum, because some hardware rounds both of them at once
+        total.add_(upload if weight == 1 else upload.mul_(weight))
+    return total
+
+
+def with_rounds(base: ReferenceModel, relayed: RelayedUploads, read: ReadUpload) -> ReferenceModel:
+    """Return the model after the relayed rounds from its base on."""
+    base.require_dtype(relayed.dtype)
+    bases = [one.base for one in relayed.rounds]
+    for one in relayed.rounds[bases.index(base.checksum) :]:
+        total = sum_of_uploads(one.weights, one.frames, base.theta, read)
+        base = base.with_sum(total, one.factor)
+    return base
+
+
+def resolve_model(
+    model: Packet, references: Sequence[ReferenceModel], read_upload: ReadUpload
+) -> ReferenceModel | None:
+    """Return the model that a frame represents, None if it is a difference without its base.
+
+    `read_upload` reads the uploads that a frame relays.
+    """
     if model.vector is None:
         raise WireError("the model frame of an order must hold a model, but this one is empty")
     if isinstance(model.vector, Dense):
@@ -63,7 +114,10 @@ def resolve_model(model: Packet, references: Sequence[ReferenceModel]) -> Refere
         base = base_of(model, references)
         if base is None:
             return None
-        resolved = base.with_difference(model.vector)
+        if isinstance(model.vector, RelayedUploads):
+            resolved = with_rounds(base, model.vector, read_upload)
+        else:
+            resolved = base.with_difference(model.vector)
     if not torch.isfinite(resolved.theta).all():
         raise WireError(f"the order of round {model.round} gives a model that is not finite")
     return resolved

@@ -2,14 +2,31 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
+from aquila.core.envelope import require
 from aquila.core.fleet import DeviceId, Fleet
-from aquila.core.method import read_upload
-from aquila.core.packet import DimensionError, Packet, WireError
-from aquila.core.tensors import FLEET_HINT, UploadReader
+from aquila.core.method import Shard, decode_upload, read_upload
+from aquila.core.packet import DimensionError, Packet, RelayedUploads, WireError
+from aquila.core.random import Key
+from aquila.core.tensors import FLEET_HINT, Shapes, UploadReader, one_tensor, total_size
+from aquila.core.vector import Vector
 from aquila.runtime.norm_limit import NormLimit
+
+
+def read_reply(
+    frame: bytes, shapes: Shapes, reader: UploadReader | None, unpack: Callable[..., Packet]
+) -> Packet:
+    """Return a reply whose upload decodes to a vector of a model with these tensors.
+
+    Raises WireError if the reply is invalid. `reader` is the one of the method, if it has one.
+    """
+    expected = total_size(shapes) if reader is None else reader.dimensions(shapes)
+    reply = unpack(frame, dimension=expected)
+    require(not isinstance(reply.vector, RelayedUploads), "a reply must not relay other replies")
+    return read_upload(reader, reply, shapes)
 
 
 @dataclass(frozen=True)
@@ -30,18 +47,15 @@ class ReplyReader:
 
     def read(self, device: DeviceId, frame: bytes, unpack: Callable[..., Packet]) -> Packet:
         """Return the reply of a device; raise WireError if it is invalid."""
-        if self.reader is None:
-            dimension = self.fleet.dimension_of(device)
-            return unpack(frame, dimension=dimension, device=self.torch_device)
-        shapes = self.fleet.shapes_of(device)
+        unpack = partial(unpack, device=self.torch_device)
         try:
-            expected = self.reader.dimensions(shapes)
-            reply = unpack(frame, dimension=expected, device=self.torch_device)
+            return read_reply(frame, self.fleet.shapes_of(device), self.reader, unpack)
         except DimensionError as error:
+            if self.reader is None:
+                raise
             raise WireError(
                 f"device {device} and the server have different tensors: {error}; {FLEET_HINT}"
             ) from None
-        return read_upload(self.reader, reply, shapes)
 
     def limited(self, device: DeviceId, reply: Packet) -> Packet:
         """Return a reply within the limit, or raise WireError."""
@@ -50,3 +64,27 @@ class ReplyReader:
     def read_limited(self, device: DeviceId, frame: bytes, unpack: Callable[..., Packet]) -> Packet:
         """Return the reply of a device within the limit, or raise WireError."""
         return self.limited(device, self.read(device, frame, unpack))
+
+
+@dataclass(frozen=True)
+class RelayReader:
+    """Reads the uploads of other devices that the server passes on to a device.
+
+    Args:
+        reader: The reader of the method, None if its uploads are vectors of the model.
+        shard: The data of the device, whose oracle states the tensors of the model.
+        dimension: Number of coordinates of the model.
+        unpack: Reads a frame.
+    """
+
+    reader: UploadReader | None
+    shard: Shard
+    dimension: int
+    unpack: Callable[..., Packet]
+
+    def __call__(self, frame: bytes) -> Vector:
+        """Return the upload in the frame of a reply, as a vector of the model."""
+        shapes = one_tensor(self.dimension)
+        if self.reader is not None:  # any oracle will do, because all have the same tensors
+            shapes = getattr(self.shard.oracle(Key((0,))), "shapes", shapes)
+        return decode_upload(read_reply(frame, shapes, self.reader, self.unpack))

@@ -8,10 +8,12 @@ from aquila.core.method import Method, has_memory
 from aquila.core.packet import Packet
 from aquila.core.random import Key, Purpose
 from aquila.core.vector import Vector
+from aquila.runtime.device_history import DeviceHistories, require_histories
 from aquila.runtime.fleet_health import FleetHealth, NormKind, reason_of
 from aquila.runtime.norm_limit import check_clipping, clip_to_median, upload_norm
 from aquila.runtime.options import RunOptions
 from aquila.runtime.privacy import GaussianNoise, check_privacy, release_mean
+from aquila.runtime.restart_limit import RestartTooEarlyError
 from aquila.runtime.selection import Selector
 from aquila.runtime.server_state import OpenRound, ReceivedReply
 from aquila.runtime.services import Services
@@ -112,9 +114,15 @@ class RoundGuard:
         out = {*self.health.quarantined(round_number), *self.failed, *opened.orders}
         return [d for d in opened.offered if d not in out and (reachable is None or d in reachable)]
 
-    def wait(self, device: DeviceId, until: int) -> None:
-        """Give a device no orders before a round, because its replies would be refused."""
-        self.health = self.health.with_wait(device, until)
+    def check_restart(
+        self, histories: DeviceHistories | None, device: DeviceId, round_number: int
+    ) -> None:
+        """Raise WireError if a device cannot restart. Until it can, it gets no orders."""
+        try:
+            require_histories(histories, device).check_restart(device, round_number)
+        except RestartTooEarlyError as error:
+            self.health = self.health.with_wait(device, error.accepted)
+            raise
 
     def norm_of(self, reply: Packet) -> float:
         """Return the norm of an upload, 0 if no limit needs it."""

@@ -57,7 +57,7 @@ class Selector:
         selector = cls(
             options.selection, options.participation, options.candidates, seed, secret_key
         )
-        selector._check(devices, options.downlink_error)
+        selector._check(devices, options.downlink_error != 0 or options.relay_uploads)
         return selector
 
     @property
@@ -135,7 +135,7 @@ class Selector:
         )
         return tuple(devices[i] for i in sorted(chosen))
 
-    def _check(self, devices: int, downlink_error: float) -> None:
+    def _check(self, devices: int, sends_differences: bool) -> None:
         if self.rule == "random":
             if self.candidates:
                 raise ValueError("candidates needs selection pow_d, cpow_d or rpow_d")
@@ -151,10 +151,10 @@ class Selector:
                 f"candidates must be from {self._count(devices)}, the devices per round, to "
                 f"{devices}, not {self.candidates}"
             )
-        if self.query is not None and downlink_error:
+        if self.query is not None and sends_differences:
             raise ValueError(
                 f"selection {self.rule} sends whole models to its candidates: set "
-                "downlink_error=0, or choose rpow_d"
+                "downlink_error=0 and relay_uploads=false, or choose rpow_d"
             )
 
 

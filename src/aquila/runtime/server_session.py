@@ -7,29 +7,37 @@ from typing import Any
 
 from aquila.core.fleet import DeviceId, Fleet
 from aquila.core.method import Method, Scalars, check_reply, has_memory
-from aquila.core.packet import Packet, WireError
+from aquila.core.packet import NEVER, Packet, WireError
 from aquila.core.random import Key, Purpose
 from aquila.core.vector import Vector, max_norm
-from aquila.runtime.device_history import DeviceHistories
+from aquila.runtime.device_history import (
+    DeviceHistories,
+    archive_state,
+    require_histories,
+)
 from aquila.runtime.fleet_health import check_scalars
-from aquila.runtime.frame_spool import in_memory
 from aquila.runtime.linked_fleet import LinkedFleet
 from aquila.runtime.loss_reports import LossReports
 from aquila.runtime.messages import NO_ACK, Order, ack_of, rate_scalars
-from aquila.runtime.model_downlink import DownlinkCoder, References, add_models, pack_models
+from aquila.runtime.model_downlink import (
+    DownlinkCoder,
+    References,
+    add_models,
+    adopted,
+    pack_models,
+)
 from aquila.runtime.nan_guard import NonFiniteError
 from aquila.runtime.norm_limit import NormLimit
 from aquila.runtime.options import RunOptions
 from aquila.runtime.order_packing import OrderPacker, pack_orders, require_finite
-from aquila.runtime.reference import ReferenceModel
-from aquila.runtime.reply_archive import Position, ReplyArchive
+from aquila.runtime.reply_archive import ReplyArchive
 from aquila.runtime.reply_reader import ReplyReader
-from aquila.runtime.restart_limit import Restarts, RestartTooEarlyError
 from aquila.runtime.round_guard import RoundGuard
 from aquila.runtime.selection import Selector
 from aquila.runtime.server_optimizer import Descent
 from aquila.runtime.server_state import OpenQuery, OpenRound, ReceivedReply, ServerSnapshot
 from aquila.runtime.services import Services
+from aquila.runtime.upload_keeper import UploadKeeper
 from aquila.runtime.waiting_uploads import WaitingUploads
 
 
@@ -66,10 +74,12 @@ class ServerSession:
         services: Services = Services(),
     ) -> None:
         participation, error = options.participation, options.downlink_error
+        is_coded = error != 0 or options.relay_uploads
         if limit is not None:
             limit.check(method.server)
         self.half = method.server
         self._replies = ReplyReader(fleet, method.reader, theta.device, limit)
+        self._read = partial(self._replies.read, unpack=services.unpack)
         self.fleet = fleet.with_participation(participation)
         self._linked_fleet = LinkedFleet.of(method, self.fleet, services.links)
         self.round = 0
@@ -79,12 +89,14 @@ class ServerSession:
         self._descent = Descent.of(options)
         self.moments: Any = self._descent.init(theta)
         self.references: References = {}
+        self.uploads = UploadKeeper(options.relay_uploads, fleet, partial(self._read, 0))
+        self._refused: set[DeviceId] = set()
         self._open: OpenRound | None = None
         self._seed = seed
         self._selector = Selector.of(options, len(fleet.devices), seed, services.secret_key)
         self.guard = RoundGuard(method, fleet, seed, options, services)
         self._losses = LossReports(self._selector, len(fleet.devices))
-        self._packer = OrderPacker(self.fleet, DownlinkCoder(error) if error != 0 else None)
+        self._packer = OrderPacker(self.fleet, DownlinkCoder(error) if is_coded else None)
         self._services = services
         self.histories: DeviceHistories | None = None
         if archive is not None and has_memory(self.half):
@@ -133,8 +145,10 @@ class ServerSession:
             packets = self._add_models(chosen)
             require_finite(packets, self.round)
             orders, references = self._packer.pack(
-                packets, self.acks, self.references, self._is_in_step
+                packets, self.acks, self.references, self._model_round, self.uploads.relay
             )
+            if self.round == 0:
+                self.theta = adopted(self.theta, self.fleet, references)
             waiting = WaitingUploads(self._services.new_spool())
             self._open = OpenRound(state, references, orders, scalars, waiting)
         return self._open.orders
@@ -172,7 +186,7 @@ class ServerSession:
             raise WireError(f"device {device} has no order in round {self.round}")
         if device in self._open.received:
             raise WireError(f"device {device} has already replied in round {self.round}")
-        reply = self._replies.read(device, frame, self._services.unpack)
+        reply = self._read(device, frame)
         if reply.round != self.round:
             raise WireError(f"a reply to round {reply.round} arrived in round {self.round}")
         if not self._answers_order(reply, self._open.orders[device]):
@@ -181,12 +195,13 @@ class ServerSession:
         if not reply.refused:
             check_reply(self.half, reply)
             if self._is_fresh_start(device, reply):
-                self._check_restart(device)
+                self.guard.check_restart(self.histories, device, self.round)
         ack, reply = ack_of(reply, frame), self._replies.limited(device, reply)
         norm = self.guard.norm_of(reply)
         read_again = partial(self._replies.read_limited, device, unpack=self._services.unpack)
         reply, read_frame = self._open.uploads.keep(reply, frame, read_again)
-        read_frame = in_memory(b"") if self.histories is None else read_frame
+        if self.histories is None:
+            read_frame = self.uploads.frame_of(read_frame)
         self._open.received[device] = ReceivedReply(reply, ack, read_frame, norm)
 
     def discard(self, device: DeviceId) -> None:
@@ -203,7 +218,7 @@ class ServerSession:
         state = self._open.state
         restarted = {d for d, r in applied.items() if self._is_fresh_start(d, r.reply)}
         for device in sorted(restarted):
-            state = self._require_histories(device).subtract(state, device)
+            state = require_histories(self.histories, device).subtract(state, device)
         replies = self.guard.release(applied, self._open.orders, self.round, self.theta)
         fleet = self._linked_fleet.in_round(self.round, self._open.orders)
         state, step = self.half.update(state, fleet, replies)
@@ -216,29 +231,34 @@ class ServerSession:
             self.histories.append(applied, restarted, self.round)
         for device, entry in applied.items():
             self.acks[device] = entry.ack
+        self._refused = (self._refused | received.keys()) - applied.keys()
         self.theta, self.state, self.moments = theta, state, moments
+        self.uploads.keep(applied, theta.nbytes)
         self.guard.close(self.round, applied)
         self.round, self.references = self.round + 1, self._open.references
         self._losses.add_replies(replies)
         self._open = self._losses.query = None
         return {device: entry.reply for device, entry in received.items()}
 
-    def reference_for(self, device: DeviceId) -> ReferenceModel | None:
-        """Return the model that a device holds if it can follow the next difference, or None."""
-        return self.references.get(self.fleet.groups[device]) if self._is_in_step(device) else None
+    def can_follow(self, device: DeviceId) -> bool:
+        """Return whether the next order of a device may build on the model that it holds."""
+        reference = self.references.get(self.fleet.groups[device])
+        missed = self.round - 1 - self._model_round(device)
+        return reference is not None and missed <= len(reference.rounds)
 
     def snapshot(self) -> ServerSnapshot:
         """Return everything that `restore` needs, as of the last closed round."""
         return ServerSnapshot(
             self.theta, self.state, self.moments, self.round, tuple(self.acks), self.references,
-            tuple(self._losses.latest), self.guard.health, *self._archive_state(),
+            tuple(self._losses.latest), self.guard.health, *archive_state(self.histories),
+            uploads=self.uploads.uploads,
         )  # fmt: skip
 
     def restore(self, saved: ServerSnapshot) -> None:
         """Continue from a snapshot. Archived replies of later rounds no longer count."""
         self.theta, self.state, self.moments = saved.theta, saved.state, saved.moments
         self.round, self.acks, self.references = saved.round, list(saved.acks), saved.references
-        self._losses.latest = list(saved.losses)
+        self.uploads.uploads, self._losses.latest = saved.uploads, list(saved.losses)
         self.guard.health, self.guard.failed = saved.health, {}
         self._open = self._losses.query = None
         if self.histories is not None:
@@ -268,9 +288,9 @@ class ServerSession:
         extra = {**self._selector.order_scalars, **factor}
         return add_models(orders, self.theta, self.fleet, self.round, extra)
 
-    def _is_in_step(self, device: DeviceId) -> bool:
-        """Whether the server applied the device's last reply, so it holds the reference model."""
-        return self.acks[device].round == self.round - 1
+    def _model_round(self, device: DeviceId) -> int:
+        """Return the last round whose model the device holds, as far as the server knows."""
+        return NEVER if device in self._refused else self.acks[device].round
 
     def _answers_order(self, reply: Packet, order: Order) -> bool:
         return reply.refers_to == order.checksum
@@ -278,23 +298,3 @@ class ServerSession:
     def _is_fresh_start(self, device: DeviceId, reply: Packet) -> bool:
         """Whether earlier replies of the device must be subtracted before this one is applied."""
         return reply.fresh and has_memory(self.half) and self.acks[device] != NO_ACK
-
-    def _require_histories(self, device: DeviceId) -> DeviceHistories:
-        if self.histories is None:
-            raise WireError(
-                f"device {device} restarts from its initial state, but without an archive the "
-                "server cannot subtract its earlier replies"
-            )
-        return self.histories
-
-    def _check_restart(self, device: DeviceId) -> None:
-        """Raise WireError if a device cannot restart. Until it can, it gets no orders."""
-        try:
-            self._require_histories(device).check_restart(device, self.round)
-        except RestartTooEarlyError as error:
-            self.guard.wait(device, error.accepted)
-            raise
-
-    def _archive_state(self) -> tuple[tuple[Position, ...], tuple[Restarts, ...]]:
-        histories = self.histories
-        return ((), ()) if histories is None else (histories.positions, histories.restarts)

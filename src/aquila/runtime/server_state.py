@@ -11,6 +11,7 @@ from aquila.runtime.fleet_health import FleetHealth
 from aquila.runtime.frame_spool import ReadFrame
 from aquila.runtime.messages import Ack, Order
 from aquila.runtime.model_downlink import References
+from aquila.runtime.relay import RoundUploads
 from aquila.runtime.reply_archive import Position
 from aquila.runtime.restart_limit import Restarts
 from aquila.runtime.waiting_uploads import WaitingUploads
@@ -31,6 +32,7 @@ class ServerSnapshot:
         health: Failures, quarantine and norms of the devices.
         positions: Position in the archive of replies per device; empty without an archive.
         restarts: Recent restarts per device; empty without an archive.
+        uploads: Uploads of the last round, if the next one may relay them.
     """
 
     theta: Vector
@@ -43,6 +45,7 @@ class ServerSnapshot:
     health: FleetHealth
     positions: tuple[Position, ...] = ()
     restarts: tuple[Restarts, ...] = ()
+    uploads: RoundUploads = field(default_factory=RoundUploads)
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,10 @@ from typing import IO, TYPE_CHECKING, Any
 from zipfile import ZipFile
 
 import numpy as np
+import torch
 from numpy.lib import format as npy
 
+from aquila.core.fleet import DeviceId
 from aquila.core.packet import NEVER
 from aquila.core.state import Arrays, from_arrays, to_arrays
 from aquila.core.vector import Vector
@@ -31,11 +33,22 @@ from aquila.runtime.fleet_health import HEALTH_PREFIX, health_from_arrays
 from aquila.runtime.messages import Ack
 from aquila.runtime.model_downlink import (
     REFERENCE_PREFIX,
+    References,
     references_from_arrays,
     references_to_arrays,
 )
 from aquila.runtime.persist import MODEL_ARRAYS, model_from_arrays
+from aquila.runtime.reference import ReferenceModel, with_checksum
+from aquila.runtime.relay import RELAY_PREFIX, uploads_from_arrays, uploads_to_arrays
+from aquila.runtime.server_session import ServerSession
 from aquila.runtime.server_state import ServerSnapshot
+
+HELD_PREFIX = "held."
+"""Prefix of the array names of the reference models that devices hold."""
+SERVER_PREFIXES = (
+    "theta.", "server.", "moments.", REFERENCE_PREFIX, RELAY_PREFIX, HELD_PREFIX, HEALTH_PREFIX,
+)  # fmt: skip
+"""Prefixes of the names of arrays that are not states of devices."""
 
 if TYPE_CHECKING:
     from aquila.sim.loop import Simulation
@@ -62,6 +75,8 @@ def save_checkpoint(path: Path, simulation: "Simulation") -> None:
         "losses": np.asarray(saved.losses),
         **to_arrays(saved.health, HEALTH_PREFIX),
         **references_to_arrays(saved.references),
+        **uploads_to_arrays(saved.uploads),
+        **_held_to_arrays(sessions, saved.references),
     }
     with atomic_file(path, private=True) as file, ZipFile(file, "w") as archive:
         for name, array in arrays.items():
@@ -110,11 +125,7 @@ def _restore(archive: ZipFile, simulation: "Simulation") -> None:
     if not all(NEVER <= ack.round < round_number for ack in acks):
         raise ValueError(f"it acknowledges a reply to round {round_number} or later")
     names = array_names(archive)
-    arrays = {
-        name: read_array(archive, name)
-        for name in names
-        if name.startswith(("theta.", "server.", "moments.", REFERENCE_PREFIX, HEALTH_PREFIX))
-    }
+    arrays = {name: read_array(archive, name) for name in names if name.startswith(SERVER_PREFIXES)}
     references = references_from_arrays(arrays, server.fleet, server.theta)
     theta = from_arrays(server.theta, arrays, "theta.")
     state = from_arrays(server.state, arrays, "server.")
@@ -122,20 +133,53 @@ def _restore(archive: ZipFile, simulation: "Simulation") -> None:
     losses = tuple(read_array(archive, "losses").tolist())
     health = health_from_arrays(arrays, len(acks))
     server.restore(
-        ServerSnapshot(theta, state, moments, round_number, acks, references, losses, health)
-    )
+        ServerSnapshot(
+            theta, state, moments, round_number, acks, references, losses, health,
+            uploads=uploads_from_arrays(arrays),
+        )
+    )  # fmt: skip
+    held = _held_from_arrays(arrays, server)
+    simulation.holders = set(held)
     missing = {device for device, last in enumerate(last_rounds) if last != NEVER}
     for device, fields in _saved_states(archive, names):
         saved = DeviceSnapshot(
             state=from_arrays(sessions[device].state, fields),
             last_round=last_rounds[device],
             last_ack=acks[device],
-            reference=server.reference_for(device),
+            reference=held.get(device),
         )
         sessions[device].restore(saved)
         missing.discard(device)
     if missing:
         raise ValueError(f"it lacks the state of device {min(missing)}")
+
+
+def _held_to_arrays(sessions: Sequence[DeviceSession], references: References) -> Arrays:
+    """Return which reference models devices hold, and those that the server does not have."""
+    held = {s.device: s.reference for s in sessions if s.reference is not None}
+    models = {reference.checksum: reference for reference in held.values()}
+    others = models.keys() - {reference.checksum for reference in references.values()}
+    return {
+        f"{HELD_PREFIX}devices": np.asarray(list(held), np.int64),
+        f"{HELD_PREFIX}checksums": np.asarray([r.checksum for r in held.values()], np.int64),
+        **{f"{HELD_PREFIX}{name}": models[name].theta.cpu().numpy() for name in sorted(others)},
+    }
+
+
+def _held_from_arrays(arrays: Arrays, server: ServerSession) -> dict[DeviceId, ReferenceModel]:
+    """Return the reference models that devices hold."""
+    models = {reference.checksum: reference for reference in server.references.values()}
+    held: dict[DeviceId, ReferenceModel] = {}
+    for device, checksum in zip(
+        arrays[f"{HELD_PREFIX}devices"].tolist(),
+        arrays[f"{HELD_PREFIX}checksums"].tolist(),
+        strict=True,
+    ):
+        if checksum not in models:
+            theta = torch.from_numpy(arrays[f"{HELD_PREFIX}{checksum}"].copy())
+            models[checksum] = with_checksum(theta.to(server.theta.device, server.theta.dtype))
+        held[device] = models[checksum]
+    return held
 
 
 def _save_states(archive: ZipFile, sessions: Sequence[DeviceSession]) -> None:

@@ -78,7 +78,7 @@ class Simulation:
         self.order_cost = self._order_reader.cost
         self.on_nan = options.on_nan
         self.protection = Protection(options, len(devices))
-        self._last_reached: Sequence[DeviceId] = ()
+        self.holders: set[DeviceId] = set()
         self.devices = self._make_sessions(method, devices, options)
         self._check_dimensions(devices)
         self.fingerprint += _describe_work(devices)
@@ -155,13 +155,15 @@ class Simulation:
                 self.server.receive_loss(device, answer)
 
     def _release_references(self, reached: list[DeviceId]) -> None:
-        """Drop the references of devices that this round did not reach.
+        """Drop the references of devices that no later order builds on.
 
         The server sends such a device a whole model next time.
         """
-        for device in set(self._last_reached).difference(reached):
+        self.holders.update(reached)
+        late = {d for d in self.holders.difference(reached) if not self.server.can_follow(d)}
+        for device in late:
             self.devices[device].reference = None
-        self._last_reached = reached
+        self.holders -= late
 
     def _make_sessions(
         self, method: Method, devices: Sequence[Device], options: RunOptions
@@ -201,6 +203,7 @@ class Simulation:
             f"seed {self.seed}\nlink {self.link!r}\non_nan {options.on_nan}\n"
             + (f"participation {participation}\n" if participation != 1 else "")
             + (f"downlink_error {error}\n" if error != 0 else "")
+            + ("relay_uploads True\n" if options.relay_uploads else "")
             + "".join(f"{name} {value}\n" for name, value in options.recipe.items())
             + ("" if self.network is None else self.network.fingerprint)
             + options.identity

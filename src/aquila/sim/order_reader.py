@@ -8,7 +8,13 @@ import torch
 from aquila.core.packet import Packet
 from aquila.core.wire import unpack
 from aquila.runtime.messages import Order
-from aquila.runtime.reference import UNNAMED, ReferenceModel, base_of, resolve_model
+from aquila.runtime.reference import (
+    UNNAMED,
+    ReadUpload,
+    ReferenceModel,
+    base_of,
+    resolve_model,
+)
 from aquila.runtime.traffic import Cost, cost_of
 
 
@@ -18,7 +24,7 @@ class OrderReader:
     def __init__(self, torch_device: torch.device) -> None:
         self._torch_device = torch_device
         self._frames: dict[int, tuple[bytes, Packet, Cost]] = {}
-        self._models: dict[tuple[int, bool], ReferenceModel | None] = {}
+        self._models: dict[tuple[int, int | None], ReferenceModel | None] = {}
         self._lock = threading.Lock()
 
     def read(self, frame: bytes, dimension: int) -> Packet:
@@ -30,15 +36,16 @@ class OrderReader:
         return self._entry(order.model)[2] + self._entry(order.control)[2]
 
     def resolve_model(
-        self, model: Packet, references: Sequence[ReferenceModel]
+        self, model: Packet, references: Sequence[ReferenceModel], read_upload: ReadUpload
     ) -> ReferenceModel | None:
         """Return the model that a frame represents. Devices with the same model share it."""
-        key = id(model), base_of(model, references) is not None
+        base = base_of(model, references)
+        key = id(model), None if base is None else base.checksum
         if key in self._models:
             return self._models[key]
         with self._lock:
             if key not in self._models:
-                self._models[key] = self._shared(resolve_model(model, references))
+                self._models[key] = self._shared(resolve_model(model, references, read_upload))
             return self._models[key]
 
     def clear(self) -> None:

@@ -1,0 +1,157 @@
+"""Tells devices how the model has changed by passing the uploads of the last round on to them.
+
+If the server steps along the mean of the uploads, the model changes by a factor times their sum.
+Ten uploads of a thousandth of a model take a hundredth of its bytes, and no coding adds an error.
+Devices then see the uploads of others, so a run must ask for it.
+
+The server checks how well the sum tells the change. Where it does not, as with a memory, a server
+momentum or clipped uploads, `next_reference` returns None.
+
+The reference model keeps the relayed rounds that led to it. A device that missed some of them gets
+all uploads since its own model.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from aquila.core.method import theta_of
+from aquila.core.packet import Packet, RelayedRound, RelayedUploads
+from aquila.core.state import Arrays
+from aquila.core.vector import Vector, squared_norm
+from aquila.core.wire import pack
+from aquila.runtime.frame_spool import ReadFrame
+from aquila.runtime.reference import ReadUpload, ReferenceModel, sum_of_uploads
+
+MAX_ERROR = 2**-6
+"""Largest error of the model, relative to its change in the round."""
+MAX_ROUNDING = 2**-20
+"""Largest error of the model relative to the model, which many rounded sums can reach."""
+
+RELAY_PREFIX = "relayed."
+"""Prefix of the array names of saved uploads."""
+
+
+@dataclass(frozen=True)
+class RoundUploads:
+    """The uploads that the last round applied, with the weights of their devices."""
+
+    weights: tuple[float, ...] = ()
+    frames: tuple[bytes, ...] = ()
+
+    @classmethod
+    def within(cls, replies: Iterable[tuple[float, ReadFrame]], limit: int) -> "RoundUploads":
+        """Return weighted replies, or none of them if their frames take this many bytes."""
+        weights, frames, size = [], [], 0
+        for weight, read_frame in replies:
+            frames.append(read_frame())
+            weights.append(weight)
+            size += len(frames[-1])
+            if size >= limit:
+                return cls()
+        return cls(tuple(weights), tuple(frames))
+
+
+@dataclass(frozen=True)
+class Relay:
+    """Passes the uploads of the last round on.
+
+    Args:
+        uploads: The uploads.
+        read: Reads one of them.
+    """
+
+    uploads: RoundUploads
+    read: ReadUpload
+
+    def next_reference(self, order: Packet, base: ReferenceModel) -> ReferenceModel | None:
+        """Return the model that the uploads tell to devices which hold the base.
+
+        None if the sum of the uploads does not tell the change of the model.
+        """
+        theta, weights, frames = theta_of(order), self.uploads.weights, self.uploads.frames
+        total = sum_of_uploads(weights, frames, base.theta, self.read)
+        change = theta.double() - base.theta
+        factor = _best_factor(total, change)
+        reference = base.with_sum(total, factor)
+        error = squared_norm(theta - reference.theta)
+        largest = MAX_ERROR**2 * squared_norm(change)
+        if error > max(largest, MAX_ROUNDING**2 * squared_norm(theta)):
+            return None
+        rounds = (*base.rounds, RelayedRound(base.checksum, factor, weights, frames))
+        return ReferenceModel(reference.theta, reference.checksum, _newest(rounds, theta.nbytes))
+
+
+def pack_rounds(order: Packet, reference: ReferenceModel, missed: int) -> bytes:
+    """Return the model frame for a device whose model is this many rounds old."""
+    rounds = reference.rounds[-missed:]
+    relayed = RelayedUploads(reference.theta.numel(), reference.theta.dtype, rounds)
+    return pack(Packet(order.round, relayed, refers_to=rounds[0].base))
+
+
+def _newest(rounds: tuple[RelayedRound, ...], limit: int) -> tuple[RelayedRound, ...]:
+    """Return the last rounds whose replies take fewer bytes than the limit together."""
+    size, kept = 0, 0
+    for one in reversed(rounds):
+        size += sum(map(len, one.frames))
+        if size >= limit:
+            break
+        kept += 1
+    return rounds[len(rounds) - kept :]
+
+
+def _best_factor(total: Vector, change: Vector) -> float:
+    """Return the factor whose product with the sum is closest to the change."""
+    size = squared_norm(total)
+    if not size:
+        return 0.0
+    # this inner product has the same bits everywhere, unlike torch.dot
+    inner = (squared_norm(total + change) - squared_norm(total - change)) / 4
+    return inner / size
+
+
+def uploads_to_arrays(uploads: RoundUploads) -> Arrays:
+    """Return uploads as arrays, none if there are no uploads."""
+    rounds = (RelayedRound(0, 0.0, uploads.weights, uploads.frames),) if uploads.frames else ()
+    return rounds_to_arrays(rounds, RELAY_PREFIX)
+
+
+def uploads_from_arrays(arrays: Arrays) -> RoundUploads:
+    """Return saved uploads."""
+    rounds = rounds_from_arrays(arrays, RELAY_PREFIX)
+    return RoundUploads(rounds[0].weights, rounds[0].frames) if rounds else RoundUploads()
+
+
+def rounds_to_arrays(rounds: tuple[RelayedRound, ...], prefix: str) -> Arrays:
+    """Return rounds as arrays, none if there are no rounds."""
+    if not rounds:
+        return {}
+    frames = [frame for one in rounds for frame in one.frames]
+    return {
+        f"{prefix}bases": np.asarray([one.base for one in rounds]),
+        f"{prefix}factors": np.asarray([one.factor for one in rounds]),
+        f"{prefix}counts": np.asarray([len(one.frames) for one in rounds]),
+        f"{prefix}weights": np.asarray([weight for one in rounds for weight in one.weights]),
+        f"{prefix}sizes": np.asarray([len(frame) for frame in frames], np.int64),
+        f"{prefix}frames": np.frombuffer(b"".join(frames), np.uint8),
+    }
+
+
+def rounds_from_arrays(arrays: Arrays, prefix: str) -> tuple[RelayedRound, ...]:
+    """Return saved rounds."""
+    if f"{prefix}bases" not in arrays:
+        return ()
+    bases, factors, counts, weights, sizes = (
+        arrays[f"{prefix}{name}"].tolist()
+        for name in ("bases", "factors", "counts", "weights", "sizes")
+    )
+    joined, start, rounds = arrays[f"{prefix}frames"].tobytes(), 0, []
+    for base, factor, count in zip(bases, factors, counts, strict=True):
+        of_round, sizes = sizes[:count], sizes[count:]
+        ends = np.cumsum([start, *of_round]).tolist()
+        frames = tuple(joined[i:j] for i, j in pairwise(ends))
+        rounds.append(RelayedRound(base, factor, tuple(weights[:count]), frames))
+        weights, start = weights[count:], ends[-1]
+    return tuple(rounds)

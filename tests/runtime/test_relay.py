@@ -1,0 +1,182 @@
+"""Uploads of earlier rounds that tell devices how the model has changed."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from aquila.core.fleet import Fleet
+from aquila.core.method import order_scalars
+from aquila.core.packet import NEVER, Codes, Dense, Packet, WireError
+from aquila.core.random import Key
+from aquila.core.wire import pack, unpack
+from aquila.runtime.frame_spool import in_memory
+from aquila.runtime.model_downlink import (
+    DownlinkCoder,
+    add_models,
+    references_from_arrays,
+    references_to_arrays,
+)
+from aquila.runtime.reference import resolve_model, with_checksum
+from aquila.runtime.relay import (
+    Relay,
+    RoundUploads,
+    pack_rounds,
+    uploads_from_arrays,
+    uploads_to_arrays,
+)
+
+D = 400
+FLEET = Fleet.uniform(D, 4)
+THETA = Key((1,)).uniform(torch.zeros(D))
+
+
+def read(frame):
+    return unpack(frame).vector.decode()
+
+
+def upload(*key):
+    """Return the frame of a sparse upload."""
+    codes = (Key(key).uniform(torch.zeros(D)) < 0.02).to(torch.uint8) + 1
+    return pack(Packet(3, Codes(codes, 2, torch.tensor([-0.5]), torch.tensor([0.5]), D)))
+
+
+def uploads_of(round_number, weights=(1.0, 1.0)):
+    frames = tuple(upload(round_number, device) for device in range(len(weights)))
+    return RoundUploads(tuple(weights), frames)
+
+
+def stepped(theta, uploads, alpha=0.1):
+    total = sum(w * read(f).double() for w, f in zip(uploads.weights, uploads.frames, strict=True))
+    return (theta - alpha * total / sum(uploads.weights)).to(theta.dtype)
+
+
+def order_of(theta, round_number):
+    return Packet(round_number, Dense(theta))
+
+
+def relayed_path(rounds, theta=THETA):
+    """Return the order and the reference of each round."""
+    reference, path = with_checksum(theta), []
+    for k in range(1, rounds + 1):
+        uploads = uploads_of(k, (1.0, 3.0))
+        theta = stepped(theta, uploads)
+        order = order_of(theta, k)
+        reference = Relay(uploads, read).next_reference(order, reference)
+        path.append((order, reference))
+    return path
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("weights", [(1.0, 1.0), (1.0, 2.5, 7.0), (3.0,)])
+def test_uploads_tell_a_step_along_their_mean(dtype, weights):
+    base, uploads = with_checksum(THETA.to(dtype)), uploads_of(1, weights)
+    order = order_of(stepped(base.theta, uploads), 1)
+    reference = Relay(uploads, read).next_reference(order, base)
+    error = (reference.theta - order.vector.values).norm()
+    assert error <= 4 * torch.finfo(dtype).eps * order.vector.values.norm()
+    packet = unpack(pack_rounds(order, reference, 1))
+    assert packet.refers_to == base.checksum
+    resolved = resolve_model(packet, [base], read)
+    assert resolved.theta.numpy().tobytes() == reference.theta.numpy().tobytes()
+    assert resolved.checksum == reference.checksum
+
+
+def test_a_change_that_uploads_do_not_tell_is_not_relayed():
+    base, uploads = with_checksum(THETA), uploads_of(1)
+    order = order_of(stepped(THETA, uploads) + 0.01 * torch.ones(D), 1)
+    assert Relay(uploads, read).next_reference(order, base) is None
+    assert Relay(RoundUploads(), read).next_reference(order, base) is None
+
+
+def test_an_unchanged_model_needs_no_uploads():
+    base, order = with_checksum(THETA), order_of(THETA, 1)
+    reference = Relay(RoundUploads(), read).next_reference(order, base)
+    assert torch.equal(reference.theta, THETA)
+    assert len(pack_rounds(order, reference, 1)) < 40
+
+
+@pytest.mark.parametrize("missed", [1, 2, 3, 4])
+def test_a_device_that_missed_rounds_gets_all_uploads_since_its_model(missed):
+    path = relayed_path(4)
+    order, reference = path[-1]
+    held = with_checksum(THETA) if missed == 4 else path[-1 - missed][1]
+    packet = unpack(pack_rounds(order, reference, missed))
+    assert len(packet.vector.rounds) == missed
+    resolved = resolve_model(packet, [held], read)
+    assert resolved.theta.numpy().tobytes() == reference.theta.numpy().tobytes()
+    # a device that holds a later model than the server knows skips the first rounds
+    later = path[-2][1]
+    assert resolve_model(packet, [held, later], read).checksum == reference.checksum
+    assert resolve_model(packet, [with_checksum(THETA + 1)], read) is None
+
+
+def test_each_device_gets_what_takes_the_fewest_bytes():
+    (_, base), (order, _) = relayed_path(2)
+    packets = add_models(order_scalars(FLEET), order.vector.values, FLEET, 2)
+    relay = Relay(uploads_of(2, (1.0, 3.0)), read)
+    rounds = {0: 1, 1: 0, 2: NEVER, 3: 1}
+    frames, references = DownlinkCoder(0.0).encode(
+        packets, FLEET, {0: base}, rounds.__getitem__, relay
+    )
+    assert frames[0] is frames[3]
+    assert len(unpack(frames[0]).vector.rounds) == 1
+    assert len(unpack(frames[1]).vector.rounds) == 2
+    assert isinstance(unpack(frames[2]).vector, Dense)
+    models = {
+        0: resolve_model(unpack(frames[0]), [base], read),
+        1: resolve_model(unpack(frames[1]), [with_checksum(THETA)], read),
+        2: resolve_model(unpack(frames[2]), [], read),
+    }
+    assert {model.checksum for model in models.values()} == {references[0].checksum}
+
+
+def test_rounds_that_take_more_bytes_than_the_model_are_forgotten():
+    path = relayed_path(60)
+    sizes = [sum(map(len, one.frames)) for one in path[-1][1].rounds]
+    assert 1 < len(sizes) < 60
+    assert sum(sizes) < 4 * D <= sum(sizes) + max(sizes)
+
+
+def test_a_coded_difference_ends_the_rounds():
+    _, base = relayed_path(1)[0]
+    packets = add_models(order_scalars(FLEET), base.theta + THETA.flip(0), FLEET, 2)
+    relay = Relay(uploads_of(2), read)
+    _, references = DownlinkCoder(0.5).encode(packets, FLEET, {0: base}, lambda _: 1, relay)
+    assert not torch.equal(references[0].theta, base.theta)
+    assert references[0].rounds == ()
+
+
+def test_groups_with_different_coordinates_get_no_uploads():
+    fleet = Fleet(D, [0, 1], [None, torch.arange(D // 2)])
+    uploads = uploads_of(1)
+    packets = add_models(order_scalars(fleet), stepped(THETA, uploads), fleet, 1)
+    base = {0: with_checksum(THETA), 1: with_checksum(THETA[: D // 2])}
+    frames, _ = DownlinkCoder(0.0).encode(packets, fleet, base, lambda _: 0, Relay(uploads, read))
+    assert all(isinstance(unpack(frame).vector, Dense) for frame in frames.values())
+
+
+def test_uploads_above_a_limit_are_not_kept():
+    replies = [(1.0, in_memory(b"abc")), (2.0, in_memory(b"defg"))]
+    assert RoundUploads.within(replies, 8) == RoundUploads((1.0, 2.0), (b"abc", b"defg"))
+    assert RoundUploads.within(replies, 7) == RoundUploads()
+
+
+def test_rounds_and_uploads_are_saved():
+    uploads, (_, reference) = uploads_of(7, (1.0, 3.0)), relayed_path(3)[-1]
+    arrays = uploads_to_arrays(uploads) | references_to_arrays({0: reference})
+    assert uploads_from_arrays(arrays) == uploads
+    again = references_from_arrays(arrays, FLEET, THETA)[0]
+    assert (again.checksum, again.rounds) == (reference.checksum, reference.rounds)
+    assert uploads_from_arrays({}) == RoundUploads()
+    silent = {0: replace(reference, rounds=())}
+    assert references_from_arrays(references_to_arrays(silent), FLEET, THETA)[0].rounds == ()
+
+
+def test_uploads_that_lead_to_infinite_models_are_refused():
+    base, uploads = with_checksum(THETA), uploads_of(1)
+    order = order_of(stepped(THETA, uploads), 1)
+    reference = Relay(uploads, read).next_reference(order, base)
+    broken = replace(reference, rounds=(replace(reference.rounds[0], factor=1e300),))
+    with pytest.raises(WireError, match="not finite"):
+        resolve_model(unpack(pack_rounds(order, broken, 1)), [base], read)
