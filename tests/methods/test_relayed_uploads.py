@@ -89,13 +89,17 @@ def test_interrupted_run_resumes_bit_for_bit(options, tmp_path):
     assert torch.equal(resumed.theta, whole.theta)
 
 
-def test_a_memory_or_a_momentum_needs_whole_or_coded_models():
+def test_a_memory_or_a_momentum_needs_whole_or_coded_models(caplog):
     memory = aquila.create("aquila_peak", alpha=ALPHA, density=0.02, memory="device")
     for method, options in ((memory, {}), (create("topk"), {"server_optimizer": "momentum"})):
         relayed = train(method, relay_uploads=True, **options)
         assert downlink_of(relayed)[-1] > 0.9 * downlink_of(train(method, **options))[-1]
+        warning = "relay_uploads has no effect in round"
+        assert [r.message.startswith(warning) for r in caplog.records] == [True]
+        caplog.clear()
         coded = train(method, relay_uploads=True, downlink_error=0.5, **options)
         assert downlink_of(coded)[-1] < 0.5 * downlink_of(relayed)[-1]
+        assert not caplog.records
 
 
 def test_uploads_larger_than_the_model_are_not_relayed():

@@ -35,6 +35,10 @@ def read(frame):
     return unpack(frame).vector.decode()
 
 
+def relay_of(uploads, misfits=None):
+    return Relay(uploads, read, [].append if misfits is None else misfits.append)
+
+
 def upload(*key):
     """Return the frame of a sparse upload."""
     codes = (Key(key).uniform(torch.zeros(D)) < 0.02).to(torch.uint8) + 1
@@ -62,7 +66,7 @@ def relayed_path(rounds, theta=THETA):
         uploads = uploads_of(k, (1.0, 3.0))
         theta = stepped(theta, uploads)
         order = order_of(theta, k)
-        reference = Relay(uploads, read).next_reference(order, reference)
+        reference = relay_of(uploads).next_reference(order, reference)
         path.append((order, reference))
     return path
 
@@ -72,7 +76,7 @@ def relayed_path(rounds, theta=THETA):
 def test_uploads_tell_a_step_along_their_mean(dtype, weights):
     base, uploads = with_checksum(THETA.to(dtype)), uploads_of(1, weights)
     order = order_of(stepped(base.theta, uploads), 1)
-    reference = Relay(uploads, read).next_reference(order, base)
+    reference = relay_of(uploads).next_reference(order, base)
     error = (reference.theta - order.vector.values).norm()
     assert error <= 4 * torch.finfo(dtype).eps * order.vector.values.norm()
     packet = unpack(pack_rounds(order, reference, 1))
@@ -85,13 +89,20 @@ def test_uploads_tell_a_step_along_their_mean(dtype, weights):
 def test_a_change_that_uploads_do_not_tell_is_not_relayed():
     base, uploads = with_checksum(THETA), uploads_of(1)
     order = order_of(stepped(THETA, uploads) + 0.01 * torch.ones(D), 1)
-    assert Relay(uploads, read).next_reference(order, base) is None
-    assert Relay(RoundUploads(), read).next_reference(order, base) is None
+    assert relay_of(uploads).next_reference(order, base) is None
+    assert relay_of(RoundUploads()).next_reference(order, base) is None
+    packets = add_models(order_scalars(FLEET), order.vector.values, FLEET, 1)
+    for error, reported in ((0.0, [1]), (0.5, [])):
+        misfits = []
+        relay = relay_of(uploads, misfits)
+        _, after = DownlinkCoder(error).encode(packets, FLEET, {0: base}, lambda _: 0, relay)
+        assert after[0].rounds == ()
+        assert misfits == reported
 
 
 def test_an_unchanged_model_needs_no_uploads():
     base, order = with_checksum(THETA), order_of(THETA, 1)
-    reference = Relay(RoundUploads(), read).next_reference(order, base)
+    reference = relay_of(RoundUploads()).next_reference(order, base)
     assert torch.equal(reference.theta, THETA)
     assert len(pack_rounds(order, reference, 1)) < 40
 
@@ -114,7 +125,7 @@ def test_a_device_that_missed_rounds_gets_all_uploads_since_its_model(missed):
 def test_each_device_gets_what_takes_the_fewest_bytes():
     (_, base), (order, _) = relayed_path(2)
     packets = add_models(order_scalars(FLEET), order.vector.values, FLEET, 2)
-    relay = Relay(uploads_of(2, (1.0, 3.0)), read)
+    relay = relay_of(uploads_of(2, (1.0, 3.0)))
     rounds = {0: 1, 1: 0, 2: NEVER, 3: 1}
     frames, references = DownlinkCoder(0.0).encode(
         packets, FLEET, {0: base}, rounds.__getitem__, relay
@@ -141,7 +152,7 @@ def test_rounds_that_take_more_bytes_than_the_model_are_forgotten():
 def test_a_coded_difference_ends_the_rounds():
     _, base = relayed_path(1)[0]
     packets = add_models(order_scalars(FLEET), base.theta + THETA.flip(0), FLEET, 2)
-    relay = Relay(uploads_of(2), read)
+    relay = relay_of(uploads_of(2))
     _, references = DownlinkCoder(0.5).encode(packets, FLEET, {0: base}, lambda _: 1, relay)
     assert not torch.equal(references[0].theta, base.theta)
     assert references[0].rounds == ()
@@ -152,7 +163,7 @@ def test_groups_with_different_coordinates_get_no_uploads():
     uploads = uploads_of(1)
     packets = add_models(order_scalars(fleet), stepped(THETA, uploads), fleet, 1)
     base = {0: with_checksum(THETA), 1: with_checksum(THETA[: D // 2])}
-    frames, _ = DownlinkCoder(0.0).encode(packets, fleet, base, lambda _: 0, Relay(uploads, read))
+    frames, _ = DownlinkCoder(0.0).encode(packets, fleet, base, lambda _: 0, relay_of(uploads))
     assert all(isinstance(unpack(frame).vector, Dense) for frame in frames.values())
 
 
@@ -176,7 +187,7 @@ def test_rounds_and_uploads_are_saved():
 def test_uploads_that_lead_to_infinite_models_are_refused():
     base, uploads = with_checksum(THETA), uploads_of(1)
     order = order_of(stepped(THETA, uploads), 1)
-    reference = Relay(uploads, read).next_reference(order, base)
+    reference = relay_of(uploads).next_reference(order, base)
     broken = replace(reference, rounds=(replace(reference.rounds[0], factor=1e300),))
     with pytest.raises(WireError, match="not finite"):
         resolve_model(unpack(pack_rounds(order, broken, 1)), [base], read)

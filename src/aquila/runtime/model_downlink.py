@@ -204,6 +204,8 @@ class DownlinkCoder:
         """
         reference = relay.next_reference(order, base)
         if reference is None:
+            if not self.error:
+                relay.report_misfit(order.round)
             return []
         missed = {device: order.round - model_round(device) for device in devices}
         frames = {

@@ -11,7 +11,7 @@ The reference model keeps the relayed rounds that led to it. A device that misse
 all uploads since its own model.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -61,10 +61,12 @@ class Relay:
     Args:
         uploads: The uploads.
         read: Reads one of them.
+        report_misfit: Is told the round of a whole model that is sent instead.
     """
 
     uploads: RoundUploads
     read: ReadUpload
+    report_misfit: Callable[[int], None]
 
     def next_reference(self, order: Packet, base: ReferenceModel) -> ReferenceModel | None:
         """Return the model that the uploads tell to devices which hold the base.
