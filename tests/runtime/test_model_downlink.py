@@ -8,15 +8,9 @@ from aquila.core.method import order_scalars
 from aquila.core.packet import NEVER, Dense, Packet
 from aquila.core.random import Key
 from aquila.core.wire import pack, unpack
-from aquila.runtime.model_downlink import (
-    MAX_MODEL_ERROR,
-    DownlinkCoder,
-    add_models,
-    pack_models,
-    references_from_arrays,
-    references_to_arrays,
-)
+from aquila.runtime.model_downlink import MAX_MODEL_ERROR, DownlinkCoder, add_models, pack_models
 from aquila.runtime.reference import NO_BASE, resolve_model, with_checksum
+from aquila.runtime.saved_references import references_from_arrays, references_to_arrays
 
 D = 200
 FLEET = aquila.Fleet(D, [0, 0, 0, 1, 1], [None, torch.arange(D // 2)])

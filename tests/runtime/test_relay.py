@@ -7,21 +7,16 @@ import torch
 
 from aquila.core.fleet import Fleet
 from aquila.core.method import order_scalars
-from aquila.core.packet import NEVER, Codes, Dense, Packet, WireError
+from aquila.core.packet import NEVER, Codes, Dense, Packet, RelayedUploads, WireError
 from aquila.core.random import Key
 from aquila.core.wire import pack, unpack
 from aquila.runtime.frame_spool import in_memory
-from aquila.runtime.model_downlink import (
-    DownlinkCoder,
-    add_models,
+from aquila.runtime.model_downlink import DownlinkCoder, add_models
+from aquila.runtime.reference import resolve_model, with_checksum
+from aquila.runtime.relay import Relay, RoundUploads, pack_rounds
+from aquila.runtime.saved_references import (
     references_from_arrays,
     references_to_arrays,
-)
-from aquila.runtime.reference import resolve_model, with_checksum
-from aquila.runtime.relay import (
-    Relay,
-    RoundUploads,
-    pack_rounds,
     uploads_from_arrays,
     uploads_to_arrays,
 )
@@ -191,3 +186,18 @@ def test_uploads_that_lead_to_infinite_models_are_refused():
     broken = replace(reference, rounds=(replace(reference.rounds[0], factor=1e300),))
     with pytest.raises(WireError, match="not finite"):
         resolve_model(unpack(pack_rounds(order, broken, 1)), [base], read)
+
+
+@pytest.mark.parametrize(("devices", "is_relayed"), [(4, True), (400, False)])
+def test_new_devices_get_whole_models_if_all_will_follow_later(devices, is_relayed):
+    """In a large fleet, a device takes part again only after its model is too old."""
+    fleet, (_, base) = Fleet.uniform(D, devices), relayed_path(1)[0]
+    uploads = uploads_of(2)
+    packets = add_models(order_scalars(fleet, [0, 1, 2]), stepped(base.theta, uploads), fleet, 2)
+    rounds = {0: 1, 1: NEVER, 2: NEVER}
+    frames, after = DownlinkCoder(0.5).encode(
+        packets, fleet, {0: base}, rounds.__getitem__, relay_of(uploads)
+    )
+    assert isinstance(unpack(frames[0]).vector, RelayedUploads) == is_relayed
+    assert isinstance(unpack(frames[1]).vector, Dense if is_relayed else Codes)
+    assert len(after[0].rounds) == (2 if is_relayed else 0)

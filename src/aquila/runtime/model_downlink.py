@@ -15,7 +15,7 @@ bytes.
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
@@ -23,17 +23,10 @@ from aquila.core.fleet import DeviceId, Fleet
 from aquila.core.method import Scalars, theta_of
 from aquila.core.packet import Dense, Packet
 from aquila.core.quantize_within import quantize_within
-from aquila.core.state import Arrays
 from aquila.core.vector import Vector, squared_norm
 from aquila.core.wire import pack
 from aquila.runtime.reference import NO_BASE, ReferenceModel, with_checksum
-from aquila.runtime.relay import (
-    RELAY_PREFIX,
-    Relay,
-    pack_rounds,
-    rounds_from_arrays,
-    rounds_to_arrays,
-)
+from aquila.runtime.relay import Relay, pack_rounds
 
 Group = int
 ModelRound = Callable[[DeviceId], int]
@@ -50,9 +43,6 @@ ROUNDING = 1 + 1e-6
 """Factor by which rounding may change a squared error."""
 TINY = torch.finfo(torch.float64).tiny
 """Smallest divisor, which prevents division by zero."""
-
-REFERENCE_PREFIX = "reference."
-"""Prefix of the array names of saved references."""
 
 
 def add_models(
@@ -105,6 +95,28 @@ class Broadcast:
 
 
 @dataclass(frozen=True)
+class Receivers:
+    """The devices of a group in one round.
+
+    Attributes:
+        missed: Per device, how many rounds its model is old.
+        share: Share of the fleet.
+    """
+
+    missed: Mapping[DeviceId, int]
+    share: float
+
+    @property
+    def in_step(self) -> list[DeviceId]:
+        """The devices that hold the model of the last round."""
+        return [device for device, rounds in self.missed.items() if rounds == 1]
+
+    def each(self, frame: bytes) -> dict[DeviceId, bytes]:
+        """Return the same frame for each device."""
+        return dict.fromkeys(self.missed, frame)
+
+
+@dataclass(frozen=True)
 class DownlinkCoder:
     """Codes models in few bytes, with at most this `error` relative to the change of the model.
 
@@ -139,7 +151,9 @@ class DownlinkCoder:
         after: dict[Group, ReferenceModel] = {}
         for group, devices in _by_group(packets, fleet).items():
             order, base = packets[devices[0]], references.get(group)
-            broadcast = self._broadcast(order, base, devices, model_round, relay)
+            missed = {device: order.round - model_round(device) for device in devices}
+            receivers = Receivers(missed, len(devices) / len(fleet.devices))
+            broadcast = self._broadcast(order, base, receivers, relay)
             frames |= broadcast.frames
             after[group] = broadcast.reference
         return frames, after
@@ -167,36 +181,32 @@ class DownlinkCoder:
         self,
         order: Packet,
         base: ReferenceModel | None,
-        devices: list[DeviceId],
-        model_round: ModelRound,
+        receivers: Receivers,
         relay: Relay | None,
     ) -> Broadcast:
         """Return the broadcast to a group that takes the fewest bytes."""
-        last = order.round - 1
-        followers = [d for d in devices if base is not None and model_round(d) == last]
-        model_bytes, out_of_step = theta_of(order).nbytes, len(devices) - len(followers)
+        in_step = [] if base is None else receivers.in_step
+        model_bytes, count = theta_of(order).nbytes, len(receivers.missed)
+        out_of_step = count - len(in_step)
         candidates: list[Broadcast] = []
         if relay is not None and base is not None:
-            candidates += self._relayed(order, base, devices, model_round, relay)
-        if self.error and out_of_step >= MIN_SHARE_OUT_OF_STEP * len(devices):
-            candidates += self._coded_model(order, base, devices)
-        if self.error and base is not None and followers:
+            candidates += self._relayed(order, base, receivers, relay)
+            if candidates and out_of_step and relay.pays(model_bytes, receivers.share):
+                return candidates[0]
+        if self.error and out_of_step >= MIN_SHARE_OUT_OF_STEP * count:
+            candidates += self._coded_model(order, base, receivers)
+        if self.error and base is not None and in_step:
             whole_bytes = out_of_step * model_bytes
             if all(whole_bytes < candidate.nbytes for candidate in candidates):
-                candidates.append(self._difference(order, base, devices, followers))
+                candidates.append(self._difference(order, base, receivers))
         smallest = min(candidates, key=lambda candidate: candidate.nbytes, default=None)
-        if smallest is not None and smallest.nbytes < len(devices) * model_bytes:
+        if smallest is not None and smallest.nbytes < count * model_bytes:
             return smallest
         reference = with_checksum(theta_of(order))
-        return Broadcast(reference, dict.fromkeys(devices, pack_whole(order.round, reference)))
+        return Broadcast(reference, receivers.each(pack_whole(order.round, reference)))
 
     def _relayed(
-        self,
-        order: Packet,
-        base: ReferenceModel,
-        devices: list[DeviceId],
-        model_round: ModelRound,
-        relay: Relay,
+        self, order: Packet, base: ReferenceModel, receivers: Receivers, relay: Relay
     ) -> list[Broadcast]:
         """Send the uploads since the model of each device; no way if they do not tell the change.
 
@@ -207,31 +217,26 @@ class DownlinkCoder:
             if not self.error:
                 relay.report_misfit(order.round)
             return []
-        missed = {device: order.round - model_round(device) for device in devices}
         frames = {
             rounds: pack_rounds(order, reference, rounds)
             if rounds <= len(reference.rounds)
             else pack_whole(order.round, reference)
-            for rounds in set(missed.values())
+            for rounds in set(receivers.missed.values())
         }
-        return [Broadcast(reference, {device: frames[rounds] for device, rounds in missed.items()})]
+        of_devices = {device: frames[rounds] for device, rounds in receivers.missed.items()}
+        return [Broadcast(reference, of_devices)]
 
-    def _difference(
-        self,
-        order: Packet,
-        base: ReferenceModel,
-        devices: list[DeviceId],
-        followers: list[DeviceId],
-    ) -> Broadcast:
+    def _difference(self, order: Packet, base: ReferenceModel, receivers: Receivers) -> Broadcast:
         """Send the change since the last reference, and the whole reference to other devices."""
         codes = quantize_within(theta_of(order) - base.theta, self.error)
         frame = pack(Packet(order.round, codes, refers_to=base.checksum))
-        reference = base.with_difference(codes)
-        whole = pack_whole(order.round, reference) if len(followers) < len(devices) else b""
-        return Broadcast(reference, dict.fromkeys(devices, whole) | dict.fromkeys(followers, frame))
+        reference, in_step = base.with_difference(codes), receivers.in_step
+        needs_whole = len(in_step) < len(receivers.missed)
+        whole = pack_whole(order.round, reference) if needs_whole else b""
+        return Broadcast(reference, receivers.each(whole) | dict.fromkeys(in_step, frame))
 
     def _coded_model(
-        self, order: Packet, base: ReferenceModel | None, devices: list[DeviceId]
+        self, order: Packet, base: ReferenceModel | None, receivers: Receivers
     ) -> list[Broadcast]:
         """Send the model itself, coded; no way if its error would exceed that of a difference.
 
@@ -248,7 +253,7 @@ class DownlinkCoder:
         if squared_norm(theta - decoded) > ROUNDING * largest**2:  # too many levels are needed
             return []
         frame = pack(Packet(order.round, codes, refers_to=NO_BASE))
-        return [Broadcast(with_checksum(decoded), dict.fromkeys(devices, frame))]
+        return [Broadcast(with_checksum(decoded), receivers.each(frame))]
 
 
 def adopted(theta: Vector, fleet: Fleet, references: References) -> Vector:
@@ -262,34 +267,6 @@ def adopted(theta: Vector, fleet: Fleet, references: References) -> Vector:
 def pack_whole(round_number: int, reference: ReferenceModel) -> bytes:
     """Return the frame of a whole model with its name."""
     return pack(Packet(round_number, Dense(reference.theta), refers_to=reference.checksum))
-
-
-def references_to_arrays(references: References) -> Arrays:
-    """Return references as arrays. Their checksums are computed again when they are loaded."""
-    arrays: Arrays = {}
-    for group, reference in references.items():
-        arrays[f"{REFERENCE_PREFIX}{group}"] = reference.theta.cpu().numpy()
-        arrays |= rounds_to_arrays(reference.rounds, _rounds_prefix(group))
-    return arrays
-
-
-def references_from_arrays(arrays: Arrays, fleet: Fleet, like: Vector) -> References:
-    """Return saved references, or raise ValueError if they do not match the fleet."""
-    references: dict[Group, ReferenceModel] = {}
-    for group in range(len(fleet.slices)):
-        name = f"{REFERENCE_PREFIX}{group}"
-        if name in arrays:
-            expected = (fleet.dimension_of_group(group),)
-            if arrays[name].shape != expected:
-                raise ValueError(f"the saved {name} has shape {arrays[name].shape}, not {expected}")
-            theta = torch.from_numpy(arrays[name].copy()).to(like.device, like.dtype)
-            rounds = rounds_from_arrays(arrays, _rounds_prefix(group))
-            references[group] = replace(with_checksum(theta), rounds=rounds)
-    return references
-
-
-def _rounds_prefix(group: Group) -> str:
-    return f"{RELAY_PREFIX}{group}."
 
 
 def _by_group(packets: Iterable[DeviceId], fleet: Fleet) -> dict[Group, list[DeviceId]]:

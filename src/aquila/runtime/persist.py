@@ -21,11 +21,15 @@ from aquila.runtime.array_file import READ_ERRORS
 from aquila.runtime.device_session import DeviceSession, DeviceSnapshot
 from aquila.runtime.fleet_health import HEALTH_PREFIX, health_from_arrays
 from aquila.runtime.messages import Ack, PendingTurn, ack_of
-from aquila.runtime.model_downlink import references_from_arrays, references_to_arrays
 from aquila.runtime.reference import ReferenceModel, with_checksum
-from aquila.runtime.relay import uploads_from_arrays, uploads_to_arrays
 from aquila.runtime.reply_archive import Position
 from aquila.runtime.restart_limit import Restarts
+from aquila.runtime.saved_references import (
+    references_from_arrays,
+    references_to_arrays,
+    uploads_from_arrays,
+    uploads_to_arrays,
+)
 from aquila.runtime.server_session import ServerSession
 from aquila.runtime.server_state import ServerSnapshot
 from aquila.runtime.state_file import (

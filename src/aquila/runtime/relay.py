@@ -13,13 +13,9 @@ all uploads since its own model.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from itertools import pairwise
-
-import numpy as np
 
 from aquila.core.method import theta_of
 from aquila.core.packet import Packet, RelayedRound, RelayedUploads
-from aquila.core.state import Arrays
 from aquila.core.vector import Vector, squared_norm
 from aquila.core.wire import pack
 from aquila.runtime.frame_spool import ReadFrame
@@ -29,9 +25,8 @@ MAX_ERROR = 2**-6
 """Largest error of the model, relative to its change in the round."""
 MAX_ROUNDING = 2**-20
 """Largest error of the model relative to the model, which many rounded sums can reach."""
-
-RELAY_PREFIX = "relayed."
-"""Prefix of the array names of saved uploads."""
+CODED_SHARE = 0.25
+"""About the share of a model's bytes that a coded model takes."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +62,14 @@ class Relay:
     uploads: RoundUploads
     read: ReadUpload
     report_misfit: Callable[[int], None]
+
+    def pays(self, model_bytes: int, share: float) -> bool:
+        """Return whether a device that takes part again will get less than a coded model.
+
+        All uploads since then are about those of this round divided by its share of the fleet.
+        New devices get whole models, but each only once.
+        """
+        return sum(map(len, self.uploads.frames)) < CODED_SHARE * share * model_bytes
 
     def next_reference(self, order: Packet, base: ReferenceModel) -> ReferenceModel | None:
         """Return the model that the uploads tell to devices which hold the base.
@@ -112,48 +115,3 @@ def _best_factor(total: Vector, change: Vector) -> float:
     # this inner product has the same bits everywhere, unlike torch.dot
     inner = (squared_norm(total + change) - squared_norm(total - change)) / 4
     return inner / size
-
-
-def uploads_to_arrays(uploads: RoundUploads) -> Arrays:
-    """Return uploads as arrays, none if there are no uploads."""
-    rounds = (RelayedRound(0, 0.0, uploads.weights, uploads.frames),) if uploads.frames else ()
-    return rounds_to_arrays(rounds, RELAY_PREFIX)
-
-
-def uploads_from_arrays(arrays: Arrays) -> RoundUploads:
-    """Return saved uploads."""
-    rounds = rounds_from_arrays(arrays, RELAY_PREFIX)
-    return RoundUploads(rounds[0].weights, rounds[0].frames) if rounds else RoundUploads()
-
-
-def rounds_to_arrays(rounds: tuple[RelayedRound, ...], prefix: str) -> Arrays:
-    """Return rounds as arrays, none if there are no rounds."""
-    if not rounds:
-        return {}
-    frames = [frame for one in rounds for frame in one.frames]
-    return {
-        f"{prefix}bases": np.asarray([one.base for one in rounds]),
-        f"{prefix}factors": np.asarray([one.factor for one in rounds]),
-        f"{prefix}counts": np.asarray([len(one.frames) for one in rounds]),
-        f"{prefix}weights": np.asarray([weight for one in rounds for weight in one.weights]),
-        f"{prefix}sizes": np.asarray([len(frame) for frame in frames], np.int64),
-        f"{prefix}frames": np.frombuffer(b"".join(frames), np.uint8),
-    }
-
-
-def rounds_from_arrays(arrays: Arrays, prefix: str) -> tuple[RelayedRound, ...]:
-    """Return saved rounds."""
-    if f"{prefix}bases" not in arrays:
-        return ()
-    bases, factors, counts, weights, sizes = (
-        arrays[f"{prefix}{name}"].tolist()
-        for name in ("bases", "factors", "counts", "weights", "sizes")
-    )
-    joined, start, rounds = arrays[f"{prefix}frames"].tobytes(), 0, []
-    for base, factor, count in zip(bases, factors, counts, strict=True):
-        of_round, sizes = sizes[:count], sizes[count:]
-        ends = np.cumsum([start, *of_round]).tolist()
-        frames = tuple(joined[i:j] for i, j in pairwise(ends))
-        rounds.append(RelayedRound(base, factor, tuple(weights[:count]), frames))
-        weights, start = weights[count:], ends[-1]
-    return tuple(rounds)

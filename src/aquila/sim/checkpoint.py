@@ -31,15 +31,17 @@ from aquila.runtime.files import atomic_file
 from aquila.runtime.fingerprint import fingerprint_differences
 from aquila.runtime.fleet_health import HEALTH_PREFIX, health_from_arrays
 from aquila.runtime.messages import Ack
-from aquila.runtime.model_downlink import (
-    REFERENCE_PREFIX,
-    References,
-    references_from_arrays,
-    references_to_arrays,
-)
+from aquila.runtime.model_downlink import References
 from aquila.runtime.persist import MODEL_ARRAYS, model_from_arrays
 from aquila.runtime.reference import ReferenceModel, with_checksum
-from aquila.runtime.relay import RELAY_PREFIX, uploads_from_arrays, uploads_to_arrays
+from aquila.runtime.saved_references import (
+    REFERENCE_PREFIX,
+    RELAY_PREFIX,
+    references_from_arrays,
+    references_to_arrays,
+    uploads_from_arrays,
+    uploads_to_arrays,
+)
 from aquila.runtime.server_session import ServerSession
 from aquila.runtime.server_state import ServerSnapshot
 
