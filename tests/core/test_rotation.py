@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from aquila.core import rotation
 from aquila.core.random import Key
-from aquila.core.rotation import hadamard, rotate, unrotate
+from aquila.core.rotation import hadamard, rotate, unrotate_
 from aquila.native import hadamard as native
 
 
@@ -48,7 +49,7 @@ def test_rotation_preserves_the_norm_and_can_be_inverted(dimension, dtype):
     rotated = rotate(v, Key((5,)))
     assert rotated.dtype == dtype
     torch.testing.assert_close(rotated.norm(), v.norm())
-    torch.testing.assert_close(unrotate(rotated, Key((5,))), v)
+    torch.testing.assert_close(unrotate_(rotated, Key((5,))), v)
 
 
 def test_rotation_depends_only_on_its_key():
@@ -65,3 +66,25 @@ def test_rotation_spreads_one_coordinate_over_all(dimension):
         v = torch.zeros(dimension, dtype=torch.float64)
         v[place] = 1
         assert rotate(v, Key((3,))).abs().max() < 0.2
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dimension", [1, 3, 8, 100, 1025, 5000])
+def test_rotation_has_the_same_bits_without_native_passes(dimension, dtype, monkeypatch):
+    v = normal(dimension, dtype)
+    v[::7] = 0
+    rotated = rotate(v, Key((5,)))
+    back = unrotate_(rotated.clone(), Key((5,)))
+    monkeypatch.setattr(rotation, "_has_native_passes", lambda _: False)
+    assert rotate(v, Key((5,))).numpy().tobytes() == rotated.numpy().tobytes()
+    assert unrotate_(rotated.clone(), Key((5,))).numpy().tobytes() == back.numpy().tobytes()
+
+
+def test_native_passes_refuse_other_arrays():
+    v = np.zeros(9)
+    for array, bits in ((np.zeros(9, np.int64), np.zeros(2, np.uint8)), (v, np.zeros(1, np.uint8))):
+        with pytest.raises(ValueError, match="a bit per float"):
+            native.flip_signs(array, bits)
+    for other, side in ((np.zeros(8), 2), (v.astype(np.float32), 2), (v, 4), (v, -1)):
+        with pytest.raises(ValueError, match="contain the square"):
+            native.by_columns(v, other, side)

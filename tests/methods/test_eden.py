@@ -11,7 +11,7 @@ import torch
 import aquila
 from aquila.core.packet import Dense, Packet, WireError
 from aquila.core.random import Key
-from aquila.core.rotation import rotate, unrotate
+from aquila.core.rotation import rotate, unrotate_
 from aquila.core.wire import pack
 from aquila.methods.eden import NORMAL_STEPS
 from aquila.sim.oracle import FunctionOracle
@@ -105,7 +105,7 @@ def test_drawn_signs_by_hand():
     assert int(drawn.sum()) == 10
     expected = 5 * gradient.square().sum() / r.abs().sum() * r.sign()
     torch.testing.assert_close(decoded[drawn], expected[drawn])
-    torch.testing.assert_close(unrotate(decoded, key), method.server.decode(reply))
+    torch.testing.assert_close(unrotate_(decoded, key), method.server.decode(reply))
 
 
 @pytest.mark.parametrize("density", [0.5, 0.1, 0.01])

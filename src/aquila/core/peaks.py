@@ -39,7 +39,7 @@ from aquila.core.bit_strings import (
 from aquila.core.envelope import require
 from aquila.core.packet import Codes, Packet
 from aquila.core.random import Key
-from aquila.core.rotation import rotate, unrotate
+from aquila.core.rotation import rotate, unrotate_
 from aquila.core.tensor_grid import codes_of
 from aquila.core.tensors import Shapes, split_tensors, total_size
 from aquila.core.vector import Vector, squared_norm
@@ -98,7 +98,7 @@ class PeakUpload:
         rotated = self.scale.new_zeros(self.dimension)
         positions = self.peaks // 2 + torch.arange(len(self.peaks)).to(self.peaks) * self.block
         rotated[positions] = torch.where(self.peaks % 2 == 1, -self.scale, self.scale)
-        u = unrotate(rotated, rotation_key(self.seed, self.round_number))
+        u = unrotate_(rotated, rotation_key(self.seed, self.round_number))
         return multiply_groups(u, self.levels, self.shapes, self.block, -WEIGHT_POWER)
 
     def to_codes(self) -> Codes:

@@ -13,6 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from aquila.core.random import Key
 from aquila.core.vector import Vector
@@ -24,17 +25,18 @@ def rotate(v: Vector, key: Key) -> Vector:
     rotated = _by_columns(v)
     for number, window in enumerate(_windows(v.numel())):
         part = rotated[window]
-        part.copy_(_transformed(part.mul_(_signs_like(part, key.child(number)))))
+        _flip_signs(part, key.child(number))
+        part.copy_(_transformed(part))
     return rotated
 
 
-def unrotate(v: Vector, key: Key) -> Vector:
-    """Invert `rotate` with the same key."""
-    back = v.clone()
+def unrotate_(v: Vector, key: Key) -> Vector:
+    """Invert `rotate` with the same key. This overwrites v."""
     for number, window in reversed(list(enumerate(_windows(v.numel())))):
-        part = back[window]
-        part.copy_(_transformed(part)).mul_(_signs_like(part, key.child(number)))
-    return _by_columns(back)
+        part = v[window]
+        part.copy_(_transformed(part))
+        _flip_signs(part, key.child(number))
+    return _by_columns(v)
 
 
 def hadamard(v: Vector) -> Vector:
@@ -45,7 +47,7 @@ def hadamard(v: Vector) -> Vector:
 def _transformed(v: Vector) -> Vector:
     """Return `hadamard`, on the CPU in the memory of v."""
     length, half = v.numel(), 1
-    if v.is_cpu and v.dtype in (torch.float32, torch.float64):
+    if _has_native_passes(v):
         native.transform(v.numpy())
         half = length
     while half < length:
@@ -59,6 +61,10 @@ def _transformed(v: Vector) -> Vector:
 def _by_columns(v: Vector) -> Vector:
     """Return the columns of the largest square that fits, then the rest. It is its own inverse."""
     side = math.isqrt(v.numel())
+    if _has_native_passes(v) and v.is_contiguous():
+        columns = torch.empty_like(v)
+        native.by_columns(v.numpy(), columns.numpy(), side)
+        return columns
     square, rest = v[: side**2].view(side, side), v[side**2 :]
     return torch.cat((square.t().reshape(-1), rest))
 
@@ -69,17 +75,24 @@ def _windows(dimension: int) -> list[slice]:
     return first if length == dimension else [*first, slice(dimension - length, dimension)]
 
 
-def _signs_like(v: Vector, key: Key) -> Vector:
-    # float products are much faster than products of floats and small integers
-    return _signs(key, v.numel(), v.device).to(v.dtype)
+def _flip_signs(v: Vector, key: Key) -> None:
+    """Multiply a vector by random signs in place."""
+    drawn = _sign_bits(key, v.numel())
+    if _has_native_passes(v):
+        native.flip_signs(v.numpy(), drawn)
+        return
+    eights = torch.from_numpy(drawn.copy()).to(v.device)
+    places = torch.arange(7, -1, -1, dtype=torch.uint8, device=v.device)
+    bits = (eights[:, None] >> places).bitwise_and_(1)
+    v.mul_(bits.view(torch.int8).mul_(-2).add_(1).view(-1)[: v.numel()])
 
 
 @lru_cache(maxsize=2)  # a device that rotates a vector inverts the same rotation next
-def _signs(key: Key, count: int, device: torch.device) -> torch.Tensor:
-    """Return random signs as small integers."""
+def _sign_bits(key: Key, count: int) -> NDArray[np.uint8]:
+    """Return random bits, which are ones where a sign is negative."""
     # drawn by NumPy, because the two sides may compute on different hardware
-    drawn = np.frombuffer(key.numpy().bytes(-(-count // 8)), np.uint8)
-    eights = torch.from_numpy(drawn.copy()).to(device)
-    places = torch.arange(7, -1, -1, dtype=torch.uint8, device=device)
-    bits = (eights[:, None] >> places).bitwise_and_(1)
-    return bits.view(torch.int8).mul_(-2).add_(1).view(-1)[:count]
+    return np.frombuffer(key.numpy().bytes(-(-count // 8)), np.uint8)
+
+
+def _has_native_passes(v: Vector) -> bool:
+    return v.is_cpu and v.dtype in (torch.float32, torch.float64)

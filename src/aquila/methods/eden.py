@@ -30,7 +30,7 @@ from aquila.core.packet import Codes, Packet, WireError, code_dtype
 from aquila.core.parameter import Bounds
 from aquila.core.quantize import midrise
 from aquila.core.random import Key
-from aquila.core.rotation import rotate, unrotate
+from aquila.core.rotation import rotate, unrotate_
 from aquila.core.vector import Vector, error_ratio, squared_norm
 from aquila.methods.parts.factory import Alpha, WorkOption, method_factory
 from aquila.methods.parts.mean import MeanServer, NoState
@@ -119,7 +119,7 @@ class RotatedUpload:
         if self.density < 1:
             drawn = drawn_coordinates(sent.numel(), self.density, seed).to(sent.device)
             sent = torch.zeros_like(sent).index_copy_(0, drawn, sent[: len(drawn)])
-        return unrotate(sent, Key((seed,)))
+        return unrotate_(sent, Key((seed,)))
 
 
 def check_seed(reply: Packet) -> None:

@@ -1,4 +1,4 @@
-/* The Walsh-Hadamard transform in place, without its scale. */
+/* The Walsh-Hadamard transform in place, without its scale, and what a rotation does before it. */
 #include "vectors.h"
 
 /* Coordinates of a block that fits in the first-level cache. */
@@ -56,6 +56,33 @@ enum { CACHED = 1 << 12 };
 DEFINE_TRANSFORM(float)
 DEFINE_TRANSFORM(double)
 
+/* Rows and columns of a block that is read by columns while it is in the cache. */
+enum { TILE = 32 };
+
+/* Flip the sign of the numbers whose bit is set, highest bit of each byte first. WORD has the size
+ * of a number, and LAST is its highest bit. */
+#define DEFINE_PASSES(WORD, LAST)                                                                  \
+    CPU_CLONES static void flip_##WORD(WORD *restrict v, const uint8_t *restrict bits,             \
+                                       size_t count) {                                             \
+        for (size_t byte = 0; byte < count / 8; byte++)                                            \
+            for (int i = 0; i < 8; i++)                                                            \
+                v[8 * byte + i] ^= (WORD)((WORD)bits[byte] >> (7 - i)) << LAST;                    \
+        for (size_t i = count / 8 * 8; i < count; i++)                                             \
+            v[i] ^= (WORD)((WORD)bits[i / 8] >> (7 - i % 8)) << LAST;                              \
+    }                                                                                              \
+                                                                                                   \
+    CPU_CLONES static void columns_##WORD(const WORD *restrict rows, WORD *restrict columns,       \
+                                          size_t side) {                                           \
+        for (size_t top = 0; top < side; top += TILE)                                              \
+            for (size_t left = 0; left < side; left += TILE)                                       \
+                for (size_t j = left; j < min_size(left + TILE, side); j++)                        \
+                    for (size_t i = top; i < min_size(top + TILE, side); i++)                      \
+                        columns[j * side + i] = rows[i * side + j];                                \
+    }
+
+DEFINE_PASSES(uint32_t, 31)
+DEFINE_PASSES(uint64_t, 63)
+
 static PyObject *transform_buffer(const Py_buffer *v) {
     size_t count = vector_length(v);
     if (count == 0 || (count & (count - 1)) != 0) {
@@ -85,8 +112,67 @@ static PyObject *py_transform(PyObject *self, PyObject *array) {
     return result;
 }
 
+static PyObject *flip_buffers(const Py_buffer *bits, const Py_buffer *v) {
+    size_t count = vector_length(v);
+    if (!same_type_and_length(v, 1) || bits->itemsize != 1 || (size_t)bits->len < (count + 7) / 8) {
+        PyErr_SetString(PyExc_ValueError, "flip_signs takes bytes with a bit per float");
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+        if (v->itemsize == 4)
+            flip_uint32_t(v->buf, bits->buf, count);
+        else
+            flip_uint64_t(v->buf, bits->buf, count);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
+static PyObject *columns_of_buffers(const Py_buffer *vectors, size_t side) {
+    const Py_buffer *rows = &vectors[0], *columns = &vectors[1];
+    size_t square = side * side * (size_t)rows->itemsize;
+    if (!same_type_and_length(vectors, 2) || side > UINT32_MAX || square > (size_t)rows->len) {
+        PyErr_SetString(PyExc_ValueError, "by_columns takes two vectors that contain the square");
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+        advise_output(columns);
+        if (rows->itemsize == 4)
+            columns_uint32_t(rows->buf, columns->buf, side);
+        else
+            columns_uint64_t(rows->buf, columns->buf, side);
+        memcpy((char *)columns->buf + square, (char *)rows->buf + square,
+               (size_t)rows->len - square);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
+static PyObject *py_flip_signs(PyObject *self, PyObject *args) {
+    PyObject *objects[2];
+    Py_buffer buffers[2];
+    (void)self;
+    if (!PyArg_ParseTuple(args, "OO", &objects[1], &objects[0])) return NULL;
+    if (acquire_buffers(objects, buffers, 2, 1) < 0) return NULL;
+    PyObject *result = flip_buffers(&buffers[0], &buffers[1]);
+    release_buffers(buffers, 2);
+    return result;
+}
+
+static PyObject *py_by_columns(PyObject *self, PyObject *args) {
+    PyObject *objects[2];
+    Py_buffer buffers[2];
+    Py_ssize_t side;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "OOn", &objects[0], &objects[1], &side)) return NULL;
+    if (acquire_buffers(objects, buffers, 2, 1) < 0) return NULL;
+    PyObject *result = columns_of_buffers(buffers, (size_t)side);
+    release_buffers(buffers, 2);
+    return result;
+}
+
 static PyMethodDef methods[] = {
     {"transform", py_transform, METH_O, NULL},
+    {"flip_signs", py_flip_signs, METH_VARARGS, NULL},
+    {"by_columns", py_by_columns, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 
