@@ -8,8 +8,11 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+import torch
 
+import aquila
 from helpers.fake_records import fake_record, write_fake_run
+from helpers.problems import ridge
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "benchmarks"
@@ -253,3 +256,18 @@ def test_distributed_jobs_end_within_their_limits(tmp_path, capsys, monkeypatch)
     assert "diloco: no result, stopped after 0 s" in out
     assert "no such rival: no result, a rank failed" in out
     assert all(rank.exitcode is not None for job in (slow, wrong) for rank in job.ranks)
+
+
+def test_bytes_of_relayed_uploads_are_those_of_a_run(benchmarks_on_path):
+    relayed_uploads, problem = import_module("relayed_uploads"), ridge(devices=3, dimension=300)
+    method = aquila.create("aquila_peak", alpha=1e-3, memory="none", density=0.02)
+    theta = torch.linspace(-1, 1, 300)
+    whole, relayed = (
+        aquila.simulate(
+            method, theta, problem.devices, 6, options=aquila.RunOptions(relay_uploads=relays)
+        )
+        for relays in (False, True)
+    )
+    assert [r.uplink for r in whole.records] == [r.uplink for r in relayed.records]
+    expected = sum(record.downlink_bytes for record in relayed.records)
+    assert relayed_uploads.relayed_downlink(whole.records, 300, 3) == expected

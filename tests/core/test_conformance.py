@@ -11,9 +11,10 @@ import torch
 
 from aquila.core import envelope, wire
 from aquila.core.envelope import Kind, checksum_of_order, parse
-from aquila.core.packet import Codes, Dense, Packet, WireError
+from aquila.core.packet import Codes, Dense, Packet, RelayedRound, RelayedUploads, WireError
 from aquila.core.wire import pack, unpack
 from aquila.native.checksum import crc32
+from aquila.runtime.reference import ReferenceModel, resolve_model, with_checksum
 from helpers import frame_builder, frame_reader
 from helpers.frame_builder import (
     CODED,
@@ -24,9 +25,11 @@ from helpers.frame_builder import (
     FIXED,
     FRESH,
     REFUSED,
+    RELAYED,
     RawFrame,
     doubles,
     floats,
+    relayed_round,
     scalar,
 )
 from helpers.frame_reader.dithered import FALL, INITIAL, RISE
@@ -49,13 +52,20 @@ def dithered(distances, bits=3, sparsity=None, stream=None, step=0.5):
 def read_by_both(frame):
     """Return the packet of a valid frame; both readers must agree on it."""
     packet, second = unpack(frame.bytes()), frame_reader.read(frame.bytes())
-    values = [] if packet.vector is None else packet.vector.decode().tolist()
+    has_values = packet.vector is not None and not second.rounds
+    values = packet.vector.decode().tolist() if has_values else []
     letters = f"<{len(values)}d"
     assert struct.pack(letters, *second.values) == struct.pack(letters, *values)
     flags = packet.refused, packet.fresh
     assert flags == (second.refused, second.fresh)
     assert dict(packet.scalars) == second.scalars
+    if second.rounds:
+        assert contents_of(packet.vector.rounds) == contents_of(second.rounds)
     return packet
+
+
+def contents_of(rounds):
+    return [(one.base, one.factor, [*one.weights], [*one.frames]) for one in rounds]
 
 
 def assert_both_refuse(frame):
@@ -141,6 +151,127 @@ def test_writer_keeps_signs_of_zero_of_codes_with_a_dither_seed(low, step, is_di
     assert pack(unpack(frame)) == frame
 
 
+# ---- relayed bodies ----
+
+
+def relayed(*rounds, dimension=1, **header):
+    return RawFrame(kind=RELAYED, dimension=dimension, body=b"".join(rounds), **header)
+
+
+def dense(*values, double=False):
+    body = (doubles if double else floats)(*values)
+    return RawFrame(kind=DENSE, flags=DOUBLE * double, dimension=len(values), body=body).bytes()
+
+
+def test_header_of_a_relayed_frame_has_no_bits():
+    frame, body = relayed(relayed_round(7, 1.0)), relayed_round(7, 1.0)
+    assert frame.bytes()[:-4] == b"\xa3\x05\x03\x01" + body
+    assert read_by_both(frame).vector.dimension == 1
+
+
+def test_round_of_a_relayed_body_has_base_factor_count_and_replies():
+    reply = dense(1.5)
+    body = relayed_round(0x04030201, -2.0, (0.5, reply))
+    assert body[:12] == b"\1\2\3\4" + doubles(-2.0)
+    assert body[12:] == b"\1" + doubles(0.5) + bytes([len(reply)]) + reply
+    vector = read_by_both(relayed(body, relayed_round(9, 0.0))).vector
+    assert vector.rounds[0] == RelayedRound(0x04030201, -2.0, (0.5,), (reply,))
+    assert vector.rounds[1] == RelayedRound(9, 0.0, (), ())
+
+
+@pytest.mark.parametrize("double", [False, True])
+def test_double_is_the_type_of_the_model_of_a_relayed_frame(double):
+    replies = (1.0, dense(1.0)), (1.0, dense(1.0, double=True))
+    frame = relayed(relayed_round(7, 1.0, *replies), flags=DOUBLE * double)
+    dtypes = torch.float32, torch.float64
+    assert read_by_both(frame).vector.dtype is dtypes[double]
+    with pytest.raises(WireError, match="the difference is"):
+        apply(frame, torch.zeros(1, dtype=dtypes[not double]), base=7)
+
+
+def test_replies_of_a_relayed_frame_may_have_other_dimensions_and_invalid_bodies():
+    replies = dense(1.0, 2.0, 3.0), RawFrame(kind=CODED, bits=0).bytes()
+    vector = read_by_both(relayed(relayed_round(7, 1.0, *[(1.0, one) for one in replies]))).vector
+    assert vector.rounds[0].frames == replies
+    with pytest.raises(WireError):
+        unpack(replies[1])
+
+
+def apply(frame, theta, base):
+    """Return the model that a frame leads to, for a device that holds this base."""
+    packet = replace(unpack(frame.bytes()), refers_to=base)
+    return resolve_model(packet, [ReferenceModel(theta, base)], decode)
+
+
+def decode(reply):
+    return unpack(reply).vector.decode()
+
+
+def plain_sum(theta, factor, replies, letter):
+    """Return the new coordinate, computed with the floats of Python as the page says."""
+    total = 0.0
+    for weight, upload in replies:
+        total += weight * upload
+    return struct.unpack(letter, struct.pack(letter, theta + total * factor))[0]
+
+
+@pytest.mark.parametrize("letter", ["<f", "<d"])
+@pytest.mark.parametrize(
+    ("theta", "factor", "replies"),
+    [
+        (0.0, 1.0, [(3.0, 1 / 3), (-1.0, 1.0)]),  # the product rounds to 1; fused: not 0
+        (1.0, 2.0**-30, [(2.0**60, 1.0), (1.0, 1.0), (-(2.0**60), 1.0)]),  # in another order: > 1
+        (1.0, 0.1, [(0.1, 0.1), (0.1, 0.2), (0.1, 0.7)]),
+        (1.0, -(2.0**-25), [(1.0, 1.0), (1.0, 2.0**-50)]),  # one rounding: 1 - 2^-24
+        (2.0**-149, 0.5, [(1.0, 2.0**-149), (1.0, 2.0**-149)]),
+        (-0.0, 1.0, []),
+        (-0.0, -1.0, []),
+        (0.0, -1.0, [(0.0, 1.0)]),
+        (-0.0, 1.0, [(1.0, -0.0)]),
+        (-0.0, -1.0, [(1.0, -0.0)]),
+        (3.0, 0.0, [(7.0, 1.0)]),
+    ],
+)
+def test_arithmetic_of_relayed_rounds(theta, factor, replies, letter):
+    double = letter == "<d"
+    frames = [(weight, dense(upload, double=True)) for weight, upload in replies]
+    frame = relayed(relayed_round(7, factor, *frames), flags=DOUBLE * double)
+    model = torch.tensor([theta], dtype=torch.float64 if double else torch.float32)
+    (got,) = apply(frame, model, base=7).theta.tolist()
+    assert struct.pack("<d", got) == struct.pack("<d", plain_sum(theta, factor, replies, letter))
+
+
+def test_a_device_applies_the_rounds_from_the_last_base_that_it_holds():
+    models = [with_checksum(torch.tensor([float(n)])) for n in range(4)]
+    rounds = [relayed_round(model.checksum, 1.0, (1.0, dense(1.0))) for model in models[:-1]]
+    frame = relayed(*rounds, refers_to=models[0].checksum)
+    packet = read_by_both(frame)
+    for held in (models[:1], models[1:2], models[2:3], models[:3], models[1::-1]):
+        assert resolve_model(packet, held, decode).checksum == models[3].checksum
+    assert resolve_model(packet, models[3:], decode) is None
+    assert resolve_model(packet, [], decode) is None
+
+
+def test_relayed_rounds_that_overflow_the_model_are_refused():
+    frame = relayed(relayed_round(7, 1e300, (1.0, dense(1.0))))
+    with pytest.raises(WireError, match="not finite"):
+        apply(frame, torch.zeros(1), base=7)
+
+
+def test_relayed_uploads_survive_packing():
+    rounds = (
+        RelayedRound(5, 0.1, (0.2, -0.0), (dense(1.0), dense(2.0))),
+        RelayedRound(6, 1.0, (), ()),
+    )
+    for dtype in (torch.float32, torch.float64):
+        packet = Packet(3, RelayedUploads(1, dtype, rounds), refers_to=5)
+        frame = pack(packet)
+        assert parse(frame).kind is Kind.RELAYED
+        assert parse(frame).paper_bits == 0
+        assert unpack(frame).vector == packet.vector
+        assert pack(unpack(frame)) == frame
+
+
 # ---- valid frames that the writer does not produce ----
 
 VALID = {
@@ -162,6 +293,10 @@ VALID = {
     "refused and fresh": RawFrame(flags=REFUSED | FRESH),
     "refused, with a scalar": RawFrame(flags=REFUSED, count=1, scalars=scalar(b"loss", -0.0)),
     "reply with ack": RawFrame(ack=9),
+    "relayed, fresh": relayed(relayed_round(7, 1.0), flags=FRESH),
+    "relayed, equal bases": relayed(relayed_round(7, 1.0), relayed_round(7, -0.0)),
+    "relayed, refers to another base": relayed(relayed_round(7, 1.0), refers_to=8),
+    "relayed, no coordinates": relayed(relayed_round(7, 1.0), dimension=0),
 }
 
 
@@ -184,6 +319,7 @@ def test_refused_excludes_double():
 FIXED_FRAME = fixed(3, 1.0, 0.5, bits=2)
 CODED_FRAME = VALID["coded, step -0"]
 DITHERED_FRAME = dithered([0, 1, -1])
+RELAYED_FRAME = relayed(relayed_round(7, 1.0, (1.0, dense(1.0))))
 STAGE_1 = {
     "unknown version": RawFrame(version=4),
     "scalar cut off": replace(DITHERED_FRAME, count=1),
@@ -202,6 +338,12 @@ STAGE_1 = {
     "dithered, 1 bit": replace(DITHERED_FRAME, bits=1),
     "dithered, bucket": replace(DITHERED_FRAME, bucket=1),
     "dithered, seed cut off": replace(DITHERED_FRAME, body=DITHERED_FRAME.body[:7]),
+    "relayed, refused": replace(RELAYED_FRAME, flags=REFUSED),
+    "relayed, bucket": replace(RELAYED_FRAME, bucket=1),
+    "relayed, too many replies": relayed(relayed_round(7, 1.0, count=2**32 - 1)),
+    "relayed, reply too long": relayed(
+        relayed_round(7, 1.0, count=1), frame_builder.relayed_reply(1.0, b"", length=2**32 - 1)
+    ),
 }
 
 
@@ -216,7 +358,7 @@ def test_header_rule_is_checked_before_memory_is_allocated(name, monkeypatch):
 
 def test_unexpected_dimension_is_refused_before_memory_is_allocated(monkeypatch):
     monkeypatch.setattr(wire, "_host_tensor", None)
-    for frame in (FIXED_FRAME, CODED_FRAME, DITHERED_FRAME):
+    for frame in (FIXED_FRAME, CODED_FRAME, DITHERED_FRAME, RELAYED_FRAME):
         with pytest.raises(WireError, match="are expected"):
             unpack(frame.bytes(), frame.dimension + 1)
 

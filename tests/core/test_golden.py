@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from aquila.core.packet import Codes, SparseCodes
+from aquila.core.packet import Codes, RelayedUploads, SparseCodes
 from aquila.core.wire import pack, unpack
+from aquila.runtime.reference import with_checksum, with_rounds
 from helpers import frame_reader
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -36,7 +37,10 @@ SEGMENTS = {
     ],
 }
 
-WORKED_EXAMPLES = ["codes_6_bits", "coded_by_hand", "dithered_by_hand"]
+WORKED_EXAMPLES = {
+    "wire-format-examples.md": ["codes_6_bits", "coded_by_hand", "dithered_by_hand"],
+    "wire-format-relayed.md": ["relayed"],
+}
 
 
 @pytest.fixture(params=FRAMES)
@@ -54,6 +58,17 @@ def assert_same_bits(tensor, numbers, dtype):
     assert tensor.numpy().tobytes() == expected.numpy().tobytes()
 
 
+def described_rounds(vector):
+    """Return the rounds of a relayed frame: base, factor, weights and frames of each."""
+    return [
+        (
+            one["base"], one["factor"], [reply["weight"] for reply in one["replies"]],
+            [frame_of(reply["frame"]) for reply in one["replies"]],
+        )
+        for one in vector.get("rounds", [])
+    ]  # fmt: skip
+
+
 def test_every_golden_frame_is_described():
     assert {path.stem for path in GOLDEN.glob("*.frame")} == set(FRAMES)
 
@@ -69,6 +84,11 @@ def test_golden_frame_is_read_as_described(name):
         assert vector is None
         return
     dtype = getattr(torch, expected["float"])
+    if isinstance(vector, RelayedUploads):
+        assert (vector.dimension, vector.dtype) == (expected["dimension"], dtype)
+        rounds = [(r.base, r.factor, [*r.weights], [*r.frames]) for r in vector.rounds]
+        assert rounds == described_rounds(expected)
+        return
     if isinstance(vector, Codes | SparseCodes):
         for field in ("bits", "bucket", "dither_seed"):
             assert getattr(vector, field) == expected[field], field
@@ -92,8 +112,10 @@ def test_second_reader_reads_golden_frame_as_described(name):
         assert getattr(got, field) == described[field], field
     vector = described["vector"] or {}
     assert got.double is (vector.get("float") == "float64")
-    for field in vector.keys() & {"bits", "bucket", "codes", "dither_seed"}:
+    for field in vector.keys() & {"bits", "bucket", "codes", "dimension", "dither_seed"}:
         assert getattr(got, field) == vector[field], field
+    rounds = [(r.base, r.factor, r.weights, r.frames) for r in got.rounds]
+    assert rounds == described_rounds(vector)
     dtype = torch.float64 if got.double else torch.float32
     decoded = vector.get("decoded", vector.get("values", []))
     for floats, expected in (
@@ -123,6 +145,18 @@ def test_dithered_frame_starts_with_step_and_seed(name):
     assert frame[seed_at + 4] == int(8 * math.log2(len(got.codes) / sent))
 
 
+@pytest.mark.parametrize("held", [0, 1])
+def test_relayed_rounds_give_the_described_models(held):
+    described, relayed = FRAMES["relayed"]["vector"], unpack(frame_of("relayed")).vector
+    models = [torch.tensor(values) for values in described["models"]]
+    bases = [with_checksum(theta).checksum for theta in models]
+    assert [one.base for one in relayed.rounds] == bases[:-1]
+    changed = with_rounds(
+        with_checksum(models[held]), relayed, lambda frame: unpack(frame).vector.decode()
+    )
+    assert_same_bits(changed.theta, described["models"][-1], torch.float32)
+
+
 def blocks(page, language):
     """Return the fenced blocks of this language on a page of the documentation."""
     text = (DOCS / page).read_text()
@@ -141,9 +175,14 @@ def test_documented_reader_reads_every_golden_frame(name):
     dtype = getattr(torch, expected.get("float", "float32"))
     decoded = torch.tensor(expected.get("decoded", expected.get("values", [])), dtype=dtype)
     assert torch.tensor(got["values"], dtype=dtype).tolist() == decoded.tolist()
+    assert got["rounds"] == [
+        (base, factor, list(zip(weights, frames, strict=True)))
+        for base, factor, weights, frames in described_rounds(expected)
+    ]
 
 
-def test_documented_examples_are_golden_frames():
-    for text, name in zip(blocks("wire-format-examples.md", "text"), WORKED_EXAMPLES, strict=True):
+@pytest.mark.parametrize("page", WORKED_EXAMPLES)
+def test_documented_examples_are_golden_frames(page):
+    for text, name in zip(blocks(page, "text"), WORKED_EXAMPLES[page], strict=True):
         hexadecimal = "".join(line.split("   ")[0] for line in text.splitlines())
         assert bytes.fromhex(hexadecimal) == frame_of(name)

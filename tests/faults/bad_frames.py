@@ -7,13 +7,17 @@ from flwr.app import Message
 
 from aquila.core.envelope import parse
 from aquila.flower.transport import ERROR_KEY, config_of, content_of, frame_of
-from helpers.frame_builder import CODED, DENSE, RawFrame, floats
+from helpers.frame_builder import CODED, DENSE, RELAYED, RawFrame, floats, relayed_round
 
 
 def _forge(frame: bytes, **fields: object) -> bytes:
     """Return a forged frame with a valid checksum that answers the right order."""
     original = parse(frame)
     return RawFrame(**{"round": original.round, "refers_to": original.refers_to, **fields}).bytes()
+
+
+def _relayed(frame: bytes) -> bytes:
+    return _forge(frame, kind=RELAYED, dimension=30, body=relayed_round(1, 1.0, (1.0, frame)))
 
 
 def _dense(frame: bytes, values: list[float]) -> bytes:
@@ -27,6 +31,7 @@ BAD_FRAMES: dict[str, Callable[[bytes], bytes]] = {
     "dimension": lambda frame: _dense(frame, [1.0, 2.0, 3.0]),
     "huge": lambda frame: _forge(frame, kind=CODED, bits=8, dimension=2**32 - 1, body=bytes(64)),
     "infinite": lambda frame: _dense(frame, [float("inf")] * 30),
+    "relayed": _relayed,
     "other order": lambda frame: _forge(frame, refers_to=12345),
 }
 EXPECTED_MESSAGES = {
@@ -36,6 +41,7 @@ EXPECTED_MESSAGES = {
     "dimension": "3 coordinates",
     "huge": "4294967295 coordinates",
     "infinite": "infinite",
+    "relayed": "must not relay other replies",
     "other order": "answers another order than that of round",
     "replay": "reply to round 0 arrived in round",
 }

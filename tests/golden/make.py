@@ -5,6 +5,9 @@ changed format gets new frames in addition to the old ones.
 
 Lists of codes and of decoded values may contain {"repeat": [...], "times": n}, also nested, and
 {"from": a, "by": b, "times": n} for a, a + b, a + 2 b, ...
+
+The replies of a relayed frame are the names of other golden frames. Its `models` are the values of
+a model before each of its rounds and after the last one.
 """
 
 import json
@@ -13,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from aquila.core.packet import Codes, Dense, Packet, code_dtype
+from aquila.core.packet import Codes, Dense, Packet, RelayedRound, RelayedUploads, code_dtype
 from aquila.core.wire import pack
 
 HERE = Path(__file__).parent
@@ -48,10 +51,12 @@ def packet_of(description: dict) -> Packet:
     return Packet(*content, d["refers_to"], d["fresh"])
 
 
-def _vector(d: dict | None) -> Dense | Codes | None:
+def _vector(d: dict | None) -> Dense | Codes | RelayedUploads | None:
     if d is None:
         return None
     dtype = getattr(torch, d["float"])
+    if "rounds" in d:
+        return RelayedUploads(d["dimension"], dtype, tuple(map(_round, d["rounds"])))
     if "values" in d:
         return Dense(torch.tensor(d["values"], dtype=dtype))
     return Codes(
@@ -62,6 +67,12 @@ def _vector(d: dict | None) -> Dense | Codes | None:
         d["bucket"],
         d["dither_seed"],
     )
+
+
+def _round(d: dict) -> RelayedRound:
+    weights = tuple(reply["weight"] for reply in d["replies"])
+    frames = tuple((HERE / f"{reply['frame']}.frame").read_bytes() for reply in d["replies"])
+    return RelayedRound(d["base"], d["factor"], weights, frames)
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from itertools import accumulate, pairwise
 
 from helpers.frame_reader.dithered import FALL, INITIAL, LOG_OF_MANTISSA, RISE
 
-EMPTY, DENSE, FIXED, CODED, DITHERED = range(5)
+EMPTY, DENSE, FIXED, CODED, DITHERED, RELAYED = range(6)
 PACKED, DIRECT, ZIGZAG, EXCEPTIONS, SIGNED_EXCEPTIONS = range(5)
 DOUBLE, REFUSED, FRESH = 1, 2, 4
 NUMBERED_NAMES = [
@@ -47,7 +47,7 @@ class RawFrame:
         header = bytes([self.magic + self.version, second]) + varint(self.round)
         header += struct.pack("<I", self.refers_to) if refers else b""
         header += varint(self.dimension) if self.kind != EMPTY else b""
-        header += bytes([self.bits]) if self.kind >= FIXED else b""
+        header += bytes([self.bits]) if self.kind in (FIXED, CODED, DITHERED) else b""
         if more:
             header += varint(self.ack) + varint(self.bucket) + bytes([self.count])
         return with_crc(header + self.scalars + self.body)
@@ -424,3 +424,17 @@ def dithered(distances, seed, sparsity=None, listed=None, stream=None):
     if stream is None:
         stream = encode_decisions(distances, seed, sparsity, listed).bytes()
     return struct.pack("<IB", seed, sparsity) + stream
+
+
+# ---- relayed bodies ----
+
+
+def relayed_reply(weight, frame, length=None):
+    """Return a reply of a relayed round; `length` replaces that of the frame."""
+    return doubles(weight) + varint(len(frame) if length is None else length) + frame
+
+
+def relayed_round(base, factor, *replies, count=None):
+    """Return a round of a relayed body; `count` replaces the number of its replies."""
+    start = struct.pack("<Id", base, factor) + varint(len(replies) if count is None else count)
+    return start + b"".join(relayed_reply(*reply) for reply in replies)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import torch
 
-from aquila.core.packet import Codes, Dense, Packet, code_dtype
+from aquila.core.packet import Codes, Dense, Packet, RelayedRound, RelayedUploads, code_dtype
 from aquila.core.wire import pack
 from helpers import frame_builder, frame_reader
 
@@ -20,6 +20,7 @@ HEADER_FIELDS = {
     **dict.fromkeys(("round", "ack", "refers_to", "dimension", "bucket"), (EDGE_CASES_LONG, 2**32)),
 }
 EDGE_CASE_STEPS = [math.nan, math.inf, -math.inf, -0.5, -0.0, 1e38, 2e38, 3.4e38]
+EDGE_CASE_FACTORS = [0.0, -0.0, 1.0, 5e-324, -1.7e308]
 HEADER, CHECKSUM = 2, 4  # the round may follow in the first byte after it
 POOL, FRAMES_PER_POOL = 1500, 25_000
 
@@ -142,7 +143,11 @@ def written_frame(rng):
     d, bits = any_dimension(rng), any_width(rng)
     dtype = rng.choice([torch.float32, torch.float64])
     scalars = {"loss": rng.gauss(0, 1)} if rng.random() < 0.3 else {}
-    kind = rng.randrange(7)
+    kind = rng.randrange(8)
+    if kind == 7:
+        rounds = tuple(written_round(rng) for _ in range(rng.choice([1, 1, 2])))
+        vector = RelayedUploads(d, dtype, rounds)
+        return pack(Packet(rng.getrandbits(32), vector, scalars, refers_to=rounds[0].base))
     if kind == 0:
         refused, fresh, refers_to = rng.random() < 0.3, rng.random() < 0.3, rng.getrandbits(32)
         return pack(Packet(rng.getrandbits(32), None, scalars, 2, refused, refers_to, fresh))
@@ -160,6 +165,45 @@ def written_frame(rng):
     step = torch.rand(-(-d // bucket), dtype=dtype)
     codes = torch.tensor(codes, dtype=code_dtype(bits))
     return pack(Packet(rng.getrandbits(32), Codes(codes, bits, low, step, bucket), scalars))
+
+
+def written_round(rng):
+    frames = tuple(upload_frame(rng) for _ in range(rng.randrange(3)))
+    weights = tuple(any_factor(rng) for _ in frames)
+    return RelayedRound(any_base(rng), any_factor(rng), weights, frames)
+
+
+def any_factor(rng):
+    return rng.choice([rng.gauss(0, 1), rng.gauss(0, 1), rng.choice(EDGE_CASE_FACTORS)])
+
+
+def any_base(rng):
+    return rng.choice([1, 2**32 - 1, rng.randint(1, 2**32 - 1)])
+
+
+def upload_frame(rng):
+    """Return the frame of a reply with an upload."""
+    return rng.choice([coded_frame, dithered_frame, dense_frame])(rng)
+
+
+def dense_frame(rng):
+    values = torch.tensor([rng.gauss(0, 1) for _ in range(rng.randint(0, 9))])
+    return pack(Packet(rng.getrandbits(32), Dense(values), refers_to=rng.getrandbits(32)))
+
+
+def relayed_frame(rng, reply=upload_frame, factor=any_factor, base=any_base):
+    rounds = [
+        frame_builder.relayed_round(
+            base(rng), factor(rng), *[(factor(rng), reply(rng)) for _ in range(rng.randrange(3))]
+        )
+        for _ in range(rng.choice([1, 1, 2, 3]))
+    ]
+    count, scalars = any_scalars(rng)
+    return frame_builder.RawFrame(
+        kind=frame_builder.RELAYED, flags=rng.choice([0, frame_builder.DOUBLE]),
+        round=rng.getrandbits(32), refers_to=rng.choice([0, 1]), dimension=any_dimension(rng),
+        count=count, scalars=scalars, body=b"".join(rounds),
+    ).bytes()  # fmt: skip
 
 
 # ---- invalid frames that random damage would rarely produce ----
@@ -274,6 +318,29 @@ INVALID_DITHERED_MAKERS = [
 ]  # fmt: skip
 
 
+def invalid_reply(rng):
+    """Return the frame of a reply that is damaged, or has no upload."""
+    frame = upload_frame(rng)
+    damaged = rng.choice(DAMAGE)(rng, frame, upload_frame(rng))
+    without_upload = frame_builder.RawFrame(round=rng.getrandbits(32)).bytes()
+    return rng.choice(
+        [
+            damaged, *[frame_builder.with_crc(damaged[:-CHECKSUM])] * 5, without_upload, b"",
+            relayed_frame(rng, dense_frame),
+        ]
+    )  # fmt: skip
+
+
+def invalid_relayed(rng):
+    """Return a relayed frame of which one part may be invalid."""
+    part = rng.randrange(4)
+    if part == 0:
+        return relayed_frame(rng, factor=lambda rng: rng.choice([1.0, 1.0, math.nan, -math.inf]))
+    if part == 1:
+        return relayed_frame(rng, base=lambda rng: rng.choice([1, 0]))
+    return relayed_frame(rng, invalid_reply)
+
+
 # ---- damage ----
 
 
@@ -283,7 +350,8 @@ def raw_header(frame):
     kind, flags, refers, more = (source.bits(n) for n in (3, 3, 1, 1))
     round_, refers_to = source.varint(), source.bits(32) if refers else 0
     dimension = source.varint() if kind else 0
-    bits = source.byte() if kind >= frame_builder.FIXED else 0
+    has_bits = kind in (frame_builder.FIXED, frame_builder.CODED, frame_builder.DITHERED)
+    bits = source.byte() if has_bits else 0
     ack, bucket, count = (source.varint(), source.varint(), source.byte()) if more else (0, 0, 0)
     return frame_builder.RawFrame(
         kind=kind, flags=flags, bits=bits, round=round_, ack=ack, refers_to=refers_to,
@@ -351,7 +419,7 @@ def header_of_other(rng, frame, other):
 
 
 def kind_of_other(rng, frame, other):
-    return replace(raw_header(frame), kind=rng.choice([2, 3, 4])).bytes()
+    return replace(raw_header(frame), kind=rng.choice([2, 3, 4, 5])).bytes()
 
 
 DAMAGE = [
@@ -364,8 +432,10 @@ def make_pool(rng):
     """Return valid and invalid frames."""
     torch.manual_seed(rng.getrandbits(32))
     makers = [
-        written_frame, coded_frame, coded_frame, lambda r: coded_frame(r, invalid_segment),
-        dithered_frame, lambda r: dithered_frame(r, invalid_dithered),
+        written_frame, written_frame, coded_frame, coded_frame,
+        lambda r: coded_frame(r, invalid_segment), dithered_frame,
+        lambda r: dithered_frame(r, invalid_dithered),
+        lambda r: r.choice([relayed_frame, invalid_relayed])(r),
     ]  # fmt: skip
     return [rng.choice(makers)(rng) for _ in range(POOL)]
 

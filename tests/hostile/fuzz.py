@@ -17,13 +17,13 @@ import torch
 sys.path.append(str(Path(__file__).parents[1]))
 
 from aquila.core import envelope
-from aquila.core.packet import Codes, Dense, WireError
+from aquila.core.packet import Codes, Dense, RelayedUploads, WireError
 from aquila.core.wire import pack, unpack
 from aquila.native import coder
 from helpers import frame_reader
 from helpers.frame_mutations import mutated_frames, raw_header
 
-KINDS = ["empty", "dense", "fixed", "coded", "dithered", "unknown"]
+KINDS = ["empty", "dense", "fixed", "coded", "dithered", "relayed", "unknown"]
 LIMIT = 2**20  # largest dimension without an expected one; keeps valid frames small in memory
 MAX_GROWTH = 300  # megabytes of memory
 REPORT_EVERY = 25_000
@@ -39,6 +39,8 @@ def content(packet):
     scalars = struct.pack(f"<{len(packet.scalars)}d", *packet.scalars.values())
     if vector is None:
         return header, scalars
+    if isinstance(vector, RelayedUploads):
+        return header, scalars, vector.dimension, vector.dtype, content_of_rounds(vector.rounds)
     values = vector.decode()
     assert torch.isfinite(values).all()
     if isinstance(vector, Dense):
@@ -46,6 +48,21 @@ def content(packet):
     tensors = vector.codes, vector.low, vector.step, values
     parts = [(tensor.dtype, tensor.numpy().tobytes()) for tensor in tensors]
     return header, scalars, vector.bits, vector.bucket, vector.dither_seed, parts
+
+
+def content_of_rounds(rounds):
+    """Return base, factor, weights and frames of each relayed round, bit for bit."""
+    return [
+        (one.base, struct.pack(f"<{1 + len(one.weights)}d", one.factor, *one.weights), *one.frames)
+        for one in rounds
+    ]
+
+
+def relayed_frames(packet):
+    """Return the frames of replies in a packet."""
+    if packet is None or not isinstance(packet.vector, RelayedUploads):
+        return []
+    return [frame for one in packet.vector.rounds for frame in one.frames]
 
 
 def read_or_none(frame, dimension=None):
@@ -71,6 +88,11 @@ def assert_second_reader_agrees(frame, dimension, packet):
         assert getattr(second, field) == getattr(packet, field), field
     assert list(second.scalars.items()) == list(packet.scalars.items())
     vector = packet.vector
+    if isinstance(vector, RelayedUploads):
+        dtype = torch.float64 if second.double else torch.float32
+        assert (vector.dimension, vector.dtype) == (second.dimension, dtype)
+        assert content_of_rounds(vector.rounds) == content_of_rounds(second.rounds)
+        return
     values = [] if vector is None else vector.decode().tolist()
     letters = f"<{len(values)}d"
     assert struct.pack(letters, *second.values) == struct.pack(letters, *values)
@@ -91,6 +113,8 @@ def examine(frame, dimension, use_second_reader):
         assert_second_reader_agrees(frame, None, packet)
         assert_second_reader_agrees(frame, dimension, checked_packet)
     assert checked_packet is None or content(checked_packet) == content(packet)
+    for reply in relayed_frames(packet):
+        examine(reply, None, use_second_reader)
     kind = KINDS[min(frame[1] & 7, len(KINDS) - 1)] if len(frame) > 1 else "unknown"
     return kind, "refused" if packet is None else "read"
 

@@ -3,6 +3,7 @@
 import math
 import random
 from dataclasses import replace
+from itertools import accumulate
 
 import pytest
 import torch
@@ -10,8 +11,10 @@ from fuzz import assert_second_reader_agrees, content
 
 from aquila.core import envelope
 from aquila.core.envelope import kind_of
-from aquila.core.packet import Codes, Dense, Packet, WireError
+from aquila.core.packet import Codes, Dense, Packet, RelayedRound, RelayedUploads, WireError
+from aquila.core.tensors import one_tensor
 from aquila.core.wire import pack, unpack
+from aquila.runtime.reply_reader import read_reply
 from helpers import frame_builder, frame_reader
 from helpers.frame_builder import (
     CODED,
@@ -22,14 +25,18 @@ from helpers.frame_builder import (
     EMPTY,
     EXCEPTIONS,
     FIXED,
+    FRESH,
     PACKED,
     REFUSED,
+    RELAYED,
     SIGNED_EXCEPTIONS,
     ZIGZAG,
     RawFrame,
     doubles,
     floats,
     numbers,
+    relayed_reply,
+    relayed_round,
     scalar,
     segment,
     stream,
@@ -69,7 +76,8 @@ INVALID = {
     "version 0": replace(SKIP, version=0),
     "version 2": replace(SKIP, version=2),
     "version 4": replace(SKIP, version=4),
-    "kind 5": replace(SKIP, kind=5),
+    "kind 5, no round": replace(SKIP, kind=RELAYED),
+    "kind 6": replace(SKIP, kind=6),
     "kind 7": replace(FIXED_FRAME, kind=7),
     "checksum 0 written": replace(SKIP, refers=True),
     "checksum missing": replace(SKIP, refers_to=7, refers=False, more=True),
@@ -527,6 +535,119 @@ DITHERED_INVALID = {
 }  # fmt: skip
 VALID |= DITHERED_VALID
 INVALID |= DITHERED_INVALID
+
+
+# ---- relayed frames ----
+
+REPLY = replace(FIXED_FRAME, round=1, refers_to=7).bytes()
+OTHER_REPLY = dithered(0, 1, -1, flags=FRESH).bytes()
+EMPTY_ROUND = relayed_round(9, 0.0)
+ONE_REPLY = relayed_round(8, -0.5, (2.0, REPLY))
+TWO_REPLIES = relayed_round(HUGE, 0.25, (1.0, REPLY), (1 / 3, OTHER_REPLY))
+
+
+def relayed(*rounds, **header):
+    return RawFrame(**{"kind": RELAYED, "dimension": 5, "body": b"".join(rounds), **header})
+
+
+def relaying(frame):
+    """Return a frame that relays a valid reply and then this one."""
+    return relayed(relayed_round(8, -0.5, (2.0, REPLY), (1.0, frame)))
+
+
+def with_scalars(**fields):
+    return replace(FIXED_FRAME, count=1, scalars=scalar(b"loss"), **fields)
+
+
+RELAYED_FRAME = relayed(ONE_REPLY, refers_to=8)
+RELAYED_VALID = {
+    "relayed": RELAYED_FRAME,
+    "relayed, no replies": relayed(EMPTY_ROUND),
+    "relayed, two replies": relayed(TWO_REPLIES),
+    "relayed, rounds": relayed(ONE_REPLY, EMPTY_ROUND, TWO_REPLIES),
+    "relayed, equal bases": relayed(ONE_REPLY, ONE_REPLY),
+    "relayed, many rounds": relayed(*[EMPTY_ROUND] * 300),
+    "relayed, many replies": relayed(relayed_round(8, -0.5, *[(2.0, REPLY)] * 300)),
+    "relayed, long reply": relaying(RawFrame(kind=DENSE, body=bytes(20_000)).bytes()),
+    "relayed, float64": replace(RELAYED_FRAME, flags=DOUBLE),
+    "relayed, fresh": replace(RELAYED_FRAME, flags=FRESH),
+    "relayed, scalars": replace(RELAYED_FRAME, ack=2, count=1, scalars=scalar(b"loss")),
+    "relayed, no coordinates": replace(RELAYED_FRAME, dimension=0),
+    "relayed, huge": replace(RELAYED_FRAME, dimension=HUGE),
+    "relayed, factors at the limits": relayed(
+        relayed_round(1, -0.0, (5e-324, REPLY), (-1.7e308, REPLY), (0.0, REPLY))
+    ),
+    "relayed, all kinds": relayed(
+        relayed_round(
+            8, -0.5, (1.0, DENSE_FRAME.bytes()), (1.0, FIXED_DOUBLE.bytes()),
+            (1.0, EXCEPTIONS_FRAME.bytes()), (1.0, OTHER_REPLY),
+        )
+    ),
+    "relayed, reply with scalars": relaying(with_scalars(ack=3).bytes()),
+    # bodies of replies, and what the body needs from the header, are checked when decoded
+    "relayed, reply with an invalid body": relaying(INVALID["coded, no segments"].bytes()),
+    "relayed, reply of invalid width": relaying(replace(FIXED_FRAME, bits=0).bytes()),
+}  # fmt: skip
+RELAYED_INVALID = {
+    **{f"relayed, bucket {n}": replace(RELAYED_FRAME, bucket=n) for n in (1, 4, 5, HUGE)},
+    "relayed, refused": replace(RELAYED_FRAME, flags=REFUSED),
+    "relayed, refused and float64": replace(RELAYED_FRAME, flags=REFUSED | DOUBLE),
+    "relayed, reply with a vector and refused": relaying(INVALID["refused but dense"].bytes()),
+    "relayed, no round": relayed(),
+    "relayed, base 0": relayed(relayed_round(0, -0.5, (2.0, REPLY))),
+    "relayed, last base 0": relayed(ONE_REPLY, relayed_round(0, 1.0)),
+    "relayed, count cut off": relayed(EMPTY_ROUND[:-1]),
+    "relayed, a reply is missing": relayed(relayed_round(8, -0.5, (2.0, REPLY), count=2)),
+    "relayed, 2^32 - 1 replies": relayed(relayed_round(8, -0.5, count=HUGE)),
+    "relayed, a reply is not counted": relayed(relayed_round(8, -0.5, (2.0, REPLY), count=0)),
+    "relayed, count longer than necessary": relayed(EMPTY_ROUND[:-1] + b"\x80\x00"),
+    "relayed, count of 33 bits": relayed(EMPTY_ROUND[:-1] + b"\x80\x80\x80\x80\x10"),
+    **{
+        f"relayed, length {length}": relayed(
+            relayed_round(8, -0.5, count=1) + relayed_reply(2.0, REPLY, length)
+        )
+        for length in (0, 6, len(REPLY) - 1, len(REPLY) + 1, 2**31, HUGE)
+    },
+    "relayed, length longer than necessary": relayed(
+        relayed_round(8, -0.5, count=1), doubles(2.0), bytes([len(REPLY) | 128, 0]), REPLY
+    ),
+    "relayed, length within the next round": relayed(
+        relayed_round(8, -0.5, count=1), relayed_reply(2.0, REPLY, len(REPLY) + 4), EMPTY_ROUND
+    ),
+    "relayed, a byte after the last round": relayed(ONE_REPLY, b"\x00"),
+    "relayed, bytes after the last round": relayed(ONE_REPLY, bytes(13)),
+    "relayed, bits as in kind 4": relayed(b"\x03", ONE_REPLY),
+    "relayed read as dithered": replace(RELAYED_FRAME, kind=DITHERED, bits=3),
+    "relayed read as dense": replace(RELAYED_FRAME, kind=DENSE),
+    "relayed read as empty": replace(RELAYED_FRAME, kind=EMPTY),
+    "dense read as relayed": replace(DENSE_FRAME, kind=RELAYED),
+    # replies
+    "relayed, empty reply": relaying(SKIP.bytes()),
+    "relayed, refused reply": relaying(replace(SKIP, flags=REFUSED).bytes()),
+    "relayed, relayed reply": relaying(RELAYED_FRAME.bytes()),
+    "relayed, reply of kind 6": relaying(replace(SKIP, kind=6).bytes()),
+    "relayed, reply of version 2": relaying(replace(FIXED_FRAME, version=2).bytes()),
+    "relayed, reply of another magic": relaying(replace(FIXED_FRAME, magic=0xB0).bytes()),
+    "relayed, reply with a wrong checksum": relaying(REPLY[:-1] + bytes([REPLY[-1] ^ 1])),
+    "relayed, damaged reply": relaying(REPLY[:-5] + bytes([REPLY[-5] ^ 1]) + REPLY[-4:]),
+    "relayed, reply without a header": relaying(with_crc(b"\xa3\x02\x03")),
+    "relayed, reply with the checksum 0 written": relaying(
+        replace(FIXED_FRAME, refers=True).bytes()
+    ),
+    "relayed, reply with empty fields": relaying(replace(FIXED_FRAME, more=True).bytes()),
+    "relayed, reply lacks a scalar": relaying(replace(DENSE_FRAME, body=b"", count=1).bytes()),
+    "relayed, reply with a scalar that is NaN": relaying(
+        replace(with_scalars(), scalars=scalar(b"loss", math.nan)).bytes()
+    ),
+}
+for number in (math.nan, math.inf, -math.inf):
+    RELAYED_INVALID |= {
+        f"relayed, factor {number}": relayed(relayed_round(8, number, (2.0, REPLY))),
+        f"relayed, last factor {number}": relayed(ONE_REPLY, relayed_round(9, number)),
+        f"relayed, weight {number}": relayed(relayed_round(8, 1.0, (2.0, REPLY), (number, REPLY))),
+    }
+VALID |= RELAYED_VALID
+INVALID |= RELAYED_INVALID
 MAX_FLIPPED_BITS = 600
 ENTROPY_CODED = CODED_VALID | DITHERED_VALID
 ENTROPY_CODED_INVALID = [
@@ -536,12 +657,14 @@ ENTROPY_CODED_INVALID = [
 
 def small_frames():
     grid = torch.tensor([-1.0]), torch.tensor([0.5])
+    rounds = (RelayedRound(8, -0.5, (2.0,), (REPLY,)),)
     return {
         "skip": Packet(3),
         "scalars": Packet(3, scalars={"drift": 0.5}, ack=2),
         "dense": Packet(3, Dense(torch.tensor([1.5, -2.0]))),
         "codes": Packet(3, Codes(torch.tensor([0, 1, 2, 3, 4]), 3, *grid, 5), {"loss": 1.0}),
         "coded": Packet(3, Codes(torch.tensor([3] * 199 + [4]), 3, *grid, 200)),
+        "relayed": Packet(3, RelayedUploads(5, torch.float32, rounds), refers_to=8),
     }
 
 
@@ -649,6 +772,81 @@ def test_both_readers_agree_on_any_flipped_bit_of_a_coded_or_dithered_body(name)
         assert_second_reader_agrees(frame, None, packet)
 
 
+def test_a_relayed_body_may_end_only_after_a_round():
+    rounds = ONE_REPLY, EMPTY_ROUND, TWO_REPLIES
+    body = b"".join(rounds)
+    ends = [*accumulate(map(len, rounds))]
+    for length in range(len(body)):
+        frame = relayed(body[:length]).bytes()
+        if length in ends:
+            assert len(unpack(frame).vector.rounds) == 1 + ends.index(length)
+            assert_second_reader_agrees(frame, None, unpack(frame))
+        else:
+            assert_refused(frame)
+
+
+def test_any_cut_of_a_relayed_reply_is_refused():
+    for length in range(len(REPLY)):
+        assert_refused(relaying(REPLY[:length]).bytes())
+
+
+def test_both_readers_agree_on_any_flipped_bit_of_a_relayed_body():
+    raw_frame, replies = relayed(TWO_REPLIES, ONE_REPLY), 3
+    refused = 0
+    for place in range(8 * len(raw_frame.body)):
+        body = bytearray(raw_frame.body)
+        body[place // 8] ^= 1 << place % 8
+        frame = replace(raw_frame, body=bytes(body)).bytes()
+        try:
+            packet = unpack(frame)
+        except WireError:
+            packet = None
+        refused += packet is None
+        assert_second_reader_agrees(frame, None, packet)
+    assert refused >= 8 * (2 * len(REPLY) + len(OTHER_REPLY) + replies)  # replies and lengths
+
+
+@pytest.mark.parametrize("name", RELAYED_INVALID)
+def test_invalid_relayed_frames_are_refused_with_their_own_dimension_expected(name):
+    assert_refused(INVALID[name].bytes(), INVALID[name].dimension)
+
+
+def test_frame_that_this_process_has_sealed_may_relay_unchecked_replies():
+    damaged = bytearray(REPLY)
+    damaged[-5] ^= 1  # in the body, so that only the checksum shows it
+    frame = relaying(bytes(damaged)).bytes()
+    assert_refused(frame)
+    assert unpack(frame, trusted=True).vector.rounds[0].frames == (REPLY, bytes(damaged))
+
+
+@pytest.mark.parametrize(
+    "rounds",
+    [
+        (),
+        (RelayedRound(0, 1.0, (), ()),),
+        (RelayedRound(8, math.nan, (), ()),),
+        (RelayedRound(8, 1.0, (math.inf,), (REPLY,)),),
+        (RelayedRound(8, 1.0, (1.0,), (b"",)),),
+        (RelayedRound(8, 1.0, (1.0,), (SKIP.bytes(),)),),
+        (RelayedRound(8, 1.0, (1.0,), (RELAYED_FRAME.bytes(),)),),
+    ],
+)
+def test_invalid_relayed_uploads_are_not_written(rounds):
+    with pytest.raises(WireError):
+        pack(Packet(3, RelayedUploads(5, torch.float32, rounds)))
+
+
+def test_relayed_uploads_are_not_a_vector():
+    with pytest.raises(WireError, match="not a vector"):
+        unpack(RELAYED_FRAME.bytes()).vector.decode()
+
+
+@pytest.mark.parametrize("name", [n for n in RELAYED_VALID if RELAYED_VALID[n].dimension == 5])
+def test_server_refuses_a_reply_that_relays_others(name):
+    with pytest.raises(WireError, match="must not relay"):
+        read_reply(RELAYED_VALID[name].bytes(), one_tensor(5), None, unpack)
+
+
 def test_a_truncated_frame_is_refused(frame):
     for length in range(len(frame)):
         with pytest.raises(WireError):
@@ -703,6 +901,7 @@ def test_any_flipped_bit_with_a_new_checksum_is_refused_or_gives_a_valid_packet(
         "exceptions",
         "zigzag wide",
         "dithered",
+        "relayed",
     ],
 )
 @pytest.mark.parametrize("difference", [-1, 1, HUGE])

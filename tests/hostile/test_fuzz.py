@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from aquila.core import envelope
 from aquila.core.envelope import kind_of
-from aquila.core.packet import Codes, Dense, Packet, code_dtype
+from aquila.core.packet import Codes, Dense, Packet, RelayedRound, RelayedUploads, code_dtype
 from aquila.core.wire import pack
 from helpers import frame_reader
-from helpers.frame_builder import CODED, DITHERED, RawFrame, floats
+from helpers.frame_builder import CODED, DITHERED, RELAYED, RawFrame, floats, relayed_reply
 from helpers.frame_mutations import mutated_frames, raw_header
 
 FRAMES_PER_SEED = 4_000
@@ -79,7 +79,7 @@ def test_both_readers_agree_on_damaged_frames(seed, monkeypatch):
     monkeypatch.setattr(frame_reader, "LIMIT", fuzz.LIMIT)
     outcomes = fuzz.fuzz(seed, FRAMES_PER_SEED, second_reader_every=5)
     # the loop tests something only if both outcomes occur
-    for kind in ("empty", "dense", "fixed", "coded", "dithered"):
+    for kind in ("empty", "dense", "fixed", "coded", "dithered", "relayed"):
         assert min(outcomes[kind, "read"], outcomes[kind, "refused"]) > 20
 
 
@@ -98,7 +98,7 @@ def test_random_bytes_are_refused(data):
 
 @settings(deadline=None, derandomize=True, max_examples=500)
 @given(
-    st.sampled_from([0, 1, 2, 3, 4]), st.integers(0, 3), st.integers(0, 65),
+    st.sampled_from([0, 1, 2, 3, 4, 5]), st.integers(0, 3), st.integers(0, 65),
     st.integers(0, 12), st.integers(0, 5), st.integers(0, 2), st.binary(max_size=80),
 )  # fmt: skip
 def test_readers_agree_on_random_bodies_after_plausible_headers(
@@ -135,6 +135,30 @@ def test_readers_agree_on_random_streams_after_a_valid_header(
     refused(RawFrame(kind=DITHERED, bits=bits, dimension=dimension, body=body).bytes())
 
 
+@settings(deadline=None, derandomize=True, max_examples=300)
+@given(
+    st.integers(0, 2**32 - 1), st.floats(), st.integers(0, 3), st.floats(), st.integers(0, 40),
+    st.sampled_from(valid_frames()), st.binary(max_size=20),
+)  # fmt: skip
+def test_readers_agree_on_random_rounds_after_a_valid_header(
+    base, factor, count, weight, length, reply, rest
+):
+    start = struct.pack("<IdB", base, factor, count)
+    for reply_length in (length, len(reply)):
+        for body in (start + rest, start + relayed_reply(weight, reply, reply_length) + rest):
+            refused(RawFrame(kind=RELAYED, dimension=5, body=body).bytes())
+
+
+def long_relayed_frames():
+    reply = pack(Packet(0, Dense(torch.zeros(1))))
+    rounds = [
+        [RelayedRound(1, 1.0, (), ())] * 20_000,
+        [RelayedRound(1, 1.0, (1.0,) * 20_000, (reply,) * 20_000)],
+        [RelayedRound(1, 1.0, (1.0,), (pack(Packet(0, codes(1_600_000, 1))),))] * 3,
+    ]
+    return [pack(Packet(1, RelayedUploads(5, torch.float32, tuple(one)))) for one in rounds]
+
+
 def long_frames():
     vectors = [
         Dense(torch.linspace(-1, 1, 50_000)),
@@ -151,7 +175,7 @@ def long_frames():
 
 def frames_with_false_sizes():
     """Yield frames with a valid checksum and a far too large dimension or number of buckets."""
-    for frame in [*valid_frames(), *long_frames()]:
+    for frame in [*valid_frames(), *long_frames(), *long_relayed_frames()]:
         for dimension in (2**28, 2**31, 2**32 - 1):
             raw_frame = replace(raw_header(frame), dimension=dimension)
             yield raw_frame.bytes()
@@ -178,7 +202,7 @@ def test_decoding_allocates_no_memory_for_false_sizes(tmp_path):
         for frame, _ in mutated_frames(seed=99, count=3000)
         if len(frame) > 1 and kind_of(frame) != DITHERED
     ]
-    frames = [*long_frames(), *frames_with_false_sizes(), *damaged]
+    frames = [*long_frames(), *long_relayed_frames(), *frames_with_false_sizes(), *damaged]
     growth, with_tensor = memory_growth(tmp_path, frames)
     assert growth < 100
     assert with_tensor > 150  # tensors are counted

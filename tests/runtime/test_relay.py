@@ -201,3 +201,26 @@ def test_new_devices_get_whole_models_if_all_will_follow_later(devices, is_relay
     assert isinstance(unpack(frames[0]).vector, RelayedUploads) == is_relayed
     assert isinstance(unpack(frames[1]).vector, Dense if is_relayed else Codes)
     assert len(after[0].rounds) == (2 if is_relayed else 0)
+
+
+def test_rounds_that_do_not_follow_each_other_are_not_applied():
+    path = relayed_path(3)
+    order, reference = path[-1]
+    first, second, third = reference.rounds
+    broken = replace(reference, rounds=(first, replace(second, base=77), third))
+    packet, base = unpack(pack_rounds(order, broken, 3)), with_checksum(THETA)
+    assert resolve_model(packet, [base], read) is None
+    assert resolve_model(packet, [base, path[-2][1]], read).checksum == reference.checksum
+
+
+def test_uploads_for_another_model_are_refused():
+    (order, reference), base = relayed_path(1)[0], with_checksum(THETA)
+    packet = unpack(pack_rounds(order, reference, 1))
+    with pytest.raises(WireError, match="another number of coordinates"):
+        resolve_model(packet, [base], lambda frame: read(frame)[:1])
+    for relayed in (
+        replace(packet.vector, dimension=D + 1),
+        replace(packet.vector, dtype=torch.float64),
+    ):
+        with pytest.raises(WireError, match=r"another dimension|float64, but its model"):
+            resolve_model(replace(packet, vector=relayed), [base], read)

@@ -10,7 +10,7 @@ import click
 from aquila.cli.named_path import NamedPath
 
 if TYPE_CHECKING:
-    from aquila.core.packet import Codes, SparseCodes, Upload
+    from aquila.core.packet import Codes, RelayedRound, RelayedUploads, SparseCodes, Upload
 
 
 @click.command()
@@ -35,7 +35,7 @@ def frame(file: Path) -> None:
         ("restarted from the initial state", "yes" if packet.fresh else "no"),
         ("device refused to upload", "yes" if packet.refused else "no"),
         *((f"scalar {name}", f"{value:g}") for name, value in parsed.scalars.items()),
-        *(vector_facts(packet.vector, len(data)) if packet.vector is not None else ()),
+        *upload_facts(packet.vector, len(data)),
         ("header bytes", len(data) - parsed.body_bytes),
         ("body bytes", parsed.body_bytes),
         ("bits as papers count them", parsed.paper_bits),
@@ -44,6 +44,39 @@ def frame(file: Path) -> None:
     for name, value in facts:
         table.add_row(name, str(value))
     Console().print(table)
+
+
+def upload_facts(upload: Upload | None, frame_bytes: int) -> list[tuple[str, object]]:
+    """Return facts about what a frame of this length holds."""
+    from aquila.core.packet import RelayedUploads
+
+    if upload is None:
+        return []
+    if isinstance(upload, RelayedUploads):
+        return relayed_facts(upload)
+    return vector_facts(upload, frame_bytes)
+
+
+def relayed_facts(relayed: RelayedUploads) -> list[tuple[str, object]]:
+    """Return facts about replies that a frame relays."""
+    return [
+        ("coordinates of the model", relayed.dimension),
+        ("type of the model", str(relayed.dtype).removeprefix("torch.")),
+        ("relayed rounds", len(relayed.rounds)),
+        ("relayed replies", sum(len(one.frames) for one in relayed.rounds)),
+        ("bytes of the replies", sum(_reply_bytes(one) for one in relayed.rounds)),
+        *(
+            (
+                f"from model {one.base:08x}",
+                f"{len(one.frames)} replies, {_reply_bytes(one)} bytes, factor {one.factor:g}",
+            )
+            for one in relayed.rounds
+        ),
+    ]
+
+
+def _reply_bytes(relayed: RelayedRound) -> int:
+    return sum(map(len, relayed.frames))
 
 
 def vector_facts(vector: Upload, frame_bytes: int) -> list[tuple[str, object]]:
@@ -66,10 +99,10 @@ def vector_facts(vector: Upload, frame_bytes: int) -> list[tuple[str, object]]:
         if vector.dither_seed is not None:
             sent = int((values != 0).sum())
             facts += [("dither seed", f"{vector.dither_seed:08x}"), ("coordinates sent", sent)]
-    return [
-        *facts,
-        ("bits per coordinate, on the wire", f"{8 * frame_bytes / vector.dimension:.3f}"),
-    ]
+    if vector.dimension:
+        bits = f"{8 * frame_bytes / vector.dimension:.3f}"
+        facts.append(("bits per coordinate, on the wire", bits))
+    return facts
 
 
 def entropy(vector: Codes | SparseCodes) -> float:

@@ -9,7 +9,7 @@ import struct
 import torch
 
 from aquila.core.envelope import Flag, Frame, Kind, parse, require
-from aquila.core.header import HeaderReader, seal_varint
+from aquila.core.header import FIELD_LIMIT, HeaderReader, seal_varint
 from aquila.core.packet import RelayedRound, RelayedUploads
 
 _START = struct.Struct("<Id")
@@ -59,6 +59,9 @@ def _check(relayed: RelayedUploads, trusted: bool) -> None:
     for one in relayed.rounds:
         finite = all(map(math.isfinite, (one.factor, *one.weights)))
         require(finite, "a factor of relayed uploads is not finite")
-        require(one.base > 0, "relayed uploads have the base 0")
+        require(0 < one.base < FIELD_LIMIT, f"relayed uploads have the base {one.base}")
+        require(len(one.weights) == len(one.frames), "relayed uploads need a weight each")
         for frame in one.frames:
-            require(parse(frame, trusted).kind in _UPLOADS, "a relayed reply has no upload")
+            reply = parse(frame, trusted)
+            require(reply.kind in _UPLOADS, "a relayed reply has no upload")
+            require(not reply.flags & Flag.REFUSED, "a refused frame must not contain a vector")

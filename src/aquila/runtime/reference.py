@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
+from aquila.core.envelope import require
 from aquila.core.packet import Dense, Packet, RelayedRound, RelayedUploads, Upload, WireError
 from aquila.core.vector import Vector, subtract
 from aquila.core.wire import checksum_of_vector
@@ -81,17 +82,27 @@ def sum_of_uploads(
     """Return the weighted sum of relayed uploads, in float64 and in their order."""
     total = torch.zeros_like(like, dtype=torch.float64)
     for weight, frame in zip(weights, frames, strict=True):
-        upload = read(frame).double()
+        upload = read(frame)
+        require(len(upload) == len(total), "a relayed upload has another number of coordinates")
         # a product and a sum, because some hardware rounds both of them at once
-        total.add_(upload if weight == 1 else upload.mul_(weight))
+        total.add_(upload.double() * weight)
     return total
 
 
-def with_rounds(base: ReferenceModel, relayed: RelayedUploads, read: ReadUpload) -> ReferenceModel:
-    """Return the model after the relayed rounds from its base on."""
+def with_rounds(
+    base: ReferenceModel, relayed: RelayedUploads, read: ReadUpload
+) -> ReferenceModel | None:
+    """Return the model after the relayed rounds from its base on.
+
+    None if a round leads to another model than the one that the next round refers to.
+    """
     base.require_dtype(relayed.dtype)
+    require(relayed.dimension == len(base.theta), "relayed uploads have another dimension")
     bases = [one.base for one in relayed.rounds]
-    for one in relayed.rounds[bases.index(base.checksum) :]:
+    start = len(bases) - 1 - bases[::-1].index(base.checksum)
+    for one in relayed.rounds[start:]:
+        if one.base != base.checksum:
+            return None
         total = sum_of_uploads(one.weights, one.frames, base.theta, read)
         base = base.with_sum(total, one.factor)
     return base
@@ -100,7 +111,7 @@ def with_rounds(base: ReferenceModel, relayed: RelayedUploads, read: ReadUpload)
 def resolve_model(
     model: Packet, references: Sequence[ReferenceModel], read_upload: ReadUpload
 ) -> ReferenceModel | None:
-    """Return the model that a frame represents, None if it is a difference without its base.
+    """Return the model that a frame represents, None if the device lacks what it builds on.
 
     `read_upload` reads the uploads that a frame relays.
     """
@@ -115,7 +126,10 @@ def resolve_model(
         if base is None:
             return None
         if isinstance(model.vector, RelayedUploads):
-            resolved = with_rounds(base, model.vector, read_upload)
+            changed = with_rounds(base, model.vector, read_upload)
+            if changed is None:
+                return None
+            resolved = changed
         else:
             resolved = base.with_difference(model.vector)
     if not torch.isfinite(resolved.theta).all():

@@ -56,7 +56,7 @@ class Relay:
     Args:
         uploads: The uploads.
         read: Reads one of them.
-        report_misfit: Is told the round of a whole model that is sent instead.
+        report_misfit: Takes the number of a round that sends a whole model instead.
     """
 
     uploads: RoundUploads

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 
 import torch
 
-from aquila.core.envelope import require
+from aquila.core.envelope import MIN_BYTES, Kind, kind_of, require
 from aquila.core.fleet import DeviceId, Fleet
 from aquila.core.method import Shard, decode_upload, read_upload
-from aquila.core.packet import DimensionError, Packet, RelayedUploads, WireError
+from aquila.core.packet import DimensionError, Packet, WireError
 from aquila.core.random import Key
 from aquila.core.tensors import FLEET_HINT, Shapes, UploadReader, one_tensor, total_size
 from aquila.core.vector import Vector
@@ -24,9 +24,9 @@ def read_reply(
     Raises WireError if the reply is invalid. `reader` is the one of the method, if it has one.
     """
     expected = total_size(shapes) if reader is None else reader.dimensions(shapes)
-    reply = unpack(frame, dimension=expected)
-    require(not isinstance(reply.vector, RelayedUploads), "a reply must not relay other replies")
-    return read_upload(reader, reply, shapes)
+    is_relay = len(frame) >= MIN_BYTES and kind_of(frame) == Kind.RELAYED
+    require(not is_relay, "a reply must not relay other replies")
+    return read_upload(reader, unpack(frame, dimension=expected), shapes)
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,12 @@ class RelayReader:
 
     def __call__(self, frame: bytes) -> Vector:
         """Return the upload in the frame of a reply, as a vector of the model."""
+        return decode_upload(read_reply(frame, self._shapes, self.reader, self.unpack))
+
+    @cached_property
+    def _shapes(self) -> Shapes:
         shapes = one_tensor(self.dimension)
-        if self.reader is not None:  # any oracle will do, because all have the same tensors
-            shapes = getattr(self.shard.oracle(Key((0,))), "shapes", shapes)
-        return decode_upload(read_reply(frame, shapes, self.reader, self.unpack))
+        if self.reader is None:
+            return shapes
+        # any oracle will do, because all have the same tensors
+        return tuple(getattr(self.shard.oracle(Key((0,))), "shapes", shapes))

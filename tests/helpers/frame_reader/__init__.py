@@ -4,9 +4,7 @@ It shares no code with the package, so the tests can compare two independent imp
 """
 
 import math
-import re
 import struct
-import zlib
 from dataclasses import dataclass
 
 from helpers.frame_reader.coded import (
@@ -19,7 +17,20 @@ from helpers.frame_reader.coded import (
     read_segments,
 )
 from helpers.frame_reader.dithered import Dither, DitheredStream
-from helpers.frame_reader.source import FrameError, Source, check
+from helpers.frame_reader.header import (
+    CODED,
+    DENSE,
+    DITHERED,
+    DOUBLE,
+    EMPTY,
+    FIXED,
+    FRESH,
+    REFUSED,
+    RELAYED,
+    read_header,
+)
+from helpers.frame_reader.relayed import Round, read_rounds
+from helpers.frame_reader.source import FrameError, Source, check, rounded
 
 __all__ = [
     "CODED",
@@ -30,25 +41,19 @@ __all__ = [
     "EXCEPTIONS",
     "FIXED",
     "PACKED",
+    "RELAYED",
     "SIGNED_EXCEPTIONS",
     "ZIGZAG",
     "Dither",
     "DitheredStream",
     "Frame",
     "FrameError",
+    "Round",
     "Source",
     "read",
     "read_segments",
 ]
 
-EMPTY, DENSE, FIXED, CODED, DITHERED = range(5)
-DOUBLE, REFUSED, FRESH = 1, 2, 4
-CHECKSUM = 4
-NUMBERED_NAMES = [
-    "drift", "share", "rate", "boost", "loss", "lr_factor", "report_loss", "query_loss", "seed",
-    "size", "bits", "levels", "full", "age", "tensors",
-]  # fmt: skip
-NAME = re.compile(rb"[A-Za-z_][A-Za-z0-9_]{0,31}")
 LIMIT = 2**28  # coordinates of a coded or dithered frame if the caller expects no dimension
 
 
@@ -72,32 +77,30 @@ class Frame:
     codes: list[int] | None
     segments: list[tuple[int, int]]  # mode and length of each segment of a coded frame
     dither_seed: int | None
+    dimension: int
+    rounds: list[Round]  # of a relayed frame
     header_bytes: int
 
 
 def read(frame, dimension=None):
     """Return the content of a frame; `dimension` is the expected dimension, if known."""
-    check(len(frame) >= 7 and frame[0] == 0xA3, "not a frame of version 3")
-    check(zlib.crc32(frame[:-CHECKSUM]) == int.from_bytes(frame[-CHECKSUM:], "little"), "damaged")
-    source = Source(frame[1:-CHECKSUM])
-    kind, flags, refers, more = (source.bits(n) for n in (3, 3, 1, 1))
-    check(kind <= DITHERED, "unknown kind")
-    check(not flags & REFUSED or kind == EMPTY, "refused, but with a vector")
-    round_ = source.varint()
-    refers_to = source.bits(32) if refers else 0
-    check(refers_to > 0 or not refers, "a checksum of 0 is written")
-    float_code = "d" if flags & DOUBLE else "f"
-    d = source.varint() if kind != EMPTY else 0
-    bits = source.byte() if kind >= FIXED else 8 * struct.calcsize(float_code) * (kind == DENSE)
-    ack, bucket, scalars = read_more(source) if more else (0, 0, {})
+    header, source = read_header(frame)
+    kind, flags, d, bits, bucket = (
+        header.kind, header.flags, header.dimension, header.bits, header.bucket,
+    )  # fmt: skip
     header_bytes = 1 + source.position // 8
+    check(not flags & REFUSED or kind == EMPTY, "refused, but with a vector")
     check(dimension is None or kind == EMPTY or d == dimension, "another dimension")
-    values, low, step, codes, segments, dither_seed = [], [], [], None, [], None
+    float_code = "d" if flags & DOUBLE else "f"
+    values, low, step, codes, segments, dither_seed, rounds = [], [], [], None, [], None, []
     if kind == EMPTY:
         check(bucket == flags & DOUBLE == 0, "empty, but describes a vector")
     elif kind == DENSE:
         check(bucket == 0, "dense in buckets")
-        values = source.floats(d, float_code)
+        bits, values = 8 * struct.calcsize(float_code), source.floats(d, float_code)
+    elif kind == RELAYED:
+        check(bucket == 0, "relayed in buckets")
+        rounds = read_rounds(source)
     else:
         check(1 <= bits <= 32, "the bits are not 1 to 32")
         check(bucket < d, "the bucket is not smaller than the vector")
@@ -113,34 +116,10 @@ def read(frame, dimension=None):
     check(source.bits_left == 0, "bytes after the body")
     refused, fresh, double = (bool(flags & flag) for flag in (REFUSED, FRESH, DOUBLE))
     return Frame(
-        kind, round_, ack - 1, refers_to, refused, fresh, scalars, double, bits, bucket, values,
-        low, step, codes, segments, dither_seed, header_bytes,
+        kind, header.round, header.ack - 1, header.refers_to, refused, fresh, header.scalars,
+        double, bits, bucket, values, low, step, codes, segments, dither_seed, d, rounds,
+        header_bytes,
     )  # fmt: skip
-
-
-def read_more(source):
-    """Return ack, bucket and the scalars."""
-    ack, bucket, count = source.varint(), source.varint(), source.byte()
-    check(ack or bucket or count, "fields that say nothing")
-    scalars = {}
-    for _ in range(count):
-        single, field = source.bits(1), source.bits(7)
-        name = read_name(source, field)
-        check(name not in scalars, "a scalar occurs twice")
-        (value,) = source.floats(1, "f" if single else "d")
-        check(single or rounded(value, "f") != value, "a float64 where float32 holds the value")
-        scalars[name] = value
-    return ack, bucket, scalars
-
-
-def read_name(source, field):
-    if field > 32:
-        check(field - 33 < len(NUMBERED_NAMES), "an unknown number of a name")
-        return NUMBERED_NAMES[field - 33]
-    name = source.bytes(field)
-    check(NAME.fullmatch(name) is not None, "an invalid name of a scalar")
-    check(name.decode() not in NUMBERED_NAMES, "a name that has a number")
-    return name.decode()
 
 
 def read_grids(source, grids, bits, float_code):
@@ -163,18 +142,6 @@ def decode(codes, low, step, bucket, float_code):
 
 def decode_one(code, low, step, float_code):
     return rounded(rounded(rounded(code, float_code) * step, float_code) + low, float_code)
-
-
-def rounded(number, float_code):
-    """Round to the frame's floats.
-
-    A float32 product or sum is rounded twice, first to float64. That gives the correct bits,
-    because float64 has more than twice the digits of float32.
-    """
-    try:
-        return struct.unpack("<" + float_code, struct.pack("<" + float_code, number))[0]
-    except OverflowError:
-        return math.inf
 
 
 def read_fixed(source, d, bits):

@@ -66,3 +66,15 @@ class Source:
         values = list(struct.unpack(f"<{n}{float_code}", data))
         check(all(map(math.isfinite, values)), "a float is NaN or infinite")
         return values
+
+
+def rounded(number, float_code):
+    """Round to the frame's floats.
+
+    A float32 product or sum is rounded twice, first to float64. That gives the correct bits,
+    because float64 has more than twice the digits of float32.
+    """
+    try:
+        return struct.unpack("<" + float_code, struct.pack("<" + float_code, number))[0]
+    except OverflowError:
+        return math.inf
