@@ -6,6 +6,9 @@ Reads runs at any depth of folders. With `relay_uploads` a run trains in the sam
 rounding, so its records tell what the downlink would take: the whole model once, then in each round
 the frames of the round before. This holds for methods without memories whose devices take part in
 every round; other runs are left out. Dense is 32 bits per coordinate in both directions.
+
+The last column has the first model coded, as with `downlink_error`. Its bytes are those of the real
+frame of the run's initial weights, which do not depend on the images of a data set.
 """
 
 import argparse
@@ -13,8 +16,12 @@ from itertools import pairwise
 from pathlib import Path
 
 from aquila.core.header import seal_varint
+from aquila.core.method import order_scalars
+from aquila.core.packet import NEVER
 from aquila.report.runs import find_runs
-from aquila.report.units import format_bytes
+from aquila.runtime.model_downlink import DownlinkCoder, add_models
+from aquila.sim.setting import SYNTHETIC_PREFIX, Setting
+from aquila.tasks.synthetic import IMAGE_SHAPES
 
 MODEL_FRAME = 2 + 4 + 4
 """Bytes of a model frame besides varints and body: its first bytes, a checksum, the name."""
@@ -22,7 +29,7 @@ ROUND_FIELDS, REPLY_FIELDS = 4 + 8, 8
 """Bytes of a relayed round and of each of its replies besides varints and frames."""
 HEADINGS = (
     "training", "method", "rounds", "dense uplink ÷ this", "both directions, whole models",
-    "both directions, relayed uploads", "downlink, relayed uploads",
+    "both directions, relayed uploads", "the same, first model coded",
 )  # fmt: skip
 WITHOUT_MEMORY = ("aquila_peak", "aquila_dither")
 LARGE_MODEL = 10**6
@@ -38,6 +45,20 @@ def relayed_frame(lengths, number, dimension):
     header = MODEL_FRAME + varint(number) + varint(dimension)
     replies = sum(REPLY_FIELDS + varint(length) + length for length in lengths)
     return header + ROUND_FIELDS + varint(len(lengths)) + replies
+
+
+def coded_first_model(facts):
+    """Return the bytes of the coded first model of a run, None if its data is not images."""
+    if facts["data"] not in IMAGE_SHAPES:
+        return None
+    names = ("model", "seed", "devices")
+    small = {"data": SYNTHETIC_PREFIX + facts["data"], "samples": 10 * facts["devices"]}
+    problem, _ = Setting.of(
+        {name: facts[name] for name in names} | small | {"split": "iid"}
+    ).problem()
+    packets = add_models(order_scalars(problem.fleet), problem.theta0, problem.fleet, 0)
+    frames, _ = DownlinkCoder(0.5).encode(packets, problem.fleet, {}, lambda _: NEVER)
+    return sum(map(len, frames.values()))
 
 
 def relayed_downlink(records, dimension, devices):
@@ -77,10 +98,13 @@ def cells(run):
     up = sum(record.uplink_bytes for record in records)
     whole = sum(record.downlink_bytes for record in records)
     relayed = relayed_downlink(records, dimension, devices)
+    whole_first = devices * (MODEL_FRAME + varint(0) + varint(dimension) + 4 * dimension)
+    first = coded_first_model(facts)
+    coded = "-" if first is None else f"{2 * dense / (up + relayed - whole_first + first):.1f}"
     return (
         run.folder.parent.name, f"`{run.folder.name}`", str(len(records)), f"{dense / up:,.0f}",
         f"{2 * dense / (up + whole):.1f}", f"{2 * dense / (up + relayed):.1f}",
-        format_bytes(relayed),
+        coded,
     )  # fmt: skip
 
 
