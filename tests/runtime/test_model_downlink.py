@@ -146,7 +146,7 @@ def test_a_group_that_joins_late_gets_the_model_of_the_round():
     old = {0: with_checksum(THETA + 1), 1: with_checksum(THETA[: D // 2] + 1)}
     coder = DownlinkCoder(0.5)
     _, references = coder.encode(first, FLEET, old, held(5))
-    frames, after = coder.encode_late(late, FLEET, references)
+    frames, after = coder.encode_late(late, FLEET, references, held(5))
     assert torch.equal(unpack(frames[3]).vector.values, THETA[: D // 2])
     assert torch.equal(after[1].theta, THETA[: D // 2])
 

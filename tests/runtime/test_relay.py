@@ -224,3 +224,15 @@ def test_uploads_for_another_model_are_refused():
     ):
         with pytest.raises(WireError, match=r"another dimension|float64, but its model"):
             resolve_model(replace(packet, vector=relayed), [base], read)
+
+
+def test_a_device_that_joins_a_round_late_gets_the_uploads_since_its_model():
+    (_, held), (order, reference) = relayed_path(2)
+    packets = add_models(order_scalars(FLEET), order.vector.values, FLEET, 2)
+    rounds = {0: 1, 1: 0, 2: NEVER, 3: 1}
+    frames, after = DownlinkCoder(0.0).encode_late(
+        packets, FLEET, {0: reference}, rounds.__getitem__
+    )
+    assert after == {0: reference}
+    assert [len(frame) < D for frame in frames.values()] == [True, True, False, True]
+    assert resolve_model(unpack(frames[0]), [held], read).checksum == reference.checksum

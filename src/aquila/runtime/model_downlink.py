@@ -25,6 +25,7 @@ from aquila.core.packet import Dense, Packet
 from aquila.core.quantize_within import quantize_within
 from aquila.core.vector import Vector, squared_norm
 from aquila.core.wire import pack
+from aquila.runtime.options import RunOptions
 from aquila.runtime.reference import NO_BASE, ReferenceModel, with_checksum
 from aquila.runtime.relay import Relay, pack_rounds
 
@@ -129,6 +130,12 @@ class DownlinkCoder:
         if not 0 <= self.error < 1:
             raise ValueError(f"downlink_error must be at least 0 and below 1, not {self.error}")
 
+    @classmethod
+    def of(cls, options: RunOptions) -> "DownlinkCoder | None":
+        """Return the coder of a run, None if it sends whole models."""
+        is_needed = options.downlink_error != 0 or options.relay_uploads
+        return cls(options.downlink_error) if is_needed else None
+
     def encode(
         self,
         packets: Mapping[DeviceId, Packet],
@@ -159,14 +166,21 @@ class DownlinkCoder:
         return frames, after
 
     def encode_late(
-        self, packets: Mapping[DeviceId, Packet], fleet: Fleet, references: References
+        self,
+        packets: Mapping[DeviceId, Packet],
+        fleet: Fleet,
+        references: References,
+        model_round: ModelRound,
     ) -> tuple[dict[DeviceId, bytes], References]:
-        """Return whole models for devices that join a round, and the references after it.
+        """Return models for devices that join a round, and the references after it.
+
+        They are whole, unless relayed uploads tell how an older model has changed.
 
         Args:
             packets: Order per device that joins.
             fleet: The fleet; its groups share a reference.
             references: References that the other devices of the round compute at.
+            model_round: The round whose model a device holds.
         """
         frames: dict[DeviceId, bytes] = {}
         after = dict(references)
@@ -174,7 +188,7 @@ class DownlinkCoder:
             group = fleet.groups[device]
             if group not in after:
                 after[group] = with_checksum(theta_of(order))
-            frames[device] = pack_whole(order.round, after[group])
+            frames[device] = _pack_reference(order, after[group], order.round - model_round(device))
         return frames, after
 
     def _broadcast(
@@ -218,9 +232,7 @@ class DownlinkCoder:
                 relay.report_misfit(order.round)
             return []
         frames = {
-            rounds: pack_rounds(order, reference, rounds)
-            if rounds <= len(reference.rounds)
-            else pack_whole(order.round, reference)
+            rounds: _pack_reference(order, reference, rounds)
             for rounds in set(receivers.missed.values())
         }
         of_devices = {device: frames[rounds] for device, rounds in receivers.missed.items()}
@@ -262,6 +274,13 @@ def adopted(theta: Vector, fleet: Fleet, references: References) -> Vector:
     The server then starts from it, too, and the error of a coded model is gone.
     """
     return references[0].theta if references and fleet.slices == (None,) else theta
+
+
+def _pack_reference(order: Packet, reference: ReferenceModel, missed: int) -> bytes:
+    """Return the frame for a device whose model is this many rounds old."""
+    if missed <= len(reference.rounds):
+        return pack_rounds(order, reference, missed)
+    return pack_whole(order.round, reference)
 
 
 def pack_whole(round_number: int, reference: ReferenceModel) -> bytes:

@@ -46,12 +46,16 @@ class OrderPacker:
         return pack_orders(packets, models, acks), references
 
     def pack_late(
-        self, packets: Packets, acks: Sequence[Ack], references: References
+        self,
+        packets: Packets,
+        acks: Sequence[Ack],
+        references: References,
+        model_round: ModelRound,
     ) -> tuple[dict[DeviceId, Order], References]:
         """Return the orders of devices that join an open round with these reference models."""
         if self.coder is None:
             return pack_orders(packets, pack_models(packets), acks), references
-        models, references = self.coder.encode_late(packets, self.fleet, references)
+        models, references = self.coder.encode_late(packets, self.fleet, references, model_round)
         return pack_orders(packets, models, acks), references
 
 

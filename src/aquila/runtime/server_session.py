@@ -73,14 +73,12 @@ class ServerSession:
         limit: NormLimit | None = None,
         services: Services = Services(),
     ) -> None:
-        participation, error = options.participation, options.downlink_error
-        is_coded = error != 0 or options.relay_uploads
         if limit is not None:
             limit.check(method.server)
         self.half = method.server
         self._replies = ReplyReader(fleet, method.reader, theta.device, limit)
         self._read = partial(self._replies.read, unpack=services.unpack)
-        self.fleet = fleet.with_participation(participation)
+        self.fleet = fleet.with_participation(options.participation)
         self._linked_fleet = LinkedFleet.of(method, self.fleet, services.links)
         self.round = 0
         self.acks = [NO_ACK] * len(fleet.devices)
@@ -96,7 +94,7 @@ class ServerSession:
         self._selector = Selector.of(options, len(fleet.devices), seed, services.secret_key)
         self.guard = RoundGuard(method, fleet, seed, options, services)
         self._losses = LossReports(self._selector, len(fleet.devices))
-        self._packer = OrderPacker(self.fleet, DownlinkCoder(error) if is_coded else None)
+        self._packer = OrderPacker(self.fleet, DownlinkCoder.of(options))
         self._services = services
         self.histories: DeviceHistories | None = None
         if archive is not None and has_memory(self.half):
@@ -168,7 +166,9 @@ class ServerSession:
         if not drawn:
             return {}
         packets = self._add_models({device: opened.offered[device] for device in drawn})
-        orders, references = self._packer.pack_late(packets, self.acks, opened.references)
+        orders, references = self._packer.pack_late(
+            packets, self.acks, opened.references, self._model_round
+        )
         self._open = opened.with_replacements(orders, references)
         return orders
 
