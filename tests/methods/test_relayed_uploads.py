@@ -89,12 +89,36 @@ def test_interrupted_run_resumes_bit_for_bit(options, tmp_path):
     assert torch.equal(resumed.theta, whole.theta)
 
 
+@pytest.mark.parametrize("options", [{"relay_uploads": True}, {"downlink_error": 0.5}])
+def test_run_interrupted_in_a_round_resumes_bit_for_bit(options, tmp_path):
+    options = {"participation": 0.8, **options}
+    method, calls = create("aquila_peak"), []
+    whole = train(method, **options)
+
+    def interrupted(m):
+        def local(theta):
+            calls.append(m)
+            if len(calls) == 19:  # in round 4, after two devices
+                raise KeyboardInterrupt
+            return PROBLEM.local(m, theta)
+
+        return local
+
+    given = aquila.RunOptions(out=tmp_path, checkpoint_every=0, workers=1, **options)
+    devices = [interrupted(m) for m in range(5)]
+    with pytest.raises(KeyboardInterrupt):
+        aquila.simulate(method, theta0(), devices, ROUNDS, options=given)
+    resumed = train(method, out=tmp_path, resume=True, **options)
+    assert resumed.records == whole.records
+    assert torch.equal(resumed.theta, whole.theta)
+
+
 def test_a_memory_or_a_momentum_needs_whole_or_coded_models(caplog):
     memory = aquila.create("aquila_peak", alpha=ALPHA, density=0.02, memory="device")
     for method, options in ((memory, {}), (create("topk"), {"server_optimizer": "momentum"})):
         relayed = train(method, relay_uploads=True, **options)
         assert downlink_of(relayed)[-1] > 0.9 * downlink_of(train(method, **options))[-1]
-        warning = "relay_uploads has no effect in round"
+        warning = "relay_uploads: some rounds send whole models, because in round"
         assert [r.message.startswith(warning) for r in caplog.records] == [True]
         caplog.clear()
         coded = train(method, relay_uploads=True, downlink_error=0.5, **options)
@@ -102,8 +126,9 @@ def test_a_memory_or_a_momentum_needs_whole_or_coded_models(caplog):
         assert not caplog.records
 
 
-def test_uploads_larger_than_the_model_are_not_relayed():
+def test_uploads_larger_than_the_model_are_not_relayed(caplog):
     run = train(aquila.create("fedsgd", alpha=ALPHA), relay_uploads=True)
+    assert ["as many bytes as the model" in record.message for record in caplog.records] == [True]
     assert downlink_of(run)[-1] > 5 * 4 * PROBLEM.dimension
 
 

@@ -13,13 +13,20 @@ from aquila.core.wire import pack, unpack
 from aquila.runtime.frame_spool import in_memory
 from aquila.runtime.model_downlink import DownlinkCoder, add_models
 from aquila.runtime.reference import resolve_model, with_checksum
-from aquila.runtime.relay import Relay, RoundUploads, pack_rounds
+from aquila.runtime.relay import (
+    REPLY_BYTES,
+    ROUND_BYTES,
+    Relay,
+    RoundUploads,
+    pack_rounds,
+)
 from aquila.runtime.saved_references import (
     references_from_arrays,
     references_to_arrays,
     uploads_from_arrays,
     uploads_to_arrays,
 )
+from aquila.runtime.upload_keeper import UploadKeeper
 
 D = 400
 FLEET = Fleet.uniform(D, 4)
@@ -139,9 +146,18 @@ def test_each_device_gets_what_takes_the_fewest_bytes():
 
 def test_rounds_that_take_more_bytes_than_the_model_are_forgotten():
     path = relayed_path(60)
-    sizes = [sum(map(len, one.frames)) for one in path[-1][1].rounds]
-    assert 1 < len(sizes) < 60
-    assert sum(sizes) < 4 * D <= sum(sizes) + max(sizes)
+    order, reference = path[-1]
+    count = len(reference.rounds)
+    assert 1 < count < 60
+    assert 0.8 * 4 * D < len(pack_rounds(order, reference, count)) <= 4 * D
+
+
+def test_rounds_without_uploads_are_forgotten_after_a_while():
+    reference = with_checksum(THETA)
+    for k in range(1, 100):
+        order = order_of(THETA, k)
+        reference = relay_of(RoundUploads()).next_reference(order, reference)
+    assert len(pack_rounds(order, reference, len(reference.rounds))) <= 4 * D
 
 
 def test_a_coded_difference_ends_the_rounds():
@@ -153,19 +169,19 @@ def test_a_coded_difference_ends_the_rounds():
     assert references[0].rounds == ()
 
 
-def test_groups_with_different_coordinates_get_no_uploads():
+def test_devices_must_hold_the_same_coordinates():
     fleet = Fleet(D, [0, 1], [None, torch.arange(D // 2)])
-    uploads = uploads_of(1)
-    packets = add_models(order_scalars(fleet), stepped(THETA, uploads), fleet, 1)
-    base = {0: with_checksum(THETA), 1: with_checksum(THETA[: D // 2])}
-    frames, _ = DownlinkCoder(0.0).encode(packets, fleet, base, lambda _: 0, relay_of(uploads))
-    assert all(isinstance(unpack(frame).vector, Dense) for frame in frames.values())
+    assert not UploadKeeper(False, fleet, unpack).relay
+    with pytest.raises(ValueError, match="all hold the whole model"):
+        UploadKeeper(True, fleet, unpack)
 
 
 def test_uploads_above_a_limit_are_not_kept():
     replies = [(1.0, in_memory(b"abc")), (2.0, in_memory(b"defg"))]
-    assert RoundUploads.within(replies, 8) == RoundUploads((1.0, 2.0), (b"abc", b"defg"))
-    assert RoundUploads.within(replies, 7) == RoundUploads()
+    most = ROUND_BYTES + 2 * REPLY_BYTES + 7
+    assert RoundUploads.within(replies, most) == RoundUploads((1.0, 2.0), (b"abc", b"defg"))
+    assert RoundUploads.within(replies, most - 1) is None
+    assert RoundUploads.within([], most) == RoundUploads()
 
 
 def test_rounds_and_uploads_are_saved():
@@ -174,7 +190,8 @@ def test_rounds_and_uploads_are_saved():
     assert uploads_from_arrays(arrays) == uploads
     again = references_from_arrays(arrays, FLEET, THETA)[0]
     assert (again.checksum, again.rounds) == (reference.checksum, reference.rounds)
-    assert uploads_from_arrays({}) == RoundUploads()
+    assert uploads_from_arrays({}) is uploads_from_arrays(uploads_to_arrays(None)) is None
+    assert uploads_from_arrays(uploads_to_arrays(RoundUploads())) == RoundUploads()
     silent = {0: replace(reference, rounds=())}
     assert references_from_arrays(references_to_arrays(silent), FLEET, THETA)[0].rounds == ()
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import aquila
+from aquila.core.envelope import Flag, flags_of
 from aquila.runtime.device_session import DeviceSession
 from aquila.runtime.persist import device_to_bytes, restore_device, restore_server, server_to_bytes
 from aquila.runtime.server_session import ServerSession
@@ -74,3 +75,30 @@ def test_devices_compute_at_the_reference_or_refuse(options):
             answered, refused = answered + more, refused + without_model
         assert refused < 0.25 * answered
         assert any(fleet.server.references[0].rounds) or "downlink_error" in options
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_device_without_its_model_refuses_at_most_twice(fails, restart):
+    """Its refusals are lost, or it fails without a reply; the server may restart after a round."""
+    fleet, refused = Fleet(aquila.RunOptions(relay_uploads=True)), []
+    for number in range(10):
+        if number == 3:
+            fleet.devices[0] = fleet.new_device(0)
+        for m, order in fleet.server.open_round().items():
+            frame = fleet.devices[m].handle(order)
+            is_refused = bool(flags_of(frame) & Flag.REFUSED)
+            if is_refused and fails:
+                fleet.server.report_failure(m, "out of memory")
+            if m == 0:
+                refused.append(is_refused)
+            if not is_refused:
+                fleet.server.receive(m, frame)
+        fleet.server.close_round()
+        if restart:
+            state, fleet.server = server_to_bytes(fleet.server), fleet.new_server()
+            restore_server(fleet.server, state)
+    # a device that failed is in quarantine for a while
+    assert refused[:4] == [False, False, False, True]
+    assert sum(refused) <= (1 if fails else 2)
+    assert not refused[-1]

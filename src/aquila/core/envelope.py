@@ -21,7 +21,7 @@ MIN_BYTES = 7
 """Size of the shortest frame: a skip of round 0 to 127 that refers to nothing."""
 
 UNCHECKED_DIMENSION_LIMIT = 2**28
-"""Largest dimension of a coded or dithered frame if the reader expects no particular one.
+"""Largest dimension of a coded, dithered or relayed frame if the reader expects no particular one.
 
 A valid frame of a few bytes can represent billions of equal codes.
 """
@@ -153,7 +153,7 @@ def require_dimension(frame: Frame, expected: int | range | None) -> None:
     if frame.kind is Kind.EMPTY or frame.dimension == expected:
         return
     if expected is None:
-        compact = frame.kind in (Kind.CODED, Kind.DITHERED)
+        compact = frame.kind in (Kind.CODED, Kind.DITHERED, Kind.RELAYED)
         if compact and frame.dimension > UNCHECKED_DIMENSION_LIMIT:
             raise WireError(
                 f"{frame.kind.name.lower()} frame of {frame.dimension} coordinates; above "

@@ -129,8 +129,9 @@ static PyObject *flip_buffers(const Py_buffer *bits, const Py_buffer *v) {
 
 static PyObject *columns_of_buffers(const Py_buffer *vectors, size_t side) {
     const Py_buffer *rows = &vectors[0], *columns = &vectors[1];
-    size_t square = side * side * (size_t)rows->itemsize;
-    if (!same_type_and_length(vectors, 2) || side > UINT32_MAX || square > (size_t)rows->len) {
+    size_t count = vector_length(rows), square = side * side * (size_t)rows->itemsize;
+    int fits = side == 0 || side <= count / side;
+    if (!same_type_and_length(vectors, 2) || !fits || rows->buf == columns->buf) {
         PyErr_SetString(PyExc_ValueError, "by_columns takes two vectors that contain the square");
         return NULL;
     }

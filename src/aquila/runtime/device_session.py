@@ -97,6 +97,7 @@ class DeviceSession:
         self.notes: dict[str, float] = {}
         self.reference: ReferenceModel | None = None
         self._stale_reference: ReferenceModel | None = None
+        self._earlier_reference: ReferenceModel | None = None
         self._pending: PendingTurn | None = None
         self._stale_turn: PendingTurn | None = None
         self._seed = seed
@@ -105,7 +106,7 @@ class DeviceSession:
         self._noise = GaussianNoise.of(options) if by_devices else None
         self._name = method.name
         self._services = services
-        self._read_upload = RelayReader(method.reader, shard, self.dimension, services.unpack)
+        self._read_upload = RelayReader(method.reader, shard, self.dimension, like.device)
 
     def handle(self, order: Order) -> bytes:
         """Answer an order with a frame and keep the frame, so that a repeated order gets it again.
@@ -152,6 +153,7 @@ class DeviceSession:
         if state is not None and is_in_sequence:
             self.state, self.last_ack, self.last_round = state, ack, packet.round
             self._pending, self._stale_turn = PendingTurn(self._store_turn(turn, state)), None
+            self._earlier_reference = self.reference
             self.reference, self._stale_reference = model.if_named, None
         else:
             self._stale_turn, self._stale_reference = PendingTurn(turn), model.if_named
@@ -170,8 +172,7 @@ class DeviceSession:
 
     def model_of(self, order: Order) -> ReferenceModel | None:
         """Return the model of an order, None if it is a difference without its base."""
-        frame = self._services.unpack(order.model, self.dimension)
-        return self._resolve(frame)
+        return self._resolve(self._services.unpack(order.model, self.dimension))
 
     def apply_ack(self, ack: Ack) -> None:
         """Commit the last turn if the server acknowledged it, otherwise roll it back."""
@@ -179,11 +180,13 @@ class DeviceSession:
         if state is None:
             raise WireError(f"device {self.device} has no state for the acknowledgement {ack}")
         self.state, self.last_ack, self._pending, self._stale_turn = state, ack, None, None
+        self._earlier_reference = None
 
     def discard_turn(self, round_number: int) -> None:
         """Drop the turn of a round that the server has not closed."""
         if self._pending is not None and self.last_round == round_number:
             self.last_round, self._pending = round_number - 1, None
+            self.reference = self._earlier_reference
 
     def snapshot(self) -> DeviceSnapshot:
         """Return everything that `restore` needs."""
@@ -265,8 +268,6 @@ class DeviceSession:
         return self._services.resolve_model(model, self._references(), self._read_upload)
 
     def _references(self) -> list[ReferenceModel]:
-        if self.reference is None and self._stale_reference is None:
-            return []  # the usual case without differences of models
         return [model for model in (self.reference, self._stale_reference) if model is not None]
 
     def _refuse(self, round_number: int, order_checksum: int) -> Packet:

@@ -38,6 +38,8 @@ class LossReports:
         """Add the answer to a query; raise WireError if it is invalid."""
         if answer.refers_to != self.order_of(device, round_number).checksum:
             raise WireError(f"the answer is to another query than that of round {round_number}")
+        if answer.vector is not None:
+            raise WireError("the answer to a query must not contain a vector")
         check_scalars(device, answer.scalars)
         if self.query is not None and not answer.refused:
             self.query.losses[device] = answer.scalar(LOSS)

@@ -151,9 +151,8 @@ class DownlinkCoder:
             fleet: The fleet; its groups share a reference.
             references: References before the round.
             model_round: The round whose model a device holds.
-            relay: Passes the uploads of the last round on, in a fleet of one group.
+            relay: Passes the uploads of the last round on; only in a fleet of one group.
         """
-        relay = relay if len(fleet.slices) == 1 else None
         frames: dict[DeviceId, bytes] = {}
         after: dict[Group, ReferenceModel] = {}
         for group, devices in _by_group(packets, fleet).items():
@@ -205,7 +204,7 @@ class DownlinkCoder:
         candidates: list[Broadcast] = []
         if relay is not None and base is not None:
             candidates += self._relayed(order, base, receivers, relay)
-            if candidates and out_of_step and relay.pays(model_bytes, receivers.share):
+            if candidates and out_of_step and relay.saves_later(model_bytes, receivers.share):
                 return candidates[0]
         if self.error and out_of_step >= MIN_SHARE_OUT_OF_STEP * count:
             candidates += self._coded_model(order, base, receivers)
@@ -222,14 +221,14 @@ class DownlinkCoder:
     def _relayed(
         self, order: Packet, base: ReferenceModel, receivers: Receivers, relay: Relay
     ) -> list[Broadcast]:
-        """Send the uploads since the model of each device; no way if they do not tell the change.
+        """Send the uploads since the model of each device; no way if others would be needed.
 
         Devices whose model is too old get the whole reference.
         """
         reference = relay.next_reference(order, base)
         if reference is None:
             if not self.error:
-                relay.report_misfit(order.round)
+                relay.report_unused(order.round)
             return []
         frames = {
             rounds: _pack_reference(order, reference, rounds)

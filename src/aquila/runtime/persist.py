@@ -25,8 +25,10 @@ from aquila.runtime.reference import ReferenceModel, with_checksum
 from aquila.runtime.reply_archive import Position
 from aquila.runtime.restart_limit import Restarts
 from aquila.runtime.saved_references import (
+    UNANSWERED,
     references_from_arrays,
     references_to_arrays,
+    unanswered_from_arrays,
     uploads_from_arrays,
     uploads_to_arrays,
 )
@@ -115,6 +117,7 @@ def _server_to_arrays(session: ServerSession) -> Arrays:
         POSITIONS: np.asarray(saved.positions, np.int64).reshape(-1, 3),
         RESTARTS: np.asarray(saved.restarts, np.int64).reshape(-1, 2),
         **uploads_to_arrays(saved.uploads),
+        UNANSWERED: np.asarray(saved.unanswered, np.int64),
     }
 
 
@@ -143,6 +146,7 @@ def read_server(session: ServerSession, content: bytes) -> ServerSnapshot:
             positions=_positions_from_arrays(arrays),
             restarts=tuple(Restarts(*row) for row in arrays[RESTARTS].tolist()),
             uploads=uploads_from_arrays(arrays),
+            unanswered=unanswered_from_arrays(arrays, len(session.acks)),
         )
         for part in (saved.acks, saved.positions, saved.restarts):
             if len(part) != len(session.acks) and (part or part is saved.acks):

@@ -1,11 +1,11 @@
-"""Tells devices how the model has changed by passing the uploads of the last round on to them.
+"""Passes the uploads of the last round on to the devices, which compute the next model from them.
 
 If the server steps along the mean of the uploads, the model changes by a factor times their sum.
 Ten uploads of a thousandth of a model take a hundredth of its bytes, and no coding adds an error.
 Devices then see the uploads of others, so a run must ask for it.
 
-The server checks how well the sum tells the change. Where it does not, as with a memory, a server
-momentum or clipped uploads, `next_reference` returns None.
+The server compares the sum with the change. If they differ by more than rounding, as with a memory,
+a server momentum or clipped uploads, `next_reference` returns None.
 
 The reference model keeps the relayed rounds that led to it. A device that missed some of them gets
 all uploads since its own model.
@@ -14,6 +14,8 @@ all uploads since its own model.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+import torch
+
 from aquila.core.method import theta_of
 from aquila.core.packet import Packet, RelayedRound, RelayedUploads
 from aquila.core.vector import Vector, squared_norm
@@ -21,10 +23,11 @@ from aquila.core.wire import pack
 from aquila.runtime.frame_spool import ReadFrame
 from aquila.runtime.reference import ReadUpload, ReferenceModel, sum_of_uploads
 
-MAX_ERROR = 2**-6
-"""Largest error of the model, relative to its change in the round."""
-MAX_ROUNDING = 2**-20
-"""Largest error of the model relative to the model, which many rounded sums can reach."""
+MAX_ROUNDING = 64
+"""Largest difference of the models of server and devices, in units of the last place of a model.
+Rounded sums differ by so much after thousands of rounds. Then a whole model is sent."""
+ROUND_BYTES, REPLY_BYTES = 32, 16
+"""Bytes of a round and of a reply in a frame, besides the frame of the reply, at most."""
 CODED_SHARE = 0.25
 """About the share of a model's bytes that a coded model takes."""
 
@@ -37,15 +40,17 @@ class RoundUploads:
     frames: tuple[bytes, ...] = ()
 
     @classmethod
-    def within(cls, replies: Iterable[tuple[float, ReadFrame]], limit: int) -> "RoundUploads":
-        """Return weighted replies, or none of them if their frames take this many bytes."""
-        weights, frames, size = [], [], 0
+    def within(
+        cls, replies: Iterable[tuple[float, ReadFrame]], limit: int
+    ) -> "RoundUploads | None":
+        """Return weighted replies, None if a frame of them would take more bytes than this."""
+        weights, frames, size = [], [], ROUND_BYTES
         for weight, read_frame in replies:
             frames.append(read_frame())
             weights.append(weight)
-            size += len(frames[-1])
-            if size >= limit:
-                return cls()
+            size += REPLY_BYTES + len(frames[-1])
+            if size > limit:
+                return None
         return cls(tuple(weights), tuple(frames))
 
 
@@ -56,14 +61,14 @@ class Relay:
     Args:
         uploads: The uploads.
         read: Reads one of them.
-        report_misfit: Takes the number of a round that sends a whole model instead.
+        report_unused: Takes the number of a round that sends a whole model instead.
     """
 
     uploads: RoundUploads
     read: ReadUpload
-    report_misfit: Callable[[int], None]
+    report_unused: Callable[[int], None]
 
-    def pays(self, model_bytes: int, share: float) -> bool:
+    def saves_later(self, model_bytes: int, share: float) -> bool:
         """Return whether a device that takes part again will get less than a coded model.
 
         All uploads since then are about those of this round divided by its share of the fleet.
@@ -72,18 +77,17 @@ class Relay:
         return sum(map(len, self.uploads.frames)) < CODED_SHARE * share * model_bytes
 
     def next_reference(self, order: Packet, base: ReferenceModel) -> ReferenceModel | None:
-        """Return the model that the uploads tell to devices which hold the base.
+        """Return the model that follows from the base and the uploads.
 
-        None if the sum of the uploads does not tell the change of the model.
+        None if it differs from the model of the order by more than rounding.
         """
         theta, weights, frames = theta_of(order), self.uploads.weights, self.uploads.frames
         total = sum_of_uploads(weights, frames, base.theta, self.read)
         change = theta.double() - base.theta
         factor = _best_factor(total, change)
         reference = base.with_sum(total, factor)
-        error = squared_norm(theta - reference.theta)
-        largest = MAX_ERROR**2 * squared_norm(change)
-        if error > max(largest, MAX_ROUNDING**2 * squared_norm(theta)):
+        largest = MAX_ROUNDING * torch.finfo(theta.dtype).eps
+        if squared_norm(theta - reference.theta) > largest**2 * squared_norm(theta):
             return None
         rounds = (*base.rounds, RelayedRound(base.checksum, factor, weights, frames))
         return ReferenceModel(reference.theta, reference.checksum, _newest(rounds, theta.nbytes))
@@ -97,11 +101,11 @@ def pack_rounds(order: Packet, reference: ReferenceModel, missed: int) -> bytes:
 
 
 def _newest(rounds: tuple[RelayedRound, ...], limit: int) -> tuple[RelayedRound, ...]:
-    """Return the last rounds whose replies take fewer bytes than the limit together."""
+    """Return the last rounds that take at most so many bytes together."""
     size, kept = 0, 0
     for one in reversed(rounds):
-        size += sum(map(len, one.frames))
-        if size >= limit:
+        size += ROUND_BYTES + sum(REPLY_BYTES + len(frame) for frame in one.frames)
+        if size > limit:
             break
         kept += 1
     return rounds[len(rounds) - kept :]

@@ -13,6 +13,7 @@ from aquila.core.packet import DimensionError, Packet, WireError
 from aquila.core.random import Key
 from aquila.core.tensors import FLEET_HINT, Shapes, UploadReader, one_tensor, total_size
 from aquila.core.vector import Vector
+from aquila.core.wire import unpack
 from aquila.runtime.norm_limit import NormLimit
 
 
@@ -74,17 +75,19 @@ class RelayReader:
         reader: The reader of the method, None if its uploads are vectors of the model.
         shard: The data of the device, whose oracle states the tensors of the model.
         dimension: Number of coordinates of the model.
-        unpack: Reads a frame.
+        torch_device: Where vectors are stored.
     """
 
     reader: UploadReader | None
     shard: Shard
     dimension: int
-    unpack: Callable[..., Packet]
+    torch_device: torch.device
 
     def __call__(self, frame: bytes) -> Vector:
         """Return the upload in the frame of a reply, as a vector of the model."""
-        return decode_upload(read_reply(frame, self._shapes, self.reader, self.unpack))
+        # the frame around this one was checked, and with it this one
+        read = partial(unpack, device=self.torch_device, trusted=True)
+        return decode_upload(read_reply(frame, self._shapes, self.reader, read))
 
     @cached_property
     def _shapes(self) -> Shapes:

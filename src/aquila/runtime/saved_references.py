@@ -1,7 +1,8 @@
 """Reference models and relayed uploads as arrays that a checkpoint or a state file holds."""
 
 from dataclasses import replace
-from itertools import pairwise
+from io import BytesIO
+from itertools import islice
 
 import numpy as np
 import torch
@@ -18,6 +19,8 @@ REFERENCE_PREFIX = "reference."
 """Prefix of the array names of saved references."""
 RELAY_PREFIX = "relayed."
 """Prefix of the array names of saved uploads."""
+UNANSWERED = "unanswered"
+"""Name of the array of orders without a reply per device."""
 
 
 def references_to_arrays(references: References) -> Arrays:
@@ -48,16 +51,17 @@ def _rounds_prefix(group: Group) -> str:
     return f"{RELAY_PREFIX}{group}."
 
 
-def uploads_to_arrays(uploads: RoundUploads) -> Arrays:
-    """Return uploads as arrays, none if there are no uploads."""
-    rounds = (RelayedRound(0, 0.0, uploads.weights, uploads.frames),) if uploads.frames else ()
-    return rounds_to_arrays(rounds, RELAY_PREFIX)
+def uploads_to_arrays(uploads: RoundUploads | None) -> Arrays:
+    """Return uploads as arrays, none if they were not kept."""
+    if uploads is None:
+        return {}
+    return rounds_to_arrays((RelayedRound(0, 0.0, uploads.weights, uploads.frames),), RELAY_PREFIX)
 
 
-def uploads_from_arrays(arrays: Arrays) -> RoundUploads:
+def uploads_from_arrays(arrays: Arrays) -> RoundUploads | None:
     """Return saved uploads."""
     rounds = rounds_from_arrays(arrays, RELAY_PREFIX)
-    return RoundUploads(rounds[0].weights, rounds[0].frames) if rounds else RoundUploads()
+    return RoundUploads(rounds[0].weights, rounds[0].frames) if rounds else None
 
 
 def rounds_to_arrays(rounds: tuple[RelayedRound, ...], prefix: str) -> Arrays:
@@ -71,7 +75,7 @@ def rounds_to_arrays(rounds: tuple[RelayedRound, ...], prefix: str) -> Arrays:
         f"{prefix}counts": np.asarray([len(one.frames) for one in rounds]),
         f"{prefix}weights": np.asarray([weight for one in rounds for weight in one.weights]),
         f"{prefix}sizes": np.asarray([len(frame) for frame in frames], np.int64),
-        f"{prefix}frames": np.frombuffer(b"".join(frames), np.uint8),
+        f"{prefix}frames": np.asarray(bytearray(b"".join(frames)), np.uint8),
     }
 
 
@@ -79,15 +83,24 @@ def rounds_from_arrays(arrays: Arrays, prefix: str) -> tuple[RelayedRound, ...]:
     """Return saved rounds."""
     if f"{prefix}bases" not in arrays:
         return ()
-    bases, factors, counts, weights, sizes = (
-        arrays[f"{prefix}{name}"].tolist()
-        for name in ("bases", "factors", "counts", "weights", "sizes")
+    bases, factors, counts = (
+        arrays[f"{prefix}{name}"].tolist() for name in ("bases", "factors", "counts")
     )
-    joined, start, rounds = arrays[f"{prefix}frames"].tobytes(), 0, []
+    joined = BytesIO(arrays[f"{prefix}frames"].tobytes())
+    replies = zip(
+        arrays[f"{prefix}weights"].tolist(), arrays[f"{prefix}sizes"].tolist(), strict=True
+    )
+    rounds = []
     for base, factor, count in zip(bases, factors, counts, strict=True):
-        of_round, sizes = sizes[:count], sizes[count:]
-        ends = np.cumsum([start, *of_round]).tolist()
-        frames = tuple(joined[i:j] for i, j in pairwise(ends))
-        rounds.append(RelayedRound(base, factor, tuple(weights[:count]), frames))
-        weights, start = weights[count:], ends[-1]
+        of_round = [(weight, joined.read(size)) for weight, size in islice(replies, count)]
+        weights, frames = zip(*of_round, strict=True) if of_round else ((), ())
+        rounds.append(RelayedRound(base, factor, weights, frames))
     return tuple(rounds)
+
+
+def unanswered_from_arrays(arrays: Arrays, devices: int) -> tuple[int, ...]:
+    """Return how many orders of each device had no applied reply, zeros for an older file."""
+    counts: list[int] = arrays.get(UNANSWERED, np.zeros(devices, np.int64)).tolist()
+    if len(counts) != devices:
+        raise ValueError(f"it has {len(counts)} counts of orders, not {devices}")
+    return tuple(counts)

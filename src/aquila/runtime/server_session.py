@@ -37,6 +37,7 @@ from aquila.runtime.selection import Selector
 from aquila.runtime.server_optimizer import Descent
 from aquila.runtime.server_state import OpenQuery, OpenRound, ReceivedReply, ServerSnapshot
 from aquila.runtime.services import Services
+from aquila.runtime.unanswered_orders import UnansweredOrders
 from aquila.runtime.upload_keeper import UploadKeeper
 from aquila.runtime.waiting_uploads import WaitingUploads
 
@@ -88,14 +89,13 @@ class ServerSession:
         self.moments: Any = self._descent.init(theta)
         self.references: References = {}
         self.uploads = UploadKeeper(options.relay_uploads, fleet, partial(self._read, 0))
-        self._refused: set[DeviceId] = set()
+        self._unanswered = UnansweredOrders(len(fleet.devices))
         self._open: OpenRound | None = None
-        self._seed = seed
+        self._seed, self._services = seed, services
         self._selector = Selector.of(options, len(fleet.devices), seed, services.secret_key)
         self.guard = RoundGuard(method, fleet, seed, options, services)
         self._losses = LossReports(self._selector, len(fleet.devices))
         self._packer = OrderPacker(self.fleet, DownlinkCoder.of(options))
-        self._services = services
         self.histories: DeviceHistories | None = None
         if archive is not None and has_memory(self.half):
             self.histories = DeviceHistories(archive, self.half, self._replies, theta.dtype)
@@ -200,8 +200,7 @@ class ServerSession:
         norm = self.guard.norm_of(reply)
         read_again = partial(self._replies.read_limited, device, unpack=self._services.unpack)
         reply, read_frame = self._open.uploads.keep(reply, frame, read_again)
-        if self.histories is None:
-            read_frame = self.uploads.frame_of(read_frame)
+        read_frame = self.uploads.frame_of(read_frame, is_needed=self.histories is not None)
         self._open.received[device] = ReceivedReply(reply, ack, read_frame, norm)
 
     def discard(self, device: DeviceId) -> None:
@@ -231,7 +230,7 @@ class ServerSession:
             self.histories.append(applied, restarted, self.round)
         for device, entry in applied.items():
             self.acks[device] = entry.ack
-        self._refused = (self._refused | received.keys()) - applied.keys()
+        self._unanswered.close_round(self._open.orders, applied, {*received, *self.guard.failed})
         self.theta, self.state, self.moments = theta, state, moments
         self.uploads.keep(applied, theta.nbytes)
         self.guard.close(self.round, applied)
@@ -243,22 +242,23 @@ class ServerSession:
     def can_follow(self, device: DeviceId) -> bool:
         """Return whether the next order of a device may build on the model that it holds."""
         reference = self.references.get(self.fleet.groups[device])
-        missed = self.round - 1 - self._model_round(device)
-        return reference is not None and missed <= len(reference.rounds)
+        last = self.round - 1 - len(reference.rounds) if reference else self.round
+        return self._model_round(device) >= last
 
     def snapshot(self) -> ServerSnapshot:
         """Return everything that `restore` needs, as of the last closed round."""
         return ServerSnapshot(
             self.theta, self.state, self.moments, self.round, tuple(self.acks), self.references,
             tuple(self._losses.latest), self.guard.health, *archive_state(self.histories),
-            uploads=self.uploads.uploads,
+            uploads=self.uploads.uploads, unanswered=tuple(self._unanswered.counts),
         )  # fmt: skip
 
     def restore(self, saved: ServerSnapshot) -> None:
         """Continue from a snapshot. Archived replies of later rounds no longer count."""
         self.theta, self.state, self.moments = saved.theta, saved.state, saved.moments
         self.round, self.acks, self.references = saved.round, list(saved.acks), saved.references
-        self.uploads.uploads, self._losses.latest = saved.uploads, list(saved.losses)
+        self.uploads.uploads, self._unanswered.counts = saved.uploads, list(saved.unanswered)
+        self._losses.latest = list(saved.losses)
         self.guard.health, self.guard.failed = saved.health, {}
         self._open = self._losses.query = None
         if self.histories is not None:
@@ -290,7 +290,7 @@ class ServerSession:
 
     def _model_round(self, device: DeviceId) -> int:
         """Return the last round whose model the device holds, as far as the server knows."""
-        return NEVER if device in self._refused else self.acks[device].round
+        return NEVER if self._unanswered.are_too_many(device) else self.acks[device].round
 
     def _answers_order(self, reply: Packet, order: Order) -> bool:
         return reply.refers_to == order.checksum

@@ -33,6 +33,7 @@ class ServerSnapshot:
         positions: Position in the archive of replies per device; empty without an archive.
         restarts: Recent restarts per device; empty without an archive.
         uploads: Uploads of the last round, if the next one may relay them.
+        unanswered: Orders without an applied reply since the last one, per device.
     """
 
     theta: Vector
@@ -45,7 +46,8 @@ class ServerSnapshot:
     health: FleetHealth
     positions: tuple[Position, ...] = ()
     restarts: tuple[Restarts, ...] = ()
-    uploads: RoundUploads = field(default_factory=RoundUploads)
+    uploads: RoundUploads | None = None
+    unanswered: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

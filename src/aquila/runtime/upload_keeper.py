@@ -24,19 +24,24 @@ class UploadKeeper:
     """
 
     def __init__(self, is_on: bool, fleet: Fleet, read: Callable[[bytes], Packet]) -> None:
-        self.is_on, self.uploads = is_on, RoundUploads()
+        if is_on and fleet.slices != (None,):
+            raise ValueError(
+                "relay_uploads needs devices that all hold the whole model; set one width"
+            )
+        self.is_on = is_on
+        self.uploads: RoundUploads | None = None
         self._weights, self._read, self._has_warned = fleet.weights, read, False
 
     @property
     def relay(self) -> Relay | None:
-        """What passes the uploads on, None if the run does not relay any."""
-        if not self.is_on:
+        """What passes the uploads on, None without uploads that are small enough."""
+        if self.uploads is None:
             return None
-        return Relay(self.uploads, self._read_upload, self._report_misfit)
+        return Relay(self.uploads, self._read_upload, self._report_unused)
 
-    def frame_of(self, read_frame: ReadFrame) -> ReadFrame:
+    def frame_of(self, read_frame: ReadFrame, is_needed: bool) -> ReadFrame:
         """Return the frame of a reply until the round is closed, an empty one without need."""
-        return read_frame if self.is_on else in_memory(b"")
+        return read_frame if self.is_on or is_needed else in_memory(b"")
 
     def keep(self, applied: Mapping[DeviceId, ReceivedReply], model_bytes: int) -> None:
         """Keep the uploads of a round, if they take fewer bytes than the model."""
@@ -44,16 +49,20 @@ class UploadKeeper:
             sent = {d: reply for d, reply in applied.items() if reply.reply.vector is not None}
             replies = ((self._weights[d], reply.read_frame) for d, reply in sent.items())
             self.uploads = RoundUploads.within(replies, model_bytes)
+            if self.uploads is None:
+                self._warn("the uploads of a round take as many bytes as the model")
 
     def _read_upload(self, frame: bytes) -> Vector:
         return decode_upload(self._read(frame))
 
-    def _report_misfit(self, round_number: int) -> None:
-        """Warn once that the option has no effect."""
+    def _report_unused(self, round_number: int) -> None:
+        self._warn(
+            f"in round {round_number} the model does not follow from the mean of the uploads, as "
+            "with a memory of the method, a server momentum or clipping"
+        )
+
+    def _warn(self, reason: str) -> None:
+        """Say once in a run that whole models are sent."""
         if not self._has_warned:
-            _LOG.warning(
-                "relay_uploads has no effect in round %d: the uploads do not tell how the model "
-                "has changed, because of a memory of the method, a server momentum or clipping",
-                round_number,
-            )
+            _LOG.warning("relay_uploads: some rounds send whole models, because %s", reason)
         self._has_warned = True

@@ -37,18 +37,21 @@ from aquila.runtime.reference import ReferenceModel, with_checksum
 from aquila.runtime.saved_references import (
     REFERENCE_PREFIX,
     RELAY_PREFIX,
+    UNANSWERED,
     references_from_arrays,
     references_to_arrays,
+    unanswered_from_arrays,
     uploads_from_arrays,
     uploads_to_arrays,
 )
 from aquila.runtime.server_session import ServerSession
 from aquila.runtime.server_state import ServerSnapshot
 
-HELD_PREFIX = "held."
+MODELS_PREFIX = "device_models."
 """Prefix of the array names of the reference models that devices hold."""
 SERVER_PREFIXES = (
-    "theta.", "server.", "moments.", REFERENCE_PREFIX, RELAY_PREFIX, HELD_PREFIX, HEALTH_PREFIX,
+    "theta.", "server.", "moments.", REFERENCE_PREFIX, RELAY_PREFIX, MODELS_PREFIX, HEALTH_PREFIX,
+    UNANSWERED,
 )  # fmt: skip
 """Prefixes of the names of arrays that are not states of devices."""
 
@@ -78,7 +81,8 @@ def save_checkpoint(path: Path, simulation: "Simulation") -> None:
         **to_arrays(saved.health, HEALTH_PREFIX),
         **references_to_arrays(saved.references),
         **uploads_to_arrays(saved.uploads),
-        **_held_to_arrays(sessions, saved.references),
+        UNANSWERED: np.asarray(saved.unanswered, np.int64),
+        **_models_to_arrays(sessions, saved.references),
     }
     with atomic_file(path, private=True) as file, ZipFile(file, "w") as archive:
         for name, array in arrays.items():
@@ -138,10 +142,11 @@ def _restore(archive: ZipFile, simulation: "Simulation") -> None:
         ServerSnapshot(
             theta, state, moments, round_number, acks, references, losses, health,
             uploads=uploads_from_arrays(arrays),
+            unanswered=unanswered_from_arrays(arrays, len(acks)),
         )
     )  # fmt: skip
-    held = _held_from_arrays(arrays, server)
-    simulation.holders = set(held)
+    held = _models_from_arrays(arrays, server)
+    simulation.with_reference = set(held)
     missing = {device for device, last in enumerate(last_rounds) if last != NEVER}
     for device, fields in _saved_states(archive, names):
         saved = DeviceSnapshot(
@@ -156,29 +161,29 @@ def _restore(archive: ZipFile, simulation: "Simulation") -> None:
         raise ValueError(f"it lacks the state of device {min(missing)}")
 
 
-def _held_to_arrays(sessions: Sequence[DeviceSession], references: References) -> Arrays:
+def _models_to_arrays(sessions: Sequence[DeviceSession], references: References) -> Arrays:
     """Return which reference models devices hold, and those that the server does not have."""
     held = {s.device: s.reference for s in sessions if s.reference is not None}
     models = {reference.checksum: reference for reference in held.values()}
     others = models.keys() - {reference.checksum for reference in references.values()}
     return {
-        f"{HELD_PREFIX}devices": np.asarray(list(held), np.int64),
-        f"{HELD_PREFIX}checksums": np.asarray([r.checksum for r in held.values()], np.int64),
-        **{f"{HELD_PREFIX}{name}": models[name].theta.cpu().numpy() for name in sorted(others)},
+        f"{MODELS_PREFIX}devices": np.asarray(list(held), np.int64),
+        f"{MODELS_PREFIX}checksums": np.asarray([r.checksum for r in held.values()], np.int64),
+        **{f"{MODELS_PREFIX}{name}": models[name].theta.cpu().numpy() for name in sorted(others)},
     }
 
 
-def _held_from_arrays(arrays: Arrays, server: ServerSession) -> dict[DeviceId, ReferenceModel]:
+def _models_from_arrays(arrays: Arrays, server: ServerSession) -> dict[DeviceId, ReferenceModel]:
     """Return the reference models that devices hold."""
     models = {reference.checksum: reference for reference in server.references.values()}
     held: dict[DeviceId, ReferenceModel] = {}
     for device, checksum in zip(
-        arrays[f"{HELD_PREFIX}devices"].tolist(),
-        arrays[f"{HELD_PREFIX}checksums"].tolist(),
+        arrays[f"{MODELS_PREFIX}devices"].tolist(),
+        arrays[f"{MODELS_PREFIX}checksums"].tolist(),
         strict=True,
     ):
         if checksum not in models:
-            theta = torch.from_numpy(arrays[f"{HELD_PREFIX}{checksum}"].copy())
+            theta = torch.from_numpy(arrays[f"{MODELS_PREFIX}{checksum}"].copy())
             models[checksum] = with_checksum(theta.to(server.theta.device, server.theta.dtype))
         held[device] = models[checksum]
     return held

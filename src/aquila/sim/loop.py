@@ -78,7 +78,7 @@ class Simulation:
         self.order_cost = self._order_reader.cost
         self.on_nan = options.on_nan
         self.protection = Protection(options, len(devices))
-        self.holders: set[DeviceId] = set()
+        self.with_reference: set[DeviceId] = set()
         self.devices = self._make_sessions(method, devices, options)
         self._check_dimensions(devices)
         self.fingerprint += _describe_work(devices)
@@ -159,11 +159,11 @@ class Simulation:
 
         The server sends such a device a whole model next time.
         """
-        self.holders.update(reached)
-        late = {d for d in self.holders.difference(reached) if not self.server.can_follow(d)}
+        self.with_reference.update(reached)
+        late = {d for d in self.with_reference.difference(reached) if not self.server.can_follow(d)}
         for device in late:
             self.devices[device].reference = None
-        self.holders -= late
+        self.with_reference -= late
 
     def _make_sessions(
         self, method: Method, devices: Sequence[Device], options: RunOptions

@@ -100,6 +100,7 @@ def read(frame, dimension=None):
         bits, values = 8 * struct.calcsize(float_code), source.floats(d, float_code)
     elif kind == RELAYED:
         check(bucket == 0, "relayed in buckets")
+        check(dimension is not None or d <= LIMIT, "more than the limit")
         rounds = read_rounds(source)
     else:
         check(1 <= bits <= 32, "the bits are not 1 to 32")
