@@ -184,6 +184,7 @@ def test_sureness_follows_the_nearest_comparison(changed, sureness, source, diff
         ({"max_mb": -1.0}, "max_mb must be a number > 0, not -1"),
         ({"options": RunOptions(link="csv:none.csv")}, "there is no trace none.csv"),
         ({"max_hours": 2.0}, "max_hours needs the links of the devices: set link"),
+        ({"options": RunOptions(relay_uploads=True)}, "advice does not cover relay_uploads"),
         ({"tolerance": 200.0}, "tolerance must be a number from 0 to 100, not 200"),
     ],
 )

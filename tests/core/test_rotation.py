@@ -85,6 +85,6 @@ def test_native_passes_refuse_other_arrays():
     for array, bits in ((np.zeros(9, np.int64), np.zeros(2, np.uint8)), (v, np.zeros(1, np.uint8))):
         with pytest.raises(ValueError, match="a bit per float"):
             native.flip_signs(array, bits)
-    for other, side in ((np.zeros(8), 2), (v.astype(np.float32), 2), (v, 4), (v, -1)):
+    for other, side in ((np.zeros(8), 2), (v.astype(np.float32), 2), (v, 4), (v, -1), (v, 2**31)):
         with pytest.raises(ValueError, match="contain the square"):
             native.by_columns(v, other, side)

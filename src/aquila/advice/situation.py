@@ -61,6 +61,8 @@ class Situation:
         if not (bounds := Bounds("", 0, 100)).allows(self.tolerance):
             raise ValueError(f"tolerance must be a number {bounds}, not {self.tolerance:g}")
         check_options(self.options)
+        if self.options.relay_uploads:
+            raise ValueError("advice does not cover relay_uploads: leave it out")
         if self.network is None and self.max_hours is not None:
             raise ValueError("max_hours needs the links of the devices: set link")
 

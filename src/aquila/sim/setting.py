@@ -125,8 +125,10 @@ class Setting:
         return f"one local {unit}" if count == 1 else f"{count} local {unit}s"
 
     def _describe_options(self) -> str:
-        """Return the options of server and network that differ from their defaults."""
-        changed = {**self.options.recipe, **self.options.link_options}.items()
+        """Return the options of server, downlink and network that differ from their defaults."""
+        given = self.options.to_dict()
+        downlink = {n: given[n] for n in ("downlink_error", "relay_uploads") if given[n]}
+        changed = {**self.options.recipe, **downlink, **self.options.link_options}.items()
         values = {n: f"{v:g}" if isinstance(v, float) else v for n, v in changed}
         return "".join(f", {name.replace('_', ' ')} {value}" for name, value in values.items())
 
