@@ -174,14 +174,13 @@ def _models_to_arrays(sessions: Sequence[DeviceSession], references: References)
 
 
 def _models_from_arrays(arrays: Arrays, server: ServerSession) -> dict[DeviceId, ReferenceModel]:
-    """Return the reference models that devices hold."""
+    """Return the reference models that devices hold, none in a checkpoint of an earlier version."""
     models = {reference.checksum: reference for reference in server.references.values()}
-    held: dict[DeviceId, ReferenceModel] = {}
-    for device, checksum in zip(
-        arrays[f"{MODELS_PREFIX}devices"].tolist(),
-        arrays[f"{MODELS_PREFIX}checksums"].tolist(),
-        strict=True,
-    ):
+    none, held = np.zeros(0, np.int64), dict[DeviceId, ReferenceModel]()
+    devices, checksums = (
+        arrays.get(f"{MODELS_PREFIX}{name}", none).tolist() for name in ("devices", "checksums")
+    )
+    for device, checksum in zip(devices, checksums, strict=True):
         if checksum not in models:
             theta = torch.from_numpy(arrays[f"{MODELS_PREFIX}{checksum}"].copy())
             models[checksum] = with_checksum(theta.to(server.theta.device, server.theta.dtype))
