@@ -221,9 +221,10 @@ class DownlinkCoder:
     def _relayed(
         self, order: Packet, base: ReferenceModel, receivers: Receivers, relay: Relay
     ) -> list[Broadcast]:
-        """Send the uploads since the model of each device; no way if others would be needed.
+        """Return the broadcast of the uploads since each device's model.
 
-        Devices whose model is too old get the whole reference.
+        A device whose model is too old gets the whole reference. The list is empty if the model
+        does not follow from the uploads.
         """
         reference = relay.next_reference(order, base)
         if reference is None:
@@ -249,9 +250,10 @@ class DownlinkCoder:
     def _coded_model(
         self, order: Packet, base: ReferenceModel | None, receivers: Receivers
     ) -> list[Broadcast]:
-        """Send the model itself, coded; no way if its error would exceed that of a difference.
+        """Return the broadcast of the coded model itself.
 
-        Only the first model of a run has no difference to compare with.
+        The list is empty if its error would exceed that of a difference. Only the first model of a
+        run has no difference to compare with.
         """
         theta, error, largest = theta_of(order), MAX_MODEL_ERROR, math.inf
         if base is not None:

@@ -24,14 +24,7 @@ from aquila.runtime.messages import Ack, PendingTurn, ack_of
 from aquila.runtime.reference import ReferenceModel, with_checksum
 from aquila.runtime.reply_archive import Position
 from aquila.runtime.restart_limit import Restarts
-from aquila.runtime.saved_references import (
-    UNANSWERED,
-    references_from_arrays,
-    references_to_arrays,
-    unanswered_from_arrays,
-    uploads_from_arrays,
-    uploads_to_arrays,
-)
+from aquila.runtime.saved_references import downlink_from_arrays, downlink_to_arrays
 from aquila.runtime.server_session import ServerSession
 from aquila.runtime.server_state import ServerSnapshot
 from aquila.runtime.state_file import (
@@ -113,11 +106,9 @@ def _server_to_arrays(session: ServerSession) -> Arrays:
         **to_arrays(saved.moments, "moments."),
         "losses": np.asarray(saved.losses),
         **to_arrays(saved.health, HEALTH_PREFIX),
-        **references_to_arrays(saved.references),
+        **downlink_to_arrays(saved),
         POSITIONS: np.asarray(saved.positions, np.int64).reshape(-1, 3),
         RESTARTS: np.asarray(saved.restarts, np.int64).reshape(-1, 2),
-        **uploads_to_arrays(saved.uploads),
-        UNANSWERED: np.asarray(saved.unanswered, np.int64),
     }
 
 
@@ -140,13 +131,11 @@ def read_server(session: ServerSession, content: bytes) -> ServerSnapshot:
             moments=from_arrays(session.moments, arrays, "moments."),
             round=int(arrays["round"]),
             acks=tuple(_ack_from_row(row) for row in arrays["acks"]),
-            references=references_from_arrays(arrays, session.fleet, session.theta),
             losses=tuple(arrays["losses"].tolist()),
             health=health_from_arrays(arrays, len(session.acks)),
             positions=_positions_from_arrays(arrays),
             restarts=tuple(Restarts(*row) for row in arrays[RESTARTS].tolist()),
-            uploads=uploads_from_arrays(arrays),
-            unanswered=unanswered_from_arrays(arrays, len(session.acks)),
+            **downlink_from_arrays(arrays, session.fleet, session.theta)._asdict(),
         )
         for part in (saved.acks, saved.positions, saved.restarts):
             if len(part) != len(session.acks) and (part or part is saved.acks):

@@ -1,8 +1,9 @@
-"""Reference models and relayed uploads as arrays that a checkpoint or a state file holds."""
+"""What the server keeps for its next models, as arrays of a checkpoint or a state file."""
 
 from dataclasses import replace
 from io import BytesIO
 from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from aquila.core.vector import Vector
 from aquila.runtime.model_downlink import Group, References
 from aquila.runtime.reference import ReferenceModel, with_checksum
 from aquila.runtime.relay import RoundUploads
+from aquila.runtime.server_state import ServerSnapshot
 
 REFERENCE_PREFIX = "reference."
 """Prefix of the array names of saved references."""
@@ -21,6 +23,40 @@ RELAY_PREFIX = "relayed."
 """Prefix of the array names of saved uploads."""
 UNANSWERED = "unanswered"
 """Name of the array of orders without a reply per device."""
+
+
+SERVER_DOWNLINK = (REFERENCE_PREFIX, RELAY_PREFIX, UNANSWERED)
+"""How the names of the arrays of `downlink_to_arrays` begin."""
+
+
+class DownlinkState(NamedTuple):
+    """What a server snapshot keeps for the next models that it sends."""
+
+    references: References
+    uploads: RoundUploads | None
+    unanswered: tuple[int, ...]
+
+
+def downlink_to_arrays(saved: ServerSnapshot) -> Arrays:
+    """Return what a snapshot keeps for the next models, as arrays."""
+    return {
+        **references_to_arrays(saved.references),
+        **uploads_to_arrays(saved.uploads),
+        UNANSWERED: np.asarray(saved.unanswered, np.int64),
+    }
+
+
+def downlink_from_arrays(arrays: Arrays, fleet: Fleet, like: Vector) -> DownlinkState:
+    """Return what a snapshot kept, or raise ValueError if it does not match the fleet.
+
+    A file of an earlier version has no counts of unanswered orders, which are then zero.
+    """
+    count = len(fleet.devices)
+    unanswered: list[int] = arrays.get(UNANSWERED, np.zeros(count, np.int64)).tolist()
+    if len(unanswered) != count:
+        raise ValueError(f"it has {len(unanswered)} counts of orders, not {count}")
+    references = references_from_arrays(arrays, fleet, like)
+    return DownlinkState(references, uploads_from_arrays(arrays), tuple(unanswered))
 
 
 def references_to_arrays(references: References) -> Arrays:
@@ -96,11 +132,3 @@ def rounds_from_arrays(arrays: Arrays, prefix: str) -> tuple[RelayedRound, ...]:
         weights, frames = zip(*of_round, strict=True) if of_round else ((), ())
         rounds.append(RelayedRound(base, factor, weights, frames))
     return tuple(rounds)
-
-
-def unanswered_from_arrays(arrays: Arrays, devices: int) -> tuple[int, ...]:
-    """Return how many orders of each device had no applied reply, zeros for an older file."""
-    counts: list[int] = arrays.get(UNANSWERED, np.zeros(devices, np.int64)).tolist()
-    if len(counts) != devices:
-        raise ValueError(f"it has {len(counts)} counts of orders, not {devices}")
-    return tuple(counts)

@@ -35,14 +35,9 @@ from aquila.runtime.model_downlink import References
 from aquila.runtime.persist import MODEL_ARRAYS, model_from_arrays
 from aquila.runtime.reference import ReferenceModel, with_checksum
 from aquila.runtime.saved_references import (
-    REFERENCE_PREFIX,
-    RELAY_PREFIX,
-    UNANSWERED,
-    references_from_arrays,
-    references_to_arrays,
-    unanswered_from_arrays,
-    uploads_from_arrays,
-    uploads_to_arrays,
+    SERVER_DOWNLINK,
+    downlink_from_arrays,
+    downlink_to_arrays,
 )
 from aquila.runtime.server_session import ServerSession
 from aquila.runtime.server_state import ServerSnapshot
@@ -50,8 +45,7 @@ from aquila.runtime.server_state import ServerSnapshot
 MODELS_PREFIX = "device_models."
 """Prefix of the array names of the reference models that devices hold."""
 SERVER_PREFIXES = (
-    "theta.", "server.", "moments.", REFERENCE_PREFIX, RELAY_PREFIX, MODELS_PREFIX, HEALTH_PREFIX,
-    UNANSWERED,
+    "theta.", "server.", "moments.", HEALTH_PREFIX, MODELS_PREFIX, *SERVER_DOWNLINK,
 )  # fmt: skip
 """Prefixes of the names of arrays that are not states of devices."""
 
@@ -79,9 +73,7 @@ def save_checkpoint(path: Path, simulation: "Simulation") -> None:
         **to_arrays(saved.moments, "moments."),
         "losses": np.asarray(saved.losses),
         **to_arrays(saved.health, HEALTH_PREFIX),
-        **references_to_arrays(saved.references),
-        **uploads_to_arrays(saved.uploads),
-        UNANSWERED: np.asarray(saved.unanswered, np.int64),
+        **downlink_to_arrays(saved),
         **_models_to_arrays(sessions, saved.references),
     }
     with atomic_file(path, private=True) as file, ZipFile(file, "w") as archive:
@@ -132,7 +124,7 @@ def _restore(archive: ZipFile, simulation: "Simulation") -> None:
         raise ValueError(f"it acknowledges a reply to round {round_number} or later")
     names = array_names(archive)
     arrays = {name: read_array(archive, name) for name in names if name.startswith(SERVER_PREFIXES)}
-    references = references_from_arrays(arrays, server.fleet, server.theta)
+    downlink = downlink_from_arrays(arrays, server.fleet, server.theta)
     theta = from_arrays(server.theta, arrays, "theta.")
     state = from_arrays(server.state, arrays, "server.")
     moments = from_arrays(server.moments, arrays, "moments.")
@@ -140,9 +132,8 @@ def _restore(archive: ZipFile, simulation: "Simulation") -> None:
     health = health_from_arrays(arrays, len(acks))
     server.restore(
         ServerSnapshot(
-            theta, state, moments, round_number, acks, references, losses, health,
-            uploads=uploads_from_arrays(arrays),
-            unanswered=unanswered_from_arrays(arrays, len(acks)),
+            theta, state, moments, round_number, acks, downlink.references, losses, health,
+            uploads=downlink.uploads, unanswered=downlink.unanswered,
         )
     )  # fmt: skip
     held = _models_from_arrays(arrays, server)
