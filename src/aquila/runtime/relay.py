@@ -25,7 +25,7 @@ from aquila.runtime.reference import ReadUpload, ReferenceModel, sum_of_uploads
 
 MAX_ROUNDING = 64
 """Largest difference of the models of server and devices, in units of the last place of a model.
-Rounded sums differ by so much after thousands of rounds. Then a whole model is sent."""
+Rounded sums drift apart slowly. Beyond this a model is sent."""
 ROUND_BYTES, REPLY_BYTES = 32, 16
 """Bytes of a round and of a reply in a frame, besides the frame of the reply, at most."""
 CODED_SHARE = 0.25

@@ -88,7 +88,7 @@ class ServerSession:
         self._descent = Descent.of(options)
         self.moments: Any = self._descent.init(theta)
         self.references: References = {}
-        self.uploads = UploadKeeper(options.relay_uploads, fleet, partial(self._read, 0))
+        self._upload_keeper = UploadKeeper(options.relay_uploads, fleet, partial(self._read, 0))
         self._unanswered = UnansweredOrders(len(fleet.devices))
         self._open: OpenRound | None = None
         self._seed, self._services = seed, services
@@ -143,7 +143,7 @@ class ServerSession:
             packets = self._add_models(chosen)
             require_finite(packets, self.round)
             orders, references = self._packer.pack(
-                packets, self.acks, self.references, self._model_round, self.uploads.relay
+                packets, self.acks, self.references, self._model_round, self._upload_keeper.relay
             )
             if self.round == 0:
                 self.theta = adopted(self.theta, self.fleet, references)
@@ -200,7 +200,7 @@ class ServerSession:
         norm = self.guard.norm_of(reply)
         read_again = partial(self._replies.read_limited, device, unpack=self._services.unpack)
         reply, read_frame = self._open.uploads.keep(reply, frame, read_again)
-        read_frame = self.uploads.frame_of(read_frame, is_needed=self.histories is not None)
+        read_frame = self._upload_keeper.frame_of(read_frame, is_needed=self.histories is not None)
         self._open.received[device] = ReceivedReply(reply, ack, read_frame, norm)
 
     def discard(self, device: DeviceId) -> None:
@@ -232,7 +232,7 @@ class ServerSession:
             self.acks[device] = entry.ack
         self._unanswered.close_round(self._open.orders, applied, {*received, *self.guard.failed})
         self.theta, self.state, self.moments = theta, state, moments
-        self.uploads.keep(applied, theta.nbytes)
+        self._upload_keeper.keep(applied, theta.nbytes)
         self.guard.close(self.round, applied)
         self.round, self.references = self.round + 1, self._open.references
         self._losses.add_replies(replies)
@@ -250,14 +250,14 @@ class ServerSession:
         return ServerSnapshot(
             self.theta, self.state, self.moments, self.round, tuple(self.acks), self.references,
             tuple(self._losses.latest), self.guard.health, *archive_state(self.histories),
-            uploads=self.uploads.uploads, unanswered=tuple(self._unanswered.counts),
+            uploads=self._upload_keeper.uploads, unanswered=tuple(self._unanswered.counts),
         )  # fmt: skip
 
     def restore(self, saved: ServerSnapshot) -> None:
         """Continue from a snapshot. Archived replies of later rounds no longer count."""
         self.theta, self.state, self.moments = saved.theta, saved.state, saved.moments
         self.round, self.acks, self.references = saved.round, list(saved.acks), saved.references
-        self.uploads.uploads, self._unanswered.counts = saved.uploads, list(saved.unanswered)
+        self._upload_keeper.uploads, self._unanswered.counts = saved.uploads, list(saved.unanswered)
         self._losses.latest = list(saved.losses)
         self.guard.health, self.guard.failed = saved.health, {}
         self._open = self._losses.query = None
