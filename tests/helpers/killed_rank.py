@@ -56,6 +56,7 @@ def main(folder: Path, kind: str, kill_at: int) -> None:
         if take_step(step):
             state = {"model": model.state_dict(), "run": run.state_dict(), "done": step + 1}
             torch.save(state, path)
+            dist.barrier()  # else a rank may be killed before it has saved the same round
     torch.save((weights(model), attempt), folder / f"final-{rank}.pt")
     dist.destroy_process_group()
 
