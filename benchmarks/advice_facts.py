@@ -137,6 +137,7 @@ def method_facts(shared, dense_alpha, rows):
         "down": mean(row["downlink_bytes"] / n for row, n in zip(rows, turns, strict=True)),
         "rounds_to_quality": None if None in reached else mean(reached),
         "links": link_facts(shared["devices"], rows),
+        "relayed": any(row.get("relayed") for row in rows) or None,
     }
     return {name: value for name, value in facts.items() if value not in (None, {})} | {
         "options": facts["options"]
@@ -185,6 +186,8 @@ def run_row(run):
     largest = max(record.downlink_bytes for record in records)
     headers = max(record.downlink_header_bytes for record in records)
     accuracy = accuracy_curve(records).accuracy[-LAST_EVALUATIONS:]
+    relayed = facts.get("relay_uploads", False)
+    whole = DENSE_BYTES * facts.get("dimension", 0) * facts["devices"] * len(records)
     return {
         "task": facts["data"],
         "model": facts["model"],
@@ -199,7 +202,8 @@ def run_row(run):
         "setting": facts,
         "quality_end": mean(accuracy),
         "uplink_bytes": sum(record.uplink_bytes for record in records),
-        "downlink_bytes": sum(record.downlink_bytes for record in records),
+        "downlink_bytes": whole if relayed else sum(one.downlink_bytes for one in records),
+        "relayed": relayed,
     }
 
 

@@ -21,6 +21,10 @@ CNN = study(runs=RUNS)
 SAME = Situation(parameters=10_000, model="cnn", split="iid", rounds=100)
 
 
+def text_of(advice):
+    return " ".join(describe(advice))
+
+
 def on_link(uplink_rate=8e3, **changed):
     """Options with links on which a device uploads 1,000 bytes per second and receives 4,000."""
     link = DeviceLink(
@@ -36,7 +40,7 @@ def on_link(uplink_rate=8e3, **changed):
 def test_cheapest_method_that_keeps_the_quality_wins():
     advice = advise(SAME, facts(CNN))
     assert (advice.choice.result.spec, advice.runner_up.result.spec) == ("topk", "laq")
-    assert (advice.sureness, advice.fits, advice.choice.downlink_error) == ("high", True, 0.0)
+    assert (advice.sureness, advice.fits, advice.choice.downlink.error) == ("high", True, 0.0)
 
 
 def test_tolerance_decides_what_keeps_the_quality():
@@ -60,7 +64,7 @@ def test_bytes_are_rate_times_parameters_times_rounds():
 def test_devices_that_rarely_take_part_send_less():
     advice = advise(replace(SAME, options=RunOptions(participation=0.2)), facts(CNN, coded=CODED))
     assert advice.choice.expected.up == pytest.approx(0.01 * 10_000 * 100 * 0.2)
-    assert advice.choice.downlink_error == 0  # coded differences need the model of the last round
+    assert advice.choice.downlink.error == 0  # coded differences need the model of the last round
 
 
 def test_time_and_energy_on_a_link():
@@ -85,17 +89,51 @@ def test_measured_times_of_the_same_link_are_used():
 
 def test_coded_downlink_is_advised_where_it_saves_time():
     advice = advise(replace(SAME, options=on_link()), facts(CNN, coded=CODED))
-    assert advice.choice.downlink_error == 0.5  # 0.7 lost two points in one result
+    assert advice.choice.downlink.error == 0.5  # 0.7 lost two points in one result
     assert advice.choice.expected.down == pytest.approx(0.05 * 4 * 10_000 * 100)  # the worst ratio
     assert advice.sureness == "medium"
-    assert advise(SAME, facts(CNN, coded=CODED)).choice.downlink_error == 0
+    assert advise(SAME, facts(CNN, coded=CODED)).choice.downlink.error == 0
+
+
+RELAYED = result("topk", 0.0, 0.01, relayed=True)
+RELAYING = RunOptions(relay_uploads=True)
+
+
+def test_uploads_are_relayed_if_devices_may_see_them():
+    only, asked = facts(study(runs=(RELAYED,))), replace(SAME, options=RELAYING, max_mb=0.5)
+    advice = advise(asked, only)
+    assert (advice.choice.downlink.relays, advice.choice.downlink.error) == (True, 0.5)
+    # 10 uploads of 100 bytes in 99 rounds, and a first model of 8.5 bits per parameter
+    assert advice.choice.expected.down == pytest.approx(99 * 10 * 100 + 10_625)
+    assert (advice.fits, advice.sureness) == (True, "high")
+    assert "pass uploads on, relay_uploads=true with downlink_error=0.5." in text_of(advice)
+    whole = advise(SAME, only)
+    assert whole.choice.downlink.is_whole
+    assert "if devices may see each other's uploads, add relay_uploads=true" in text_of(whole)
+
+
+def test_devices_that_rarely_take_part_get_all_uploads_since_their_last_turn():
+    rare = RunOptions(participation=0.2, relay_uploads=True)
+    choice = advise(replace(SAME, options=rare), facts(study(runs=(RELAYED,)))).choice
+    assert (choice.downlink.relays, choice.downlink.error) == (True, 0.0)
+    assert choice.expected.down == pytest.approx(19 * 10 * 100 + 40_000)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "devices", "relays"), [(10_000, 10, True), (5_000_000, 10, False),
+                                          (10_000, 500, False)],
+)  # fmt: skip
+def test_relaying_must_be_possible_and_pay(parameters, devices, relays):
+    asked = replace(SAME, parameters=parameters, devices=devices, options=RELAYING)
+    choice = advise(asked, facts(study(runs=(RELAYED,)))).choice
+    assert choice.downlink.relays is relays
 
 
 def test_limit_of_megabytes_counts_both_directions():
     plain = advise(replace(SAME, max_mb=4.1), facts(CNN, coded=CODED))
-    assert (plain.choice.result.spec, plain.choice.downlink_error) == ("topk", 0.0)
+    assert (plain.choice.result.spec, plain.choice.downlink.error) == ("topk", 0.0)
     coded = advise(replace(SAME, max_mb=0.3), facts(CNN, coded=CODED))
-    assert (coded.choice.result.spec, coded.choice.downlink_error) == ("topk", 0.5)
+    assert (coded.choice.result.spec, coded.choice.downlink.error) == ("topk", 0.5)
     worse = advise(replace(SAME, max_mb=0.205), facts(CNN, coded=CODED))
     assert (worse.choice.result.spec, worse.fits) == ("signsgd", True)
     never = advise(replace(SAME, max_mb=0.1), facts(CNN, coded=CODED))
@@ -184,7 +222,6 @@ def test_sureness_follows_the_nearest_comparison(changed, sureness, source, diff
         ({"max_mb": -1.0}, "max_mb must be a number > 0, not -1"),
         ({"options": RunOptions(link="csv:none.csv")}, "there is no trace none.csv"),
         ({"max_hours": 2.0}, "max_hours needs the links of the devices: set link"),
-        ({"options": RunOptions(relay_uploads=True)}, "advice does not cover relay_uploads"),
         ({"tolerance": 200.0}, "tolerance must be a number from 0 to 100, not 200"),
     ],
 )

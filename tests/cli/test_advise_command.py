@@ -92,6 +92,20 @@ def test_limits_are_answered():
     assert "Limits: no method fits 200 rounds in 100 MB per device;" in short
 
 
+def test_relayed_uploads_are_advised_if_they_are_allowed():
+    limited = (*RESNET, "--tolerance", "1", "--max-mb", "110")
+    text = words(*limited)
+    assert "Limits: no method fits" in text
+    assert "if devices may see each other's uploads, add relay_uploads=true" in text
+    asked = output(*limited, "--relay-uploads", "true")
+    assert "Limits: it takes" in asked
+    command = command_of(asked)
+    assert command[command.index("--relay-uploads") + 1] == "true"
+    assert command[command.index("--downlink-error") + 1] == "0.5"
+    small = output("advise", "--model", "cnn", "--relay-uploads", "true")
+    assert "--relay-uploads" not in command_of(small)
+
+
 def test_json_has_the_same_numbers():
     found = json.loads(output(*RESNET, "--max-mb", "1000", "--json"))
     assert found["dense"]["up_bytes_per_device"] == 4 * 11_172_170 * 200

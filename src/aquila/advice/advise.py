@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from aquila.advice.candidate import (
-    Candidate,
-    DownlinkChoice,
-    coded_downlink,
-    find_candidates,
-)
+from aquila.advice.candidate import Candidate, find_candidates
+from aquila.advice.downlink import CodedChoice, coded_downlink, relayed_downlink
 from aquila.advice.expectation import Calculator, Expectation
 from aquila.advice.facts import Facts, read_facts
 from aquila.advice.match import Sureness, find_matches
@@ -52,6 +48,7 @@ class Advice:
         dense: What dense uploads would cost.
         sureness: How sure the advice is.
         coded_downlink: Coded models that could be used, None if there are none.
+        relayed_down: Downlink bytes per device if the server passed uploads on, None if it cannot.
         fits: Whether the choice is within the limits of the situation.
         trials: What short runs measured, empty without them.
     """
@@ -62,7 +59,8 @@ class Advice:
     dense: Expectation
     sureness: Sureness
     fits: bool
-    coded_downlink: DownlinkChoice | None = None
+    coded_downlink: CodedChoice | None = None
+    relayed_down: float | None = None
     trials: tuple[Trial, ...] = ()
 
     @property
@@ -92,7 +90,13 @@ def advise(situation: Situation, facts: Facts | None = None) -> Advice:
     matches, calculator = find_matches(situation, facts), Calculator(situation)
     candidates = find_candidates(situation, matches, facts, calculator)
     found = choose(situation, candidates, calculator.dense())
-    return replace(found, coded_downlink=coded_downlink(situation, facts))
+    result = found.choice.result
+    relayed = relayed_downlink(result, situation, facts)
+    return replace(
+        found,
+        coded_downlink=coded_downlink(situation, facts),
+        relayed_down=calculator.expect(result.up, relayed.down).down if relayed else None,
+    )
 
 
 def choose(situation: Situation, candidates: Sequence[Candidate], dense: Expectation) -> Advice:
@@ -101,7 +105,7 @@ def choose(situation: Situation, candidates: Sequence[Candidate], dense: Expecta
     others = [one for one in candidates if one.result.spec != choice.result.spec]
     runner_up = _best(situation, others) if others else None
     sureness = choice.match.sureness
-    if choice.downlink_error and sureness == "high":
+    if choice.downlink.error and not choice.downlink.relays and sureness == "high":
         sureness = "medium"  # coded models were measured on other tasks
     fits = choice.expected.fits(situation)
     return Advice(situation, choice, runner_up, dense, sureness, fits)
@@ -124,7 +128,7 @@ def _cheapest(candidates: Sequence[Candidate]) -> Candidate:
     """Return the fastest candidate; of equally fast ones, the one with the fewest uplink bytes."""
     limit = EQUALLY_FAST * min(map(_seconds, candidates))
     fast = [one for one in candidates if _seconds(one) <= limit]
-    return min(fast, key=lambda one: (one.expected.up, one.downlink_error))
+    return min(fast, key=lambda one: (one.expected.up, not one.downlink.relays, one.downlink.error))
 
 
 def _seconds(candidate: Candidate) -> float:

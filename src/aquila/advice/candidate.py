@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from aquila.advice.downlink import Downlink, downlinks
 from aquila.advice.expectation import Calculator, Expectation
 from aquila.advice.facts import Facts, MethodResult
 from aquila.advice.match import Match
@@ -21,14 +22,14 @@ class Candidate:
     Args:
         match: The comparison that has the method and is most like the situation.
         result: The method in this comparison.
-        downlink_error: Error of coded models on the downlink, 0 for whole models.
+        downlink: How the server sends models.
         gap: Expected quality minus that of dense uploads.
         expected: Expected cost.
     """
 
     match: Match
     result: MethodResult
-    downlink_error: float
+    downlink: Downlink
     gap: float
     expected: Expectation
 
@@ -37,56 +38,25 @@ class Candidate:
         return self.gap >= -situation.tolerance / 100
 
 
-@dataclass(frozen=True)
-class DownlinkChoice:
-    """The coded downlink to advise: its error, and its bytes compared with whole models."""
-
-    downlink_error: float
-    ratio: float
-
-
-def coded_downlink(situation: Situation, facts: Facts) -> DownlinkChoice | None:
-    """Return the coded downlink with the largest error that kept the quality in all results.
-
-    Its ratio is the worst one. It needs devices that take part in all rounds.
-    """
-    if situation.participation < 1:
-        return None
-    errors = {one.downlink_error for one in facts.coded_downlink}
-    allowed = []
-    for error in sorted(errors):
-        results = [one for one in facts.coded_downlink if one.downlink_error == error]
-        if situation.downlink_error not in (0, error):
-            continue
-        if min(one.gap for one in results) >= -situation.tolerance / 100:
-            allowed.append(DownlinkChoice(error, max(one.ratio for one in results)))
-    return allowed[-1] if allowed else None
-
-
 def find_candidates(
     situation: Situation, matches: Sequence[Match], facts: Facts, calculator: Calculator
 ) -> list[Candidate]:
-    """Return all methods of the comparisons that fit, each with whole and with coded models."""
+    """Return all methods of the comparisons that fit, each with all ways to send models."""
     nearest: dict[str, tuple[Match, MethodResult]] = {}
     for match in matches:
         for result in match.study.runs:
             if result.method in METHODS:
                 scaled = replace(result, up=_scaled_up(result, match, situation))
                 nearest.setdefault(result.spec, (match, scaled))
-    coded = coded_downlink(situation, facts)
     found = []
     for match, result in nearest.values():
         if situation.network is None and needs_links(METHODS[result.method]().server):
             continue
         gap = _worst_gap(result, matches)
-        if situation.downlink_error == 0 or coded is None:
-            measured = _measured_costs(result, situation, match)
-            expected = calculator.expect(result.up, result.down, measured)
-            found.append(Candidate(match, result, 0.0, gap, expected))
-        if coded is not None:
-            smaller = replace(result, down=result.down * coded.ratio)
-            expected = calculator.expect(smaller.up, smaller.down)
-            found.append(Candidate(match, smaller, coded.downlink_error, gap, expected))
+        for downlink in downlinks(result, situation, facts):
+            measured = _measured_costs(result, situation, match) if downlink.is_whole else None
+            expected = calculator.expect(result.up, downlink.down, measured)
+            found.append(Candidate(match, result, downlink, gap, expected))
     return found
 
 

@@ -24,6 +24,7 @@ class MethodResult:
         down: Downlink bytes per parameter, device and round.
         rounds_to_quality: Rounds to the level of the comparison; None: missed or not measured.
         links: Seconds per round, and joules per device and round, by link preset.
+        relayed: Whether the server passed its uploads on. `down` is still that of whole models.
     """
 
     method: str
@@ -37,6 +38,7 @@ class MethodResult:
     down: float
     rounds_to_quality: float | None = None
     links: Mapping[str, tuple[float, float]] | None = None
+    relayed: bool = False
 
     @property
     def spec(self) -> str:

@@ -26,8 +26,8 @@ class Situation:
         devices: Number of devices.
         split: Split of the data over the devices, such as iid, classes:2 or dirichlet:0.3.
         rounds: Rounds of training.
-        options: Options of the run. Advice uses participation, downlink_error and those of the
-            link model. Without a link, time and energy are not computed.
+        options: Options of the run. Advice uses participation, downlink_error, relay_uploads and
+            those of the link model. Without a link, time and energy are not computed.
         seed: Seed of the links.
         max_mb: Limit of megabytes per device in both directions, None for no limit.
         max_hours: Limit of simulated hours, None for no limit.
@@ -61,8 +61,6 @@ class Situation:
         if not (bounds := Bounds("", 0, 100)).allows(self.tolerance):
             raise ValueError(f"tolerance must be a number {bounds}, not {self.tolerance:g}")
         check_options(self.options)
-        if self.options.relay_uploads:
-            raise ValueError("advice does not cover relay_uploads: leave it out")
         if self.network is None and self.max_hours is not None:
             raise ValueError("max_hours needs the links of the devices: set link")
 

@@ -24,7 +24,7 @@ DENSE_ROW = "dense uploads"
 def describe(advice: Advice) -> Iterator[str]:
     """Yield the paragraphs of the advice. Lines that begin with a space are rows of a table."""
     yield f"For {advice.situation.describe()}:"
-    yield f"Take {advice.choice.result.spec} with {_step_size(advice)}{_coded(advice.choice)}."
+    yield f"Take {advice.choice.result.spec} with {_step_size(advice)}{_sends(advice.choice)}."
     yield from _without_compression(advice)
     yield from cost_table(advice)
     yield from _limits(advice)
@@ -36,8 +36,10 @@ def describe(advice: Advice) -> Iterator[str]:
     yield f"How sure: {advice.sureness}; {_why_sure(advice)}."
     if advice.runner_up is not None:
         other = advice.runner_up
-        coded = ", also with coded differences" if other.downlink_error else ""
-        yield f"Runner-up: {other.result.spec}{coded}; expect it {_expected_quality(other)}."
+        yield (
+            f"Runner-up: {other.result.spec}{_runner_up_downlink(other)}; expect it "
+            f"{_expected_quality(other)}."
+        )
 
 
 def _without_compression(advice: Advice) -> Iterator[str]:
@@ -79,9 +81,18 @@ def _costs(expected: Expectation) -> tuple[str, ...]:
     )
 
 
-def _coded(candidate: Candidate) -> str:
-    error = candidate.downlink_error
-    return f", and send models as coded differences, downlink_error={error:g}" if error else ""
+def _sends(candidate: Candidate) -> str:
+    error, relays = candidate.downlink.error, candidate.downlink.relays
+    coded = f"downlink_error={error:g}" if error else ""
+    if relays:
+        return ", and pass uploads on, relay_uploads=true" + (f" with {coded}" if coded else "")
+    return f", and send models as coded differences, {coded}" if coded else ""
+
+
+def _runner_up_downlink(candidate: Candidate) -> str:
+    if candidate.downlink.relays:
+        return ", also with relayed uploads"
+    return ", also with coded differences" if candidate.downlink.error else ""
 
 
 def _step_size(advice: Advice) -> str:
@@ -112,15 +123,22 @@ def _limits(advice: Advice) -> Iterator[str]:
 
 
 def _downlink(advice: Advice) -> Iterator[str]:
-    """Yield a hint if the downlink is large and coded models would make it smaller."""
-    expected, coded = advice.choice.expected, advice.coded_downlink
-    is_large = expected.down > LARGE_DOWNLINK * expected.up
-    if coded is None or advice.choice.downlink_error or advice.situation.network or not is_large:
-        return
-    yield (
-        f"Downlink: if its bytes matter too, add downlink_error={coded.downlink_error:g}; it then "
-        f"takes about {format_bytes(coded.ratio * expected.down)} per device."
-    )
+    """Yield a hint if the downlink is large and can be made smaller."""
+    choice, coded, relayed = advice.choice, advice.coded_downlink, advice.relayed_down
+    expected, hints = choice.expected, []
+    is_large = choice.downlink.is_whole and expected.down > LARGE_DOWNLINK * expected.up
+    if coded is not None and is_large and advice.situation.network is None:
+        hints.append(
+            f"if its bytes matter too, add downlink_error={coded.error:g}; it then takes about "
+            f"{format_bytes(coded.ratio * expected.down)} per device."
+        )
+    if relayed is not None and relayed < expected.down / 2:
+        hints.append(
+            "if devices may see each other's uploads, add relay_uploads=true; it then takes about "
+            f"{format_bytes(relayed)} per device."
+        )
+    if hints:
+        yield "Downlink: " + " Or ".join(hints)
 
 
 def _reason(advice: Advice) -> str:
@@ -158,10 +176,11 @@ def _speed(study: Study, result: MethodResult) -> str:
 
 def _arithmetic(advice: Advice) -> str:
     result, situation = advice.choice.result, advice.situation
+    down = advice.choice.downlink.down
     turns = situation.rounds * situation.participation
     fewer = format_ratio(advice.dense.up / advice.choice.expected.up)
     return (
-        f"{result.up:.2g} bytes up and {result.down:.2g} down per parameter and round, times "
+        f"{result.up:.2g} bytes up and {down:.2g} down per parameter and round, times "
         f"{situation.parameters:,} parameters, times {turns:,.0f} rounds. Dense uploads take "
         f"{DENSE_BYTES:.0f} and {DENSE_BYTES:.0f} bytes: {fewer} times as many up."
     )
@@ -182,7 +201,8 @@ def _why_sure(advice: Advice) -> str:
     match = advice.choice.match
     if advice.trials:
         return "short runs on your problem corrected the expectations"
-    if advice.choice.downlink_error and match.sureness == "high":
+    downlink = advice.choice.downlink
+    if downlink.error and not downlink.relays and match.sureness == "high":
         return "the comparison has the same model and split, but without coded differences"
     listed = f": {', '.join(match.differences)}" if match.differences else ""
     return REASONS[advice.sureness] + listed

@@ -36,10 +36,11 @@ def _candidate_dict(candidate: Candidate) -> dict[str, object]:
     return {
         "method": result.method,
         "options": dict(result.options),
-        "downlink_error": candidate.downlink_error,
+        "downlink_error": candidate.downlink.error,
+        "relay_uploads": candidate.downlink.relays,
         "quality_gap": candidate.gap,
         "up_bytes_per_parameter": result.up,
-        "down_bytes_per_parameter": result.down,
+        "down_bytes_per_parameter": candidate.downlink.down,
         **_cost_dict(candidate.expected),
     }
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from aquila.advice.advise import Advice, Trial, choose
 from aquila.advice.candidate import Candidate
+from aquila.advice.downlink import Downlink
 from aquila.advice.expectation import DENSE_BYTES, Calculator
 from aquila.advice.facts import MethodResult
 from aquila.advice.match import LEVELS, Sureness
@@ -59,7 +60,7 @@ def try_methods(
 
 def _dense_candidate(advice: Advice, work: str) -> Candidate:
     result = MethodResult(DENSE_METHODS[work], {}, 0.0, 1.0, 0, 0.0, 0.0, DENSE_BYTES, DENSE_BYTES)
-    return Candidate(advice.choice.match, result, 0.0, 0.0, advice.dense)
+    return Candidate(advice.choice.match, result, Downlink(DENSE_BYTES), 0.0, advice.dense)
 
 
 def _run(candidate: Candidate, experiment: Experiment, problem: Problem, rounds: int) -> Trial:
@@ -70,7 +71,8 @@ def _run(candidate: Candidate, experiment: Experiment, problem: Problem, rounds:
     values = {name: value for name, value in given.items() if name in known}
     options = replace(
         setting.options,
-        downlink_error=candidate.downlink_error or setting.options.downlink_error,
+        downlink_error=candidate.downlink.error or setting.options.downlink_error,
+        relay_uploads=candidate.downlink.relays,
         evaluate_every=min(setting.options.evaluate_every, -(-rounds // LAST_EVALUATIONS)),
     )
     records: list[Record] = []
@@ -102,11 +104,13 @@ def _correct(
     corrected = []
     for candidate in candidates:
         trial = trials[candidate.result.spec]
-        result = replace(candidate.result, up=trial.up, down=trial.down)
+        result = replace(candidate.result, up=trial.up)
+        downlink = replace(candidate.downlink, down=trial.down)
         behind = _points_behind(trial, dense)
         gap = candidate.gap if behind <= ALLOWANCE else min(candidate.gap, -behind / 100)
         expected = calculator.expect(trial.up, trial.down)
-        corrected.append(replace(candidate, result=result, gap=gap, expected=expected))
+        changed = replace(candidate, result=result, downlink=downlink, gap=gap, expected=expected)
+        corrected.append(changed)
     again = choose(advice.situation, corrected, advice.dense)
     sureness = advice.sureness
     if again.choice.keeps_quality(advice.situation):
@@ -115,6 +119,7 @@ def _correct(
         again,
         sureness=sureness,
         coded_downlink=advice.coded_downlink,
+        relayed_down=advice.relayed_down,
         trials=tuple(trials.values()),
     )
 

@@ -118,13 +118,14 @@ def run_command(advice: Advice, experiment: Path | None, options: dict[str, str 
         advised = {**given, **settings, **given}
     if advice.alpha is not None:
         advised["alpha"] = f"{advice.alpha:g}"
-    if choice.downlink_error:
-        advised["downlink_error"] = f"{choice.downlink_error:g}"
+    if choice.downlink.error:
+        advised["downlink_error"] = f"{choice.downlink.error:g}"
+    advised["relay_uploads"] = choice.downlink.relays
     words = ["aquila", "run", *([str(experiment)] if experiment else [])]
     words += ["-m", choice.result.spec]
     defaults = Setting().to_dict()
     for name, value in advised.items():
-        if name in given or value != defaults[name]:
+        if value != defaults[name] or (name in given and name != "relay_uploads"):
             words += ["--" + name.replace("_", "-"), _option_text(value)]
     return shlex.join(words)
 
@@ -192,10 +193,12 @@ def _announce(method: str, rounds: int) -> None:
 
 def _python_calls(advice: Advice) -> str:
     """Return the calls that create the method and the options of the run."""
-    result, error = advice.choice.result, advice.choice.downlink_error
+    result, downlink = advice.choice.result, advice.choice.downlink
     arguments = "".join(f", {name}={value!r}" for name, value in result.options.items())
-    coded = f", with aquila.RunOptions(downlink_error={error:g})" if error else ""
-    return f'aquila.create("{result.method}", alpha=...{arguments}){coded}'
+    options = [f"downlink_error={downlink.error:g}"] * bool(downlink.error)
+    options += ["relay_uploads=True"] * downlink.relays
+    with_options = f", with aquila.RunOptions({', '.join(options)})" if options else ""
+    return f'aquila.create("{result.method}", alpha=...{arguments}){with_options}'
 
 
 def _wrap(paragraph: str, width: int) -> str:
