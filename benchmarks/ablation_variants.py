@@ -219,9 +219,9 @@ def eden(alpha, work):
 
 
 PEAK_CONSTANTS = {
-    "weights of power 0": {"WEIGHT_POWER": 0.0},
-    "weights of power 1/2": {"WEIGHT_POWER": 0.5},
-    "one group per tensor": {"GROUP_BLOCKS": 10**9},
+    "rates of power 2": {"RATE_POWER": 2.0},
+    "rates of power 1": {"RATE_POWER": 1.0},
+    "the same rate for all": {"RATE_POWER": 0.0},
 }
 """Variants of AQUILA-Peak that have other constants."""
 

@@ -6,8 +6,9 @@
 The first command takes frames from bytes to a float64 sum: read, measure the norm, add. It does so
 on one and two threads, each with a sum of its own. Beside it, in the same run, it times three
 peers: the same frame read and added with all its coordinates, a dense float32 frame, and a copy of
-the sum. The second command sends one frame per device through the real server session, made of a
-few recorded uploads. Each command appends JSON lines.
+the sum. Peaks are added in their rotated basis; `finish_ms` is the time to rotate such a sum back,
+at most 256 times per round. The second command sends one frame per device through the real server
+session, made of a few recorded uploads. Each command appends JSON lines.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import resource
 import statistics
 import threading
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -27,11 +29,14 @@ from machine import cpu_name
 import aquila
 from aquila.core.envelope import parse, seal
 from aquila.core.fleet import Fleet
-from aquila.core.method import decode_summand, decode_upload
-from aquila.core.packet import Dense, Packet
+from aquila.core.method import decode_summand
+from aquila.core.packet import Dense, Packet, SparseCodes
+from aquila.core.peak_reader import PeakReader
+from aquila.core.peaks import quantize_peaks
 from aquila.core.quantize import midrise, shared_dither, sparse
 from aquila.core.random import Key
-from aquila.core.vector import SparseVector
+from aquila.core.rotated import RotatedSum, RotatedVector
+from aquila.core.tensors import one_tensor
 from aquila.core.wire import pack, unpack
 from aquila.runtime.norm_limit import upload_norm
 from aquila.runtime.options import RunOptions
@@ -40,6 +45,9 @@ from aquila.runtime.server_session import ServerSession
 DIMENSION = 11_172_170
 DENSITY = 0.0026
 """Sends 20,600 of 11 million Laplace coordinates."""
+PEAK_BLOCK = 320
+"""Coordinates per peak, the default of large models."""
+PEAKS = "peaks"
 DISTINCT = 8
 """Recorded uploads of the load test."""
 BURST = 0.1
@@ -55,7 +63,9 @@ def laplace(d, seed):
 def uploads(d, seed):
     """Return the measured uploads by name."""
     v = laplace(d, seed)
+    peaks, _ = quantize_peaks(v, one_tensor(d), PEAK_BLOCK, Key((seed,)), 0)
     return {
+        PEAKS: peaks.to_codes(),
         "dithered": shared_dither(v, DENSITY, Key((seed,))),
         "top-k, 0.18 %": sparse(v, 0.0018),
         "top-k, 1 %": sparse(v, 0.01),
@@ -64,28 +74,58 @@ def uploads(d, seed):
     }
 
 
-def add(vector, total):
-    """Add a vector of any form to a sum."""
-    if isinstance(vector, torch.Tensor):
-        total.add_(vector)
-    else:
-        vector.add_to(total, 1.0)
+class Sum:
+    """A float64 sum, and what is still in a rotated basis."""
+
+    def __init__(self, d):
+        self.total = torch.zeros(d, dtype=torch.float64)
+        self.rotated = RotatedSum(self.total)
+
+    def add(self, vector):
+        """Add a vector of any form."""
+        if isinstance(vector, RotatedVector):
+            self.rotated.add(vector, 1.0)
+        elif isinstance(vector, torch.Tensor):
+            self.total.add_(vector)
+        else:
+            vector.add_to(self.total, 1.0)
 
 
-def ingest(frame, total):
+def reader_of(name, d):
+    """Return a function from the frame of an upload to its reply."""
+    if name != PEAKS:
+        return lambda frame: unpack(frame, d)
+    reader, shapes = PeakReader(), one_tensor(d)
+    sizes = reader.dimensions(shapes)
+
+    def read(frame):
+        reply = unpack(frame, sizes)
+        return replace(reply, vector=reader.read(reply, shapes))
+
+    return read
+
+
+def ingest(frame, read, total):
     """Take in one upload as the server does."""
-    reply = unpack(frame, total.numel())
+    reply = read(frame)
     upload_norm(reply)
-    add(decode_summand(reply), total)
+    total.add(decode_summand(reply))
 
 
-def ingest_all_coordinates(frame, total):
+def ingest_all_coordinates(frame, read, total):
     """Take in one upload with a pass over all coordinates per step."""
-    reply = unpack(frame, total.numel())
-    codes = getattr(reply.vector, "to_codes", lambda: reply.vector)()
-    values = decode_upload(Packet(0, codes))
+    vector = read(frame).vector
+    if isinstance(vector, SparseCodes):
+        vector = vector.to_codes()
+    values = vector.decode()
     float(values.double().square().sum())
-    total.add_(values)
+    total.total.add_(values)
+
+
+def finish(total, vector):
+    """Add a vector in its basis, and rotate it back."""
+    total.rotated.add(vector, 1.0)
+    total.rotated.finish()
 
 
 def least(work, repeats):
@@ -108,19 +148,19 @@ def scheduled_seconds():
     return (int(ran) + int(waited)) / 1e9
 
 
-def threaded_run(frame, d, threads, count):
+def threaded_run(frame, read, d, threads, count):
     """Take in frames on several threads, each with a sum of its own.
 
     Returns frames per second, and the share of the time in which threads waited for each other.
     """
-    totals = [torch.zeros(d, dtype=torch.float64) for _ in range(threads)]
+    totals = [Sum(d) for _ in range(threads)]
     start_line, spent = threading.Barrier(threads + 1), []
 
     def work(total):
         start_line.wait()
         start, scheduled = time.perf_counter(), scheduled_seconds()
         for _ in range(count):
-            ingest(frame, total)
+            ingest(frame, read, total)
         if scheduled is not None:
             wall = time.perf_counter() - start
             spent.append((wall, wall - (scheduled_seconds() - scheduled)))
@@ -137,9 +177,9 @@ def threaded_run(frame, d, threads, count):
     return rate, blocked / wall
 
 
-def threaded_results(frame, d, count, repeats):
+def threaded_results(frame, read, d, count, repeats):
     """Return the best rates of one and of two threads, which take turns, and what two wait."""
-    runs = [[threaded_run(frame, d, n, count) for n in (1, 2)] for _ in range(repeats)]
+    runs = [[threaded_run(frame, read, d, n, count) for n in (1, 2)] for _ in range(repeats)]
     one, two = (max(rate for rate, _ in of_threads) for of_threads in zip(*runs, strict=True))
     return {
         "frames_per_s_1_thread": round(one, 1), "frames_per_s_2_threads": round(two, 1),
@@ -148,31 +188,33 @@ def threaded_results(frame, d, count, repeats):
     }  # fmt: skip
 
 
-def measure_upload(name, upload, repeats):
+def measure_upload(name, upload, d, repeats):
     """Return sizes and rates of one upload."""
-    frame, d = pack(Packet(0, upload)), upload.dimension
-    total = torch.zeros(d, dtype=torch.float64)
-    cpu, wall = least(lambda: ingest(frame, total), repeats)
-    dense_cpu, _ = least(lambda: ingest_all_coordinates(frame, total), max(3, repeats // 5))
-    reply = unpack(frame)
+    frame, read, total = pack(Packet(0, upload)), reader_of(name, d), Sum(d)
+    cpu, wall = least(lambda: ingest(frame, read, total), repeats)
+    dense_cpu, _ = least(lambda: ingest_all_coordinates(frame, read, total), max(3, repeats // 5))
+    reply = read(frame)
     parts = {
-        "unpack": lambda: unpack(frame, d),
+        "unpack": lambda: read(frame),
         "norm": lambda: upload_norm(reply),
-        "add": lambda: add(decode_summand(reply), total),
+        "add": lambda: total.add(decode_summand(reply)),
     }
     times = {f"{part}_ms": round(1e3 * least(f, repeats)[0], 3) for part, f in parts.items()}
-    other = torch.empty_like(total)
-    copy, _ = least(lambda: other.copy_(total), repeats)
+    other = torch.empty_like(total.total)
+    copy, _ = least(lambda: other.copy_(total.total), repeats)
     count = max(2, round(BURST / wall))
     sent = decode_summand(reply)
+    if isinstance(sent, RotatedVector):
+        total.rotated.finish()
+        times["finish_ms"] = round(1e3 * least(lambda: finish(total, sent), repeats)[0], 1)
     return {
         "upload": name, "d": d, "frame_bytes": len(frame),
-        "sent": sent.positions.numel() if isinstance(sent, SparseVector) else d,
+        "sent": getattr(sent, "positions", total.total).numel(),
         **times,
         "frames_per_s_and_core": round(1 / cpu, 1),
         "all_coordinates_per_s_and_core": round(1 / dense_cpu, 1),
         "ratio": round(dense_cpu / cpu, 1),
-        **threaded_results(frame, d, count, repeats),
+        **threaded_results(frame, read, d, count, repeats),
         "all_ms": round(1e3 * cpu, 2),
         "copy_of_sum_ms": round(1e3 * copy, 2),
         "all_of_copy_bandwidth": round(copy / cpu, 2),
@@ -241,7 +283,7 @@ def main():
         [load(args)]
         if args.load
         else (
-            measure_upload(name, upload, args.repeats)
+            measure_upload(name, upload, args.dimension, args.repeats)
             for name, upload in uploads(args.dimension, args.seed).items()
         )
     )

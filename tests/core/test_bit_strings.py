@@ -1,65 +1,48 @@
 """Bit strings: every number comes back, and no string is longer than it must be."""
 
-import math
-
 import numpy as np
 import pytest
 
 from aquila.core.bit_strings import (
-    WORD_BITS,
-    digits_per_word,
-    digits_size,
+    best_rice_parameter,
     from_bytes,
     from_zigzag,
-    read_digits,
     read_fixed,
+    read_rice,
     read_unary,
     to_bytes,
-    write_digits,
     write_fixed,
+    write_rice,
     write_unary,
     zigzag,
 )
 from aquila.core.packet import WireError
 
-BASES = [2, 3, 10, 148, 256, 257, 640, 2**16]
+
+@pytest.mark.parametrize("parameter", range(8))
+@pytest.mark.parametrize("numbers", [[], [0], [3, 0, 0, 130], [255, 7, 8]])
+def test_rice_codes_come_back(numbers, parameter):
+    bits = write_rice(np.array(numbers, np.int64), parameter)
+    read, used = read_rice(np.append(bits, np.ones(9, np.uint8)), len(numbers), parameter)
+    assert (read.tolist(), used) == (numbers, len(bits))
+    assert np.array_equal(from_bytes(to_bytes(bits))[: len(bits)], bits)
 
 
-@pytest.mark.parametrize("base", BASES)
-@pytest.mark.parametrize("count", [0, 1, 5, 100])
-def test_digits_come_back(base, count):
-    numbers = np.random.default_rng(base).integers(base, size=count)
-    bits = write_digits(numbers, base)
-    assert len(bits) == digits_size(count, base)
-    assert np.array_equal(
-        read_digits(from_bytes(to_bytes(bits))[: len(bits)], count, base), numbers
-    )
+def test_bits_of_a_known_rice_code():
+    """5 and 2 are the quotients 1 and 0 of 4, and the remainders 1 and 2."""
+    assert write_rice(np.array([5, 2]), 2).tolist() == [1, 0, 0, 1, 0, 0, 1]
 
 
-@pytest.mark.parametrize("base", BASES)
-def test_words_are_nearly_as_short_as_possible(base):
-    count, width = digits_per_word(base)
-    assert width <= WORD_BITS
-    assert math.log2(base) <= width / count < 1.02 * math.log2(base)
+@pytest.mark.parametrize(("numbers", "best"), [([0, 0, 1], 0), ([3, 4, 5, 6], 2), ([900], 7)])
+def test_the_best_parameter_has_the_shortest_code(numbers, best):
+    numbers = np.array(numbers)
+    sizes = [len(write_rice(numbers, parameter)) for parameter in range(8)]
+    assert best_rice_parameter(numbers, 8) == best == sizes.index(min(sizes))
 
 
-def test_digits_of_a_known_word():
-    # 2 + 0·3 + 1·9 = 11, and the other 26 digits of the word are zero
-    assert digits_per_word(3) == (29, 46)
-    bits = write_digits(np.array([2, 0, 1]), 3)
-    assert bits[:5].tolist() == [1, 1, 0, 1, 0]
-    assert not bits[5:].any()
-
-
-def test_a_word_that_is_too_large_is_refused():
-    bits = np.ones(digits_size(5, 3), np.uint8)
-    with pytest.raises(WireError, match="too large"):
-        read_digits(bits, 5, 3)
-
-
-def test_a_last_word_with_more_digits_is_refused():
-    with pytest.raises(WireError, match="not filled with zeros"):
-        read_digits(write_digits(np.array([1, 2, 1]), 3), 2, 3)
+def test_a_rice_code_without_all_remainders_is_refused():
+    with pytest.raises(WireError, match="ends before its 2 numbers"):
+        read_rice(write_rice(np.array([5, 2]), 2)[:-1], 2, 2)
 
 
 @pytest.mark.parametrize("numbers", [[], [0], [3, 0, 0, 1], [0, 62, 5]])
@@ -71,7 +54,7 @@ def test_unary_numbers_come_back(numbers):
 
 
 def test_a_unary_number_without_an_end_is_refused():
-    with pytest.raises(WireError, match="ends before its 2 levels"):
+    with pytest.raises(WireError, match="ends before its 2 numbers"):
         read_unary(np.array([1, 0, 1, 1], np.uint8), 2)
 
 

@@ -5,8 +5,9 @@ import pytest
 import torch
 
 from aquila.core import rotation
+from aquila.core.chunks import chunks_of
 from aquila.core.random import Key
-from aquila.core.rotation import hadamard, rotate, unrotate_
+from aquila.core.rotation import hadamard, rotate, rotate_chunks, unrotate_, unrotate_chunks_
 from aquila.native import hadamard as native
 
 
@@ -36,10 +37,42 @@ def test_native_transform_has_the_bits_of_sums_and_differences(length, dtype):
     assert v.equal(normal(length, dtype))
 
 
-@pytest.mark.parametrize("array", [np.zeros(3), np.zeros(0), np.zeros(4, np.int32)], ids=str)
-def test_native_transform_refuses_other_arrays(array):
-    with pytest.raises(ValueError, match="vector must be"):
-        native.transform(array)
+@pytest.mark.parametrize(
+    ("array", "length", "message"),
+    [
+        (np.zeros(3), 3, "a power of two"),
+        (np.zeros(6), 4, "a power of two"),
+        (np.zeros(4), 0, "a power of two"),
+        (np.zeros(4), -4, "a power of two"),
+        (np.zeros(4, np.int32), 4, "float32 or float64"),
+    ],
+)
+def test_native_transform_refuses_other_arrays(array, length, message):
+    with pytest.raises(ValueError, match=message):
+        native.transform(array, length)
+
+
+CHUNKS = chunks_of((torch.Size([10, 20]), torch.Size([0]), torch.Size([64]), torch.Size([7])), 7)
+
+
+def test_chunks_are_rotated_one_by_one():
+    v = normal(271)
+    drawn = np.frombuffer(Key((4,)).numpy().bytes(-(-CHUNKS.padded_size // 8)), np.uint8)
+    signs = torch.from_numpy(1.0 - 2 * np.unpackbits(drawn)[: CHUNKS.padded_size])
+    flipped = CHUNKS.pad(v) * signs
+    rows = [row for run in CHUNKS.runs for row in run.rows(flipped)]
+    assert rotate_chunks(v, CHUNKS, Key((4,))).equal(torch.cat([hadamard(row) for row in rows]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rotated_chunks_can_be_inverted_with_the_same_bits_everywhere(dtype, monkeypatch):
+    v = normal(271, dtype)
+    rotated = rotate_chunks(v, CHUNKS, Key((4,)))
+    back = unrotate_chunks_(rotated.clone(), CHUNKS, Key((4,)))
+    torch.testing.assert_close(back, v)
+    monkeypatch.setattr(rotation, "_has_native_passes", lambda _: False)
+    assert rotate_chunks(v, CHUNKS, Key((4,))).numpy().tobytes() == rotated.numpy().tobytes()
+    assert unrotate_chunks_(rotated, CHUNKS, Key((4,))).numpy().tobytes() == back.numpy().tobytes()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -41,6 +41,7 @@ class Row:
         max_overhead_bytes: Largest size of a reply minus its bits × coordinates.
         options: Run options that the method needs, such as a link model.
         numbers_per_device: Numbers that the server keeps per device.
+        pads: Whether uploads of the smallest models take as many bytes as those of larger ones.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Row:
     max_overhead_bytes: int = 64
     options: Mapping[str, object] = field(default_factory=dict)
     numbers_per_device: int = 0
+    pads: bool = False
 
 
 def memory_row(name: str, **promises: object) -> Row:
@@ -71,7 +73,7 @@ def link_row(name: str, **promises: object) -> Row:
 
 ROWS = (
     memory_row("aquila", parameters={"b_min": 2}),
-    memory_row("aquila_peak"),
+    memory_row("aquila_peak", pads=True),
     memory_row("aquila_topk", parameters={"density": 0.2}),
     memory_row("aquila_dither"),
     Row("fedsgd", silent_on_zero=False, works=()),

@@ -29,7 +29,7 @@ def start(problem, density, seed=0, **options):
 def quantized(v, density, seed, round_number, device):
     key = Key((seed, round_number, device, Purpose.DEVICE))
     vector = torch.from_numpy(v)
-    upload = quantize_peaks(vector, one_tensor(len(v)), block_of(density), key, round_number)
+    upload, _ = quantize_peaks(vector, one_tensor(len(v)), block_of(density), key, round_number)
     return upload.decode().numpy()
 
 

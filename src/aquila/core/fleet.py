@@ -9,14 +9,15 @@ import torch
 
 from aquila.core.link import LinkState
 from aquila.core.packet import Codes
+from aquila.core.rotated import RotatedSum, RotatedVector
 from aquila.core.row_owners import OwnedRows, RowOwners
 from aquila.core.tensors import Shapes, one_tensor, total_size
 from aquila.core.vector import SparseVector, Vector, digest, squared_norm
 
 DeviceId = int
 
-Summand = Vector | SparseVector | Codes
-"""What averages take: a vector, its nonzero coordinates, or its codes."""
+Summand = Vector | SparseVector | RotatedVector | Codes
+"""What averages take: a vector, all or its nonzero or rotated coordinates, or its codes."""
 
 SMALLEST = torch.finfo(torch.float64).tiny
 """Smallest divisor, which prevents division by zero."""
@@ -179,14 +180,17 @@ class Fleet:
     ) -> Vector:
         """Return the weighted sum in float64, in which the order of the terms hardly matters."""
         total = torch.zeros(self.dimension, dtype=torch.float64, device=self.torch_device)
+        rotated = RotatedSum(total)
         for device, vector in vectors:
             if device not in devices:
                 raise KeyError(f"device {device} is not one of the averaged devices")
             weight, indices = self.weights[device], self.slices[self.groups[device]]
             vector = self._owned(device, vector)
-            if isinstance(vector, Codes) and indices is not None:
-                vector = vector.decode()
-            if isinstance(vector, SparseVector):
+            if indices is not None and not isinstance(vector, SparseVector):
+                vector = _dense(vector)
+            if isinstance(vector, RotatedVector):
+                rotated.add(vector, weight)
+            elif isinstance(vector, SparseVector):
                 vector.at(indices).add_to(total, weight)
             elif isinstance(vector, Codes):
                 vector.add_to(total, weight)
@@ -194,6 +198,7 @@ class Fleet:
                 total.add_(vector, alpha=weight)
             else:
                 total.index_add_(0, indices, vector.to(torch.float64), alpha=weight)
+        rotated.finish()
         return total
 
     def _owned(self, device: DeviceId, vector: Summand) -> Summand:
@@ -202,9 +207,7 @@ class Fleet:
             return vector
         if isinstance(vector, SparseVector):
             vector = vector.to_dense(self.dimension_of(device))
-        elif isinstance(vector, Codes):
-            vector = vector.decode()
-        return self.owners.keep_owned(device, vector)
+        return self.owners.keep_owned(device, _dense(vector))
 
     def _weight_of_owners(self, owners: RowOwners, weights: Mapping[DeviceId, float]) -> Vector:
         """Return the total weight of each coordinate's holders, where rows have owners."""
@@ -261,3 +264,10 @@ class Fleet:
         for device, weight in enumerate(self.weights):
             if not 0 < weight < math.inf:
                 raise ValueError(f"the weight of device {device} must be above 0, not {weight}")
+
+
+def _dense(vector: Vector | RotatedVector | Codes) -> Vector:
+    """Return a vector with all its coordinates."""
+    if isinstance(vector, Codes):
+        return vector.decode()
+    return vector.to_dense() if isinstance(vector, RotatedVector) else vector

@@ -6,6 +6,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar, cast, runtime_check
 
 from aquila.core.fleet import DeviceId, Fleet, Summand
 from aquila.core.packet import Codes, Packet, SparseCodes, StoredUpload, WireError
+from aquila.core.peaks import PeakUpload
 from aquila.core.random import Key
 from aquila.core.tensors import Shapes, UploadReader, check_tensors
 from aquila.core.vector import Vector
@@ -284,7 +285,7 @@ def decode_summand(reply: Packet) -> Summand:
     vector = reply.vector
     while isinstance(vector, StoredUpload):
         vector = vector.load()
-    if isinstance(vector, SparseCodes):
+    if isinstance(vector, SparseCodes | PeakUpload):
         return vector.decode_sparse()
     return vector if isinstance(vector, Codes) else decode_upload(replace(reply, vector=vector))
 
@@ -292,7 +293,8 @@ def decode_summand(reply: Packet) -> Summand:
 def uploads(
     replies: Mapping[DeviceId, Packet], decode: Callable[[Packet], Summand] = decode_summand
 ) -> Iterable[tuple[DeviceId, Summand]]:
-    """Yield the vectors of the replies that carry one, one vector at a time."""
-    for device, reply in replies.items():
-        if reply.vector is not None:
-            yield device, decode(reply)
+    """Yield the vectors of the replies that carry one, one at a time and group by group."""
+    groups = {device: getattr(reply.vector, "group", 0) for device, reply in replies.items()}
+    for device in sorted(replies, key=groups.__getitem__):
+        if replies[device].vector is not None:
+            yield device, decode(replies[device])

@@ -1,145 +1,236 @@
 """The peak quantizer: an upload has only the largest coordinate of each block after a rotation.
 
-After a random rotation R the coordinates of a vector look like a normal sample, unless only a few
-were nonzero. An upload has the position of the largest magnitude of each block of n coordinates,
-the *peak*, and its sign: 1 + log2 n bits. The decoded vector is S Rᵀ c, where c is ±1 at the peaks
-and 0 elsewhere. With S = ||v||² / ⟨R v, c⟩ it equals v on average if R is a uniform rotation (EDEN,
-arXiv 2108.08842, Theorem 2.1). Its squared error is ω ||v||² with ω close to n / a² - 1, where a is
-the expected largest magnitude of n normal numbers.
+A vector v is cut into chunks, and each chunk is rotated on its own. After a random rotation R the
+coordinates of a chunk look like a normal sample, unless only a few were nonzero. An upload has the
+position of the largest magnitude of each block of n coordinates, the *peak*, and its sign: 1 + log2
+n bits. The decoded chunk is A Rᵀ c, where c is ±1 at the peaks and 0 elsewhere. With
+A = ||v||² / ⟨R v, c⟩ it equals v on average if R is a uniform rotation (EDEN, arXiv 2108.08842,
+Theorem 2.1). Its squared error is ω ||v||² with ω close to n / a² - 1, where a is the expected
+largest magnitude of n normal numbers.
 
-Parts of a model differ in the size of their coordinates. So v is cut into groups, and a group with
-the root mean square r is divided by the weight w = r^(1/4), rounded, before the rotation. The
-receiver multiplies by w. The error is then at most ω (Σ w²) (Σ v² / w²) / d, which is at most about
-ω ||v||² for every power of r from 0 to 1. The power 1/2 has the least error, but losses are steeper
-where gradients are larger. docs/our-methods-peak.md says how 1/4 was chosen.
+Parts of a model differ in the size of their coordinates, so each chunk has blocks of its own
+length. With the root mean square r of a chunk, the share that it sends grows as r^1.5. The power 1
+has the least error, but losses are steeper where gradients are larger, so noise does more harm
+there. docs/our-methods-peak.md says how 1.5 was chosen.
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from aquila.core.bit_strings import (
-    Bits,
     Integers,
-    digits_size,
-    from_bytes,
-    from_zigzag,
-    read_digits,
-    read_fixed,
-    read_unary,
+    best_rice_parameter,
     to_bytes,
-    write_digits,
     write_fixed,
-    write_unary,
+    write_rice,
     zigzag,
 )
-from aquila.core.envelope import require
-from aquila.core.packet import Codes, Packet
+from aquila.core.chunks import MIN_BITS, Chunks
+from aquila.core.packet import Codes
 from aquila.core.random import Key
-from aquila.core.rotation import rotate, unrotate_
-from aquila.core.tensor_grid import codes_of
-from aquila.core.tensors import Shapes, split_tensors, total_size
-from aquila.core.vector import Vector, squared_norm
+from aquila.core.rotated import Basis, RotatedVector
+from aquila.core.rotation import rotate_chunks
+from aquila.core.tensors import Shapes
+from aquila.core.vector import Vector, relative_norm, squared_norm
 
 MAX_BLOCK = 2**15
-"""Coordinates of the longest block."""
-LEVELS = 32
-"""Levels of the groups: the rms of a group of level k is about 2**-k times that of level 0."""
-WEIGHT_POWER = 0.25
-"""A group of level k is multiplied by 2**(k / 4) before the rotation."""
-NUMBER_BITS = 16
-"""Bits of the seed of a rotation, and of the length of the blocks."""
+"""Coordinates of the longest block that an order can ask for."""
+CHUNK_BLOCKS = 8
+"""Chunks have the coordinates of this many blocks or more, so that their numbers cost little."""
+CHUNK_BITS = range(MIN_BITS, 19)
+"""Possible logarithms to base 2 of the length of a chunk."""
+RATE_POWER = 1.5
+"""The share that a chunk sends grows as this power of the rms of its coordinates."""
+EXPONENTS = 128
+"""Amplitudes are the largest one times 2**(-e / 2), with a whole number e below this."""
+SEED_BITS, SIZE_BITS, RICE_BITS = 8, 5, 3
+"""Bits of the numbers that an upload begins with."""
 BYTE_BITS = 8
-GROUP_BLOCKS = 8
-"""Groups have the coordinates of this many blocks or more, so that their levels cost little."""
 MIN_EXPONENT = -100
 """Exponent of the smallest unit of a vector. Its inverse must be a float, too."""
-MAX_PEAK_NORM = 1e38
-"""Limit of S d. No sum of the transforms that decode an upload can be larger."""
+SEARCH_STEPS = 40
+"""Halvings of an interval, after which no chunk changes its rate."""
+
+Numbers = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
 class PeakUpload:
-    """A quantized vector: the levels of the groups and the peaks of the blocks.
+    """A quantized vector: the rates and amplitudes of its chunks, and the peaks of their blocks.
 
     Attributes:
-        levels: Level of each group.
-        peaks: Per block 2 × position of the peak, plus 1 if it is negative.
+        block_bits: Per chunk the logarithm to base 2 of the length of its blocks. One more than
+            that of the chunk's own length: it has no peaks.
+        exponents: Per chunk with peaks its exponent e: the amplitude is S 2**(-e / 2).
+        peaks: Per block 2 × position of the peak, plus 1 if it is negative. Chunks with the
+            shortest blocks come first.
         scale: S, one float.
-        block: Coordinates per block, n.
-        seed: Seed of the rotation, together with the round.
-        round_number: Round of the reply.
-        shapes: The tensors of the model.
+        basis: The rotation of the chunks.
     """
 
-    levels: torch.Tensor
-    peaks: torch.Tensor
+    block_bits: Integers
+    exponents: Integers
+    peaks: Integers
     scale: Vector
-    block: int
-    seed: int
-    round_number: int
-    shapes: Shapes
+    basis: Basis
 
     @property
     def dimension(self) -> int:
         """Number of coordinates of the model."""
-        return total_size(self.shapes)
+        return self.chunks.dimension
 
     @property
     def bits(self) -> int:
         """Bits per coordinate, rounded up."""
         return 1
 
+    @property
+    def chunks(self) -> Chunks:
+        """The chunks of the model."""
+        return self.basis.chunks
+
+    @property
+    def group(self) -> int:
+        """Number of the group of uploads that are best decoded one after the other."""
+        return self.basis.seed
+
     def decode(self) -> Vector:
         """Return the vector both sides agree on."""
-        rotated = self.scale.new_zeros(self.dimension)
-        positions = self.peaks // 2 + torch.arange(len(self.peaks)).to(self.peaks) * self.block
-        rotated[positions] = torch.where(self.peaks % 2 == 1, -self.scale, self.scale)
-        u = unrotate_(rotated, rotation_key(self.seed, self.round_number))
-        return multiply_groups(u, self.levels, self.shapes, self.block, -WEIGHT_POWER)
+        return self.decode_sparse().to_dense()
+
+    def decode_sparse(self) -> RotatedVector:
+        """Return the peaks as numbers in the rotated basis."""
+        chunks, exponents = self.chunks, np.zeros(len(self.block_bits), np.int64)
+        exponents[self._with_peaks()] = self.exponents
+        positions, of_peaks = [], []
+        for bits, chosen, peaks in self._by_rate():
+            counts = 1 << (chunks.sizes[chosen] - bits)
+            block_in_chunk = np.arange(len(peaks)) - np.repeat(np.cumsum(counts) - counts, counts)
+            starts = np.repeat(chunks.starts[chosen], counts) + (block_in_chunk << bits)
+            positions.append(starts + peaks // 2)
+            of_peaks.append(np.repeat(exponents[chosen], counts))
+        device = self.scale.device
+        amplitudes = torch.from_numpy(FACTORS[np.concatenate(of_peaks)]).to(self.scale)
+        amplitudes.mul_(self.scale)
+        negative = torch.from_numpy(self.peaks % 2 == 1).to(device)
+        values = torch.where(negative, -amplitudes, amplitudes)
+        return RotatedVector(
+            torch.from_numpy(np.concatenate(positions)).to(device), values, self.basis
+        )
 
     def to_codes(self) -> Codes:
-        """Return the bytes that a frame carries: seed, block length, levels and peaks."""
-        levels = self.levels.cpu().numpy()
-        parts = (
-            write_fixed(np.array([self.seed, self.block]), NUMBER_BITS),
-            write_unary(zigzag(np.diff(levels, prepend=0))),
-            write_digits(self.peaks.cpu().numpy(), 2 * self.block),
-        )
+        """Return the bytes that a frame carries."""
+        numbers = [zigzag(np.diff(one, prepend=0)) for one in (self.block_bits, self.exponents)]
+        parameters = [best_rice_parameter(one, 2**RICE_BITS) for one in numbers]
+        parts = [
+            write_fixed(np.array([self.basis.seed]), SEED_BITS),
+            write_fixed(np.array([self.basis.chunk_bits]), SIZE_BITS),
+            write_fixed(np.array(parameters), RICE_BITS),
+            *map(write_rice, numbers, parameters),
+            *(write_fixed(peaks, bits + 1) for bits, _, peaks in self._by_rate()),
+        ]
         codes = torch.from_numpy(to_bytes(np.concatenate(parts)))
         low = torch.zeros_like(self.scale)
         return Codes(codes.to(low.device), BYTE_BITS, low, self.scale, codes.numel())
 
+    def _with_peaks(self) -> NDArray[np.bool_]:
+        return self.block_bits <= self.chunks.sizes
 
-def rotation_key(seed: int, round_number: int) -> Key:
-    """Return the key of the rotation of an upload."""
-    return Key((seed, round_number))
+    def _by_rate(self) -> Iterator[tuple[int, Integers, Integers]]:
+        """Yield each length of blocks in bits, the chunks that have it, and their peaks."""
+        start = 0
+        for bits, chosen, count in by_rate(self.block_bits, self.chunks):
+            yield bits, chosen, self.peaks[start : start + count]
+            start += count
+
+
+FACTORS = np.array([2.0 ** (-exponent / 2) for exponent in range(EXPONENTS + 1)])
+"""Amplitudes by exponent, relative to the largest one."""
+
+
+def by_rate(block_bits: Integers, chunks: Chunks) -> Iterator[tuple[int, Integers, int]]:
+    """Yield each length of blocks in bits, the chunks that have it, and the number of blocks."""
+    with_peaks = block_bits <= chunks.sizes
+    for bits in np.unique(block_bits[with_peaks]).tolist():
+        chosen = np.flatnonzero(with_peaks & (block_bits == bits))
+        yield bits, chosen, int((1 << (chunks.sizes[chosen] - bits)).sum())
+
+
+def chunk_bits_of(block: int) -> int:
+    """Return the logarithm to base 2 of the length of chunks, for blocks of this mean length."""
+    bits = (CHUNK_BLOCKS * block - 1).bit_length()
+    return min(max(bits, CHUNK_BITS[0]), CHUNK_BITS[-1])
 
 
 def quantize_peaks(
     v: Vector, shapes: Shapes, block: int, key: Key, round_number: int
-) -> PeakUpload | None:
-    """Quantize a vector with a rotation that the key draws; None for a zero vector."""
-    levels = group_levels(v, shapes, block)
-    if levels is None:
-        return None
-    weighted = multiply_groups(v.clone(), levels, shapes, block, WEIGHT_POWER)
+) -> tuple[PeakUpload, float] | None:
+    """Quantize a vector; return the upload and its relative error, None for a zero vector.
+
+    The upload takes about as many bytes as blocks of this length everywhere.
+    """
+    generator = key.numpy()
+    seed = int(generator.integers(2**SEED_BITS))
+    basis = Basis(shapes, chunk_bits_of(block), seed, round_number)
+    chunks = basis.chunks
+    norm = math.sqrt(squared_norm(v))
     # a power of two keeps all digits, and sums of the rotation can neither overflow nor vanish
-    unit = 2.0 ** max(MIN_EXPONENT, math.frexp(math.sqrt(squared_norm(weighted)))[1])
-    weighted.div_(unit)
-    seed = int(key.numpy().integers(2**NUMBER_BITS))
-    rotated = rotate(weighted, rotation_key(seed, round_number))
-    blocks = _blocks(rotated, block)
-    sizes, positions = blocks.abs().max(1)
-    negative = blocks.gather(1, positions[:, None]).squeeze(1) < 0
-    scale = v.new_full((1,), unit * squared_norm(weighted) / float(sizes.double().sum()))
+    unit = 2.0 ** max(MIN_EXPONENT, math.frexp(norm)[1])
+    rotated = rotate_chunks(v / unit, chunks, basis.key)
+    squares = _squares(rotated, chunks)
+    if not squares.any():
+        return None
+    budget = -(-chunks.padded_size // block) * math.log2(2 * block)
+    block_bits = choose_rates(squares, chunks.sizes, budget)
+    peaks, sums = _find_peaks(rotated, chunks, block_bits)
+    sent = squares > 0
+    amplitudes = squares[sent] / sums[sent]
+    scale = v.new_full((1,), unit * amplitudes.max())
     if not scale:  # too small for a float
         return None
-    peaks = 2 * positions + negative
-    return PeakUpload(levels, peaks, scale, block, seed, round_number, shapes)
+    exponents = _round_amplitudes(amplitudes / (float(scale) / unit), generator)
+    upload = PeakUpload(block_bits, exponents, peaks, scale, basis)
+    rounded = FACTORS[exponents] * float(scale) / unit
+    counts = 1 << (chunks.sizes - block_bits)[sent]
+    errors = squares[sent] + counts * rounded**2 - 2 * rounded * sums[sent]
+    return upload, relative_norm(max(0.0, float(errors.sum())), float(squares.sum()))
+
+
+def choose_rates(squares: Numbers, sizes: Integers, budget: float) -> Integers:
+    """Return the logarithm to base 2 of the length of the blocks of each chunk.
+
+    A chunk with the rms r has blocks of T / r**1.5 coordinates, rounded to a power of two from 1 to
+    the length of the chunk. T is such that the bits of the peaks are closest to the budget. A zero
+    chunk gets one more than the logarithm of its own length.
+
+    Args:
+        squares: Squared norms of the chunks.
+        sizes: Logarithms to base 2 of the lengths of the chunks.
+        budget: Bits of all peaks.
+    """
+    sent = squares > 0
+    lengths = sizes[sent]
+    rms = np.log2(squares[sent]) / 2 - lengths / 2
+
+    def rates(threshold: float) -> Integers:
+        return np.clip(np.rint(threshold - RATE_POWER * rms), 0, lengths).astype(np.int64)
+
+    def cost(bits: Integers) -> float:
+        return float(((1 << (lengths - bits)) * (bits + 1)).sum())
+
+    low, high = RATE_POWER * rms.min() - 1, RATE_POWER * rms.max() + sizes.max() + 1
+    for _ in range(SEARCH_STEPS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if cost(rates(middle)) <= budget else (middle, high)
+    chosen = sizes + 1
+    chosen[sent] = min(rates(low), rates(high), key=lambda bits: abs(cost(bits) - budget))
+    return chosen
 
 
 def expected_error(block: int) -> float:
@@ -155,139 +246,40 @@ def expected_peak(block: int) -> float:
     return step * (0.5 + sum(largest))
 
 
-@dataclass(frozen=True)
-class TensorGroups:
-    """The groups of one tensor: equal parts, and a rest that belongs to the last of them."""
-
-    count: int
-    size: int
-
-    def mean_squares(self, part: Vector) -> Vector:
-        """Return the mean square of each group of the tensor, in float64."""
-        whole = self.count * self.size
-        norms = torch.linalg.vector_norm(
-            part[:whole].view(self.count, self.size), dim=1, dtype=torch.float64
-        )
-        squares: Vector = norms.square_()
-        squares[-1] += squared_norm(part[whole:])
-        lengths = torch.full_like(squares, self.size)
-        lengths[-1] += part.numel() - whole
-        return squares.div_(lengths)
-
-    def multiply_(self, part: Vector, factors: Vector) -> None:
-        """Multiply each group of the tensor by its factor, in place."""
-        whole = self.count * self.size
-        part[:whole].view(self.count, self.size).mul_(factors[:, None])
-        part[whole:].mul_(factors[-1])
+def _squares(rotated: Vector, chunks: Chunks) -> Numbers:
+    """Return the squared norm of each chunk."""
+    norms = [
+        torch.linalg.vector_norm(run.rows(rotated), dim=1, dtype=torch.float64).cpu().numpy()
+        for run in chunks.runs
+    ]
+    squares: Numbers = np.concatenate(norms) ** 2
+    return squares
 
 
-def groups_of(shapes: Shapes, block: int) -> list[TensorGroups]:
-    """Return the groups of each tensor that is not empty.
-
-    A group has at least `GROUP_BLOCKS` blocks, unless its tensor has fewer.
-    """
-    groups = []
-    for size in (shape.numel() for shape in shapes if shape.numel()):
-        count = max(1, size // (GROUP_BLOCKS * block))
-        groups.append(TensorGroups(count, size // count))
-    return groups
-
-
-def group_count(shapes: Shapes, block: int) -> int:
-    """Return the number of groups of all tensors."""
-    return sum(groups.count for groups in groups_of(shapes, block))
-
-
-def group_levels(v: Vector, shapes: Shapes, block: int) -> torch.Tensor | None:
-    """Return the level of each group, None for a zero vector."""
-    parts = zip(groups_of(shapes, block), _tensors(v, shapes), strict=True)
-    squares = torch.cat([groups.mean_squares(part) for groups, part in parts])
-    largest = squares.max()
-    if not largest > 0:
-        return None
-    return torch.log2(largest / squares).div_(2).round_().clamp_(0, LEVELS - 1).to(torch.int64)
+def _find_peaks(rotated: Vector, chunks: Chunks, block_bits: Integers) -> tuple[Integers, Numbers]:
+    """Return the peaks as an upload has them, and the sum of their magnitudes per chunk."""
+    sums, peaks = np.zeros(len(block_bits)), []
+    firsts = np.cumsum([0, *(run.count for run in chunks.runs)])
+    for bits, chosen, _ in by_rate(block_bits, chunks):
+        for run, first in zip(chunks.runs, firsts[:-1], strict=True):
+            of_run = chosen[(chosen >= first) & (chosen < first + run.count)]
+            if not len(of_run):
+                continue
+            rows = run.rows(rotated)
+            if len(of_run) < run.count:
+                rows = rows[torch.from_numpy(of_run - first).to(rows.device)]
+            blocks = rows.reshape(-1, 1 << bits)
+            largest, positions = blocks.abs().max(1)
+            negative = blocks.gather(1, positions[:, None]).squeeze(1) < 0
+            peaks.append((2 * positions + negative).cpu().numpy())
+            sums[of_run] = largest.double().view(len(of_run), -1).sum(1).cpu().numpy()
+    return np.concatenate(peaks), sums
 
 
-def multiply_groups(
-    v: Vector, levels: torch.Tensor, shapes: Shapes, block: int, power: float
-) -> Vector:
-    """Multiply each group by 2**(power × level) in place, and return the vector."""
-    # not with torch.exp2, whose last bit may depend on the hardware
-    of_levels = torch.tensor([2 ** (power * level) for level in range(LEVELS)], dtype=torch.float64)
-    factors = of_levels.to(v)[levels]
-    groups = groups_of(shapes, block)
-    of_tensors = torch.split(factors, [of_tensor.count for of_tensor in groups])
-    for of_tensor, part, factor in zip(groups, _tensors(v, shapes), of_tensors, strict=True):
-        of_tensor.multiply_(part, factor)
-    return v
-
-
-def _tensors(v: Vector, shapes: Shapes) -> list[Vector]:
-    """Return the tensors of a vector that are not empty."""
-    return [part for part in split_tensors(v, shapes) if part.numel()]
-
-
-def _blocks(rotated: Vector, block: int) -> Vector:
-    """Return the coordinates as rows of a block each; the last row is filled with zeros."""
-    missing = -rotated.numel() % block
-    return torch.nn.functional.pad(rotated, (0, missing)).view(-1, block)
-
-
-@dataclass(frozen=True)
-class PeakReader:
-    """Reads uploads of `quantize_peaks`."""
-
-    def dimensions(self, shapes: Shapes) -> range:
-        """Return the possible numbers of bytes, whatever the levels and the length of the blocks.
-
-        There are most groups and bits of peaks if a block has one coordinate. A level takes at most
-        2 × LEVELS bits.
-        """
-        levels = group_count(shapes, 1) * LEVELS // 4
-        return range(5, 24 + levels + total_size(shapes) // BYTE_BITS)
-
-    def read(self, reply: Packet, shapes: Shapes) -> PeakUpload:
-        """Return the peaks of a reply; raise WireError if they are not those of a model."""
-        sent = codes_of(reply)
-        require(sent.bits == BYTE_BITS, f"an upload of peaks has bytes, not {sent.bits} bits")
-        require(len(sent.step) == 1 and not sent.low.any(), "an upload of peaks has another grid")
-        peak_norm = float(sent.step) * total_size(shapes)
-        require(0 < peak_norm < MAX_PEAK_NORM, "the scale of an upload must be above 0 and finite")
-        bits = from_bytes(sent.codes.cpu().numpy())
-        require(len(bits) > 2 * NUMBER_BITS, "an upload of peaks is too short")
-        seed, block = read_fixed(bits[: 2 * NUMBER_BITS], NUMBER_BITS).tolist()
-        require(1 <= block <= MAX_BLOCK, f"an upload has blocks of {block} coordinates")
-        levels, used = _read_levels(bits[2 * NUMBER_BITS :], shapes, block)
-        peaks = _read_peaks(bits[2 * NUMBER_BITS + used :], total_size(shapes), block)
-        device = sent.step.device
-        return PeakUpload(
-            torch.from_numpy(levels).to(device),
-            torch.from_numpy(peaks).to(device),
-            sent.step,
-            block,
-            seed,
-            reply.round,
-            shapes,
-        )
-
-
-def _read_levels(bits: Bits, shapes: Shapes, block: int) -> tuple[Integers, int]:
-    """Return the levels of the groups, and how many bits they take."""
-    count = group_count(shapes, block)
-    changes, used = read_unary(bits[: 2 * LEVELS * count], count)
-    levels = from_zigzag(changes).cumsum()
-    in_range = not len(levels) or (levels.min() >= 0 and levels.max() < LEVELS)
-    require(bool(in_range), f"the levels of an upload must be from 0 to {LEVELS - 1}")
-    return levels, used
-
-
-def _read_peaks(bits: Bits, dimension: int, block: int) -> Integers:
-    """Return the peaks of all blocks, which must fill the bits up to the last byte."""
-    count = -(-dimension // block)
-    size = digits_size(count, 2 * block)
-    require(size <= len(bits) < size + BYTE_BITS, f"an upload must have {count} peaks")
-    require(not bits[size:].any(), "the last byte of an upload is not filled with zeros")
-    peaks = read_digits(bits[:size], count, 2 * block)
-    last = dimension - (count - 1) * block
-    require(int(peaks[-1]) < 2 * last, "a peak of an upload is outside its block")
-    return peaks
+def _round_amplitudes(amplitudes: Numbers, generator: np.random.Generator) -> Integers:
+    """Return exponents of amplitudes relative to the largest one, on average without an error."""
+    floors = np.clip(np.floor(-2 * np.log2(amplitudes)), 0, EXPONENTS - 1).astype(np.int64)
+    above, below = FACTORS[floors], FACTORS[floors + 1]
+    up = generator.random(len(floors)) * (above - below) < amplitudes - below
+    exponents: Integers = np.minimum(np.where(up, floors, floors + 1), EXPONENTS - 1)
+    return exponents

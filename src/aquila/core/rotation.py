@@ -1,11 +1,12 @@
 """Random rotations that both sides derive from a seed: random signs and Hadamard transforms.
 
-The length of a Hadamard transform is a power of two. For any other length d, let n <= d be the
-largest power of two. The first n coordinates are rotated, then the last n. Both steps are
-orthogonal, together they reach every coordinate, and no padding is needed.
+The length of a Hadamard transform is a power of two. `rotate` mixes a whole vector of any length d.
+Let n <= d be the largest power of two. The first n coordinates are rotated, then the last n. Both
+steps are orthogonal, together they reach every coordinate, and no padding is needed. Before that,
+the vector is read column by column from a square that it fills row by row. Each half then has
+coordinates of all large tensors, so that all rotated coordinates have about the same size.
 
-Before that, the vector is read column by column from a square that it fills row by row. Each half
-then has coordinates of all large tensors, so that all rotated coordinates have about the same size.
+`rotate_chunks` rotates each chunk of a vector on its own, in the cache of a processor.
 """
 
 import math
@@ -15,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from aquila.core.chunks import Chunks
 from aquila.core.random import Key
 from aquila.core.vector import Vector
 from aquila.native import hadamard as native
@@ -26,7 +28,7 @@ def rotate(v: Vector, key: Key) -> Vector:
     for number, window in enumerate(_windows(v.numel())):
         part = rotated[window]
         _flip_signs(part, key.child(number))
-        part.copy_(_transformed(part))
+        part.copy_(_transformed(part, len(part)))
     return rotated
 
 
@@ -34,28 +36,49 @@ def unrotate_(v: Vector, key: Key) -> Vector:
     """Invert `rotate` with the same key. This overwrites v."""
     for number, window in reversed(list(enumerate(_windows(v.numel())))):
         part = v[window]
-        part.copy_(_transformed(part))
+        part.copy_(_transformed(part, len(part)))
         _flip_signs(part, key.child(number))
     return _by_columns(v)
 
 
+def rotate_chunks(v: Vector, chunks: Chunks, key: Key) -> Vector:
+    """Return the padded vector of a vector with all chunks rotated."""
+    padded = chunks.pad(v)
+    _flip_signs(padded, key)
+    _transform_chunks(padded, chunks)
+    return padded
+
+
+def unrotate_chunks_(padded: Vector, chunks: Chunks, key: Key) -> Vector:
+    """Invert `rotate_chunks` with the same key. This overwrites the padded vector."""
+    _transform_chunks(padded, chunks)
+    _flip_signs(padded, key)
+    return chunks.unpad(padded)
+
+
+def _transform_chunks(padded: Vector, chunks: Chunks) -> None:
+    for run in chunks.runs:
+        part = run.rows(padded).view(-1)
+        part.copy_(_transformed(part, run.length))
+
+
 def hadamard(v: Vector) -> Vector:
     """Return the orthonormal Walsh-Hadamard transform. The dimension must be a power of two."""
-    return _transformed(v.clone(memory_format=torch.contiguous_format))
+    return _transformed(v.clone(memory_format=torch.contiguous_format), v.numel())
 
 
-def _transformed(v: Vector) -> Vector:
-    """Return `hadamard`, on the CPU in the memory of v."""
-    length, half = v.numel(), 1
+def _transformed(v: Vector, length: int) -> Vector:
+    """Return `hadamard` of each part of this length, on the CPU in the memory of v."""
+    half = 1
     if _has_native_passes(v):
-        native.transform(v.numpy())
+        native.transform(v.numpy(), length)
         half = length
     while half < length:
         pairs = v.reshape(-1, 2, half)
         v = torch.stack((pairs[:, 0] + pairs[:, 1], pairs[:, 0] - pairs[:, 1]), dim=1)
         half *= 2
     # not a division, which GPUs replace by a product with the inverse and CPUs do not
-    return v.reshape(length).mul_(1 / math.sqrt(length))
+    return v.reshape(-1).mul_(1 / math.sqrt(length))
 
 
 def _by_columns(v: Vector) -> Vector:

@@ -8,13 +8,13 @@ memory q_m:
 The server keeps q̄, the mean of the memories. It updates theta <- theta - α (q̄ + mean u) and
 q̄ <- q̄ + η mean u (`parts/damped.py`).
 
-- The quantizer Q (`core/peaks.py`) rotates v at random, so that its coordinates look like a normal
-  sample. It sends the position and the sign of the largest one in each block of n coordinates. That
-  is 1 + log2 n bits per block, and needs no entropy coder.
-- u equals v on average. Its relative squared error ω is close to n / a² - 1, where a is the
-  expected largest magnitude of n normal numbers: 26.6 for n = 256. No unbiased quantizer of a
+- The quantizer Q (`core/peaks.py`) cuts v into chunks and rotates each of them at random, so that
+  its coordinates look like a normal sample. It sends the position and the sign of the largest one
+  in each block of n coordinates. That is 1 + log2 n bits per block, and needs no entropy coder.
+- u equals v on average. The relative squared error ω of a chunk is close to n / a² - 1, where a is
+  the expected largest magnitude of n normal numbers: 26.6 for n = 256. No unbiased quantizer of a
   normal sample can have less than 20 at the same 9 / 256 bits per coordinate.
-- Tensors are scaled before the rotation, so that those with small coordinates get less noise.
+- Chunks with larger coordinates have shorter blocks, so that they get less noise.
 - The memory learns the part of the gradients in which devices always differ. With full gradients
   the method thus reaches the exact optimum. Large models with local epochs have no memory by
   default (docs/our-methods-defaults.md).
@@ -34,10 +34,11 @@ import torch
 from aquila.core.method import Method, Oracle, Turn, Work, local_work, theta_of
 from aquila.core.packet import Packet
 from aquila.core.parameter import Bounds
-from aquila.core.peaks import MAX_BLOCK, PeakReader, expected_error, quantize_peaks
+from aquila.core.peak_reader import PeakReader
+from aquila.core.peaks import MAX_BLOCK, expected_error, quantize_peaks
 from aquila.core.random import Key
 from aquila.core.tensors import checksum_scalars, shapes_of
-from aquila.core.vector import Vector, error_ratio
+from aquila.core.vector import Vector
 from aquila.methods.parts.density import DENSITY_SCALAR, PEAK_DENSITY, positive_scalar
 from aquila.methods.parts.factory import MAX_DENSITY, Alpha, WorkOption, method_factory
 from aquila.methods.parts.mean import NoState
@@ -88,13 +89,14 @@ class AquilaPeakDevice:
         loss, gradient = local_work(oracle, theta_of(order), self.work, self.alpha)
         v = gradient - state.q if rate else gradient
         shapes = shapes_of(oracle, v)
-        upload = quantize_peaks(v, shapes, block, key, order.round)
-        if upload is None:
+        quantized = quantize_peaks(v, shapes, block, key, order.round)
+        if quantized is None:
             return Turn(state, Packet(order.round), {"loss": loss})
-        u = upload.decode()
-        notes = {"loss": loss, "error_ratio": error_ratio(v, u)}
+        upload, error_ratio = quantized
+        notes = {"loss": loss, "error_ratio": error_ratio}
         reply = Packet(order.round, upload.to_codes(), checksum_scalars(shapes))
-        return Turn(Memory(state.q + rate * u) if rate else state, reply, notes)
+        after = Memory(state.q + rate * upload.decode()) if rate else state
+        return Turn(after, reply, notes)
 
     def memory(self, state: Memory) -> Vector:
         """Return q_m."""

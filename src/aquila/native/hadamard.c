@@ -83,10 +83,10 @@ enum { TILE = 32 };
 DEFINE_PASSES(uint32_t, 31)
 DEFINE_PASSES(uint64_t, 63)
 
-static PyObject *transform_buffer(const Py_buffer *v) {
+static PyObject *transform_buffer(const Py_buffer *v, size_t length) {
     size_t count = vector_length(v);
-    if (count == 0 || (count & (count - 1)) != 0) {
-        PyErr_SetString(PyExc_ValueError, "the length of the vector must be a power of two");
+    if (length == 0 || (length & (length - 1)) != 0 || count % length != 0) {
+        PyErr_SetString(PyExc_ValueError, "the length of a part must be a power of two");
         return NULL;
     }
     if (!has_format(v, "f") && !has_format(v, "d")) {
@@ -94,20 +94,25 @@ static PyObject *transform_buffer(const Py_buffer *v) {
         return NULL;
     }
     Py_BEGIN_ALLOW_THREADS
-        if (has_format(v, "f"))
-            transform_float(v->buf, count);
-        else
-            transform_double(v->buf, count);
+        for (size_t start = 0; start < count; start += length) {
+            if (has_format(v, "f"))
+                transform_float((float *)v->buf + start, length);
+            else
+                transform_double((double *)v->buf + start, length);
+        }
     Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
 }
 
-static PyObject *py_transform(PyObject *self, PyObject *array) {
+static PyObject *py_transform(PyObject *self, PyObject *args) {
+    PyObject *array;
     Py_buffer v;
+    Py_ssize_t length;
     (void)self;
+    if (!PyArg_ParseTuple(args, "On", &array, &length)) return NULL;
     if (PyObject_GetBuffer(array, &v, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE | PyBUF_FORMAT) < 0)
         return NULL;
-    PyObject *result = transform_buffer(&v);
+    PyObject *result = transform_buffer(&v, (size_t)length);
     PyBuffer_Release(&v);
     return result;
 }
@@ -171,7 +176,7 @@ static PyObject *py_by_columns(PyObject *self, PyObject *args) {
 }
 
 static PyMethodDef methods[] = {
-    {"transform", py_transform, METH_O, NULL},
+    {"transform", py_transform, METH_VARARGS, NULL},
     {"flip_signs", py_flip_signs, METH_VARARGS, NULL},
     {"by_columns", py_by_columns, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},

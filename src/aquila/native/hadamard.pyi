@@ -3,10 +3,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-def transform(v: NDArray[Any], /) -> None:
-    """Replace v by its Walsh-Hadamard transform, without its scale.
+def transform(v: NDArray[Any], length: int, /) -> None:
+    """Replace each part of this length by its Walsh-Hadamard transform, without its scale.
 
-    v is a contiguous float32 or float64 vector. Its length is a power of two.
+    v is a contiguous float32 or float64 vector. The length is a power of two.
     """
 
 def flip_signs(v: NDArray[Any], bits: NDArray[np.uint8], /) -> None:

@@ -18,6 +18,7 @@ from typing import Any, Literal, get_args
 from aquila.core.fleet import DeviceId
 from aquila.core.method import ServerHalf, decode_summand, has_memory
 from aquila.core.packet import Codes, Dense, Packet, StoredUpload, Upload, WireError
+from aquila.core.rotated import RotatedVector
 from aquila.core.vector import squared_norm
 
 LimitPolicy = Literal["reject", "clip"]
@@ -90,7 +91,9 @@ def upload_norm(reply: Packet) -> float:
     if reply.vector is None:
         return 0.0
     vector = decode_summand(reply)
-    return math.sqrt(vector.squared_norm() if isinstance(vector, Codes) else squared_norm(vector))
+    if isinstance(vector, Codes | RotatedVector):
+        return math.sqrt(vector.squared_norm())
+    return math.sqrt(squared_norm(vector))
 
 
 def clipped(reply: Packet, limit: float) -> Packet:

@@ -43,7 +43,8 @@ class WaitingUploads:
                 raise WireError("a stored reply has no upload")
             return upload
 
-        stored = StoredUpload(vector.dimension, vector.bits, load)
+        group = getattr(vector, "group", 0)
+        stored = StoredUpload(vector.dimension, vector.bits, load, group)
         return replace(reply, vector=stored), read_frame
 
     def _stays_decoded(self, vector: Upload) -> bool:
