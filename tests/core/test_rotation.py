@@ -7,7 +7,14 @@ import torch
 from aquila.core import rotation
 from aquila.core.chunks import chunks_of
 from aquila.core.random import Key
-from aquila.core.rotation import hadamard, rotate, rotate_chunks, unrotate_, unrotate_chunks_
+from aquila.core.rotation import (
+    chunk_squares,
+    hadamard,
+    rotate,
+    rotate_chunks,
+    unrotate_,
+    unrotate_chunks_,
+)
 from aquila.native import hadamard as native
 
 
@@ -62,6 +69,31 @@ def test_chunks_are_rotated_one_by_one():
     flipped = CHUNKS.pad(v) * signs
     rows = [row for run in CHUNKS.runs for row in run.rows(flipped)]
     assert rotate_chunks(v, CHUNKS, Key((4,))).equal(torch.cat([hadamard(row) for row in rows]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_squares_of_chunks_have_the_same_bits_everywhere(dtype, monkeypatch):
+    padded = CHUNKS.pad(normal(271, dtype))
+    squares = chunk_squares(padded, CHUNKS)
+    rows = [row for run in CHUNKS.runs for row in run.rows(padded)]
+    torch.testing.assert_close(squares, torch.stack([row.square().sum() for row in rows]))
+    monkeypatch.setattr(rotation, "_has_native_passes", lambda _: False)
+    assert torch.equal(chunk_squares(padded, CHUNKS), squares)
+
+
+@pytest.mark.parametrize(
+    ("v", "sums"),
+    [
+        (np.zeros(8), np.zeros(3)),
+        (np.zeros(6), np.zeros(2)),
+        (np.zeros(8), np.zeros(2, np.float32)),
+        (np.zeros(8), np.zeros(0)),
+        (np.zeros(8, np.int64), np.zeros(2)),
+    ],
+)
+def test_native_squares_refuse_other_arrays(v, sums):
+    with pytest.raises(ValueError, match="a sum per part"):
+        native.squares(v, sums)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
+import torch
 
 from aquila.core.bit_strings import Integers
 from aquila.core.tensors import Shapes, total_size
@@ -68,12 +69,12 @@ class Chunks:
         starts: Integers = np.cumsum(lengths) - lengths
         return starts
 
-    def pad(self, v: Vector) -> Vector:
-        """Return the padded vector of a vector."""
+    def pad(self, v: Vector, factor: float = 1.0) -> Vector:
+        """Return the padded vector of a factor times a vector."""
         padded = v.new_zeros(self.padded_size)
         for piece in self.pieces:
-            target, source = piece.target, piece.source
-            padded[target : target + piece.size] = v[source : source + piece.size]
+            target = padded[piece.target : piece.target + piece.size]
+            torch.mul(v[piece.source : piece.source + piece.size], factor, out=target)
         return padded
 
     def unpad(self, padded: Vector) -> Vector:

@@ -35,7 +35,7 @@ from aquila.core.chunks import MIN_BITS, Chunks
 from aquila.core.packet import Codes
 from aquila.core.random import Key
 from aquila.core.rotated import Basis, RotatedVector
-from aquila.core.rotation import rotate_chunks
+from aquila.core.rotation import chunk_squares, rotate_chunks
 from aquila.core.tensors import Shapes
 from aquila.core.vector import Vector, relative_norm, squared_norm
 
@@ -182,8 +182,8 @@ def quantize_peaks(
     norm = math.sqrt(squared_norm(v))
     # a power of two keeps all digits, and sums of the rotation can neither overflow nor vanish
     unit = 2.0 ** max(MIN_EXPONENT, math.frexp(norm)[1])
-    rotated = rotate_chunks(v / unit, chunks, basis.key)
-    squares = _squares(rotated, chunks)
+    rotated = rotate_chunks(v, chunks, basis.key, 1 / unit)
+    squares = chunk_squares(rotated, chunks).double().cpu().numpy()
     if not squares.any():
         return None
     budget = -(-chunks.padded_size // block) * math.log2(2 * block)
@@ -244,16 +244,6 @@ def expected_peak(block: int) -> float:
     step = 1e-3
     largest = [1 - math.erf(x * step / math.sqrt(2)) ** block for x in range(1, 10_000)]
     return step * (0.5 + sum(largest))
-
-
-def _squares(rotated: Vector, chunks: Chunks) -> Numbers:
-    """Return the squared norm of each chunk."""
-    norms = [
-        torch.linalg.vector_norm(run.rows(rotated), dim=1, dtype=torch.float64).cpu().numpy()
-        for run in chunks.runs
-    ]
-    squares: Numbers = np.concatenate(norms) ** 2
-    return squares
 
 
 def _find_peaks(rotated: Vector, chunks: Chunks, block_bits: Integers) -> tuple[Integers, Numbers]:

@@ -41,9 +41,9 @@ def unrotate_(v: Vector, key: Key) -> Vector:
     return _by_columns(v)
 
 
-def rotate_chunks(v: Vector, chunks: Chunks, key: Key) -> Vector:
-    """Return the padded vector of a vector with all chunks rotated."""
-    padded = chunks.pad(v)
+def rotate_chunks(v: Vector, chunks: Chunks, key: Key, factor: float = 1.0) -> Vector:
+    """Return the padded vector of a factor times a vector, with all chunks rotated."""
+    padded = chunks.pad(v, factor)
     _flip_signs(padded, key)
     _transform_chunks(padded, chunks)
     return padded
@@ -54,6 +54,23 @@ def unrotate_chunks_(padded: Vector, chunks: Chunks, key: Key) -> Vector:
     _transform_chunks(padded, chunks)
     _flip_signs(padded, key)
     return chunks.unpad(padded)
+
+
+def chunk_squares(padded: Vector, chunks: Chunks) -> Vector:
+    """Return the sum of squares of each chunk, with the same bits on all hardware."""
+    return torch.cat([_squares(run.rows(padded)) for run in chunks.runs])
+
+
+def _squares(rows: Vector) -> Vector:
+    if _has_native_passes(rows):
+        sums = rows.new_empty(len(rows))
+        native.squares(rows.reshape(-1).numpy(), sums.numpy())
+        return sums
+    sums = rows.square()
+    while sums.shape[1] > 1:
+        low, high = sums.view(len(rows), 2, -1).unbind(1)
+        sums = low + high
+    return sums.view(-1)
 
 
 def _transform_chunks(padded: Vector, chunks: Chunks) -> None:

@@ -51,6 +51,15 @@ enum { CACHED = 1 << 12 };
         size_t cached = count < CACHED ? count : CACHED;                                           \
         for (size_t start = 0; start < count; start += cached) steps_##REAL(v + start, cached, 1); \
         steps_##REAL(v, count, cached);                                                            \
+    }                                                                                              \
+                                                                                                   \
+    /* Squares are added in pairs: the first half of the sums and the second, and so on. */        \
+    CPU_CLONES static REAL squares_##REAL(const REAL *restrict v, REAL *restrict sums,             \
+                                          size_t count) {                                          \
+        for (size_t i = 0; i < count; i++) sums[i] = v[i] * v[i];                                  \
+        for (size_t half = count / 2; half > 0; half /= 2)                                         \
+            for (size_t i = 0; i < half; i++) sums[i] += sums[half + i];                           \
+        return sums[0];                                                                            \
     }
 
 DEFINE_TRANSFORM(float)
@@ -117,6 +126,44 @@ static PyObject *py_transform(PyObject *self, PyObject *args) {
     return result;
 }
 
+static PyObject *squares_of_buffers(const Py_buffer *vectors) {
+    const Py_buffer *v = &vectors[0], *sums = &vectors[1];
+    size_t count = vector_length(v), parts = vector_length(sums);
+    size_t length = parts ? count / parts : 0;
+    int is_known = has_format(v, "f") || has_format(v, "d");
+    if (!is_known || sums->itemsize != v->itemsize || length == 0 || parts * length != count ||
+        (length & (length - 1)) != 0) {
+        PyErr_SetString(PyExc_ValueError,
+                        "squares takes floats and a sum per part, whose length is a power of two");
+        return NULL;
+    }
+    void *work = malloc(length * (size_t)v->itemsize);
+    if (!work) return PyErr_NoMemory();
+    Py_BEGIN_ALLOW_THREADS
+        for (size_t part = 0; part < parts; part++) {
+            if (has_format(v, "f"))
+                ((float *)sums->buf)[part] =
+                    squares_float((const float *)v->buf + part * length, work, length);
+            else
+                ((double *)sums->buf)[part] =
+                    squares_double((const double *)v->buf + part * length, work, length);
+        }
+    Py_END_ALLOW_THREADS
+    free(work);
+    Py_RETURN_NONE;
+}
+
+static PyObject *py_squares(PyObject *self, PyObject *args) {
+    PyObject *objects[2];
+    Py_buffer buffers[2];
+    (void)self;
+    if (!PyArg_ParseTuple(args, "OO", &objects[0], &objects[1])) return NULL;
+    if (acquire_buffers(objects, buffers, 2, 1) < 0) return NULL;
+    PyObject *result = squares_of_buffers(buffers);
+    release_buffers(buffers, 2);
+    return result;
+}
+
 static PyObject *flip_buffers(const Py_buffer *bits, const Py_buffer *v) {
     size_t count = vector_length(v);
     if (!same_type_and_length(v, 1) || bits->itemsize != 1 || (size_t)bits->len < (count + 7) / 8) {
@@ -177,6 +224,7 @@ static PyObject *py_by_columns(PyObject *self, PyObject *args) {
 
 static PyMethodDef methods[] = {
     {"transform", py_transform, METH_VARARGS, NULL},
+    {"squares", py_squares, METH_VARARGS, NULL},
     {"flip_signs", py_flip_signs, METH_VARARGS, NULL},
     {"by_columns", py_by_columns, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},

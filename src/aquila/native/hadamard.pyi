@@ -9,6 +9,12 @@ def transform(v: NDArray[Any], length: int, /) -> None:
     v is a contiguous float32 or float64 vector. The length is a power of two.
     """
 
+def squares(v: NDArray[Any], sums: NDArray[Any], /) -> None:
+    """Write the sum of squares of each part of v, all of the same power of two as length.
+
+    Squares are added in pairs, so that every processor gives the same bits.
+    """
+
 def flip_signs(v: NDArray[Any], bits: NDArray[np.uint8], /) -> None:
     """Flip the sign of each float whose bit is 1, the highest bit of each byte first."""
 
