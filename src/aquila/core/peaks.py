@@ -124,6 +124,12 @@ class PeakUpload:
             torch.from_numpy(np.concatenate(positions)).to(device), values, self.basis
         )
 
+    def squared_norm(self) -> float:
+        """Return the squared norm, with that of the filling of chunks."""
+        sent = self._with_peaks()
+        counts = 1 << (self.chunks.sizes - self.block_bits)[sent]
+        return float(self.scale) ** 2 * float((counts * FACTORS[self.exponents] ** 2).sum())
+
     def to_codes(self) -> Codes:
         """Return the bytes that a frame carries."""
         numbers = [zigzag(np.diff(one, prepend=0)) for one in (self.block_bits, self.exponents)]

@@ -11,7 +11,7 @@ from aquila.core.chunks import Chunks, chunks_of
 from aquila.core.random import Key
 from aquila.core.rotation import unrotate_chunks_
 from aquila.core.tensors import Shapes
-from aquila.core.vector import Vector, squared_norm
+from aquila.core.vector import Vector
 
 
 @dataclass(frozen=True)
@@ -57,10 +57,6 @@ class RotatedVector:
         """Return the vector with all its coordinates."""
         padded = self.values.new_zeros(self.basis.chunks.padded_size)
         return self.basis.unrotate_(padded.index_copy_(0, self.positions, self.values))
-
-    def squared_norm(self) -> float:
-        """Return the squared norm, with the numbers that `to_dense` drops."""
-        return squared_norm(self.values)
 
 
 class RotatedSum:

@@ -16,9 +16,17 @@ from statistics import median_low
 from typing import Any, Literal, get_args
 
 from aquila.core.fleet import DeviceId
-from aquila.core.method import ServerHalf, decode_summand, has_memory
-from aquila.core.packet import Codes, Dense, Packet, StoredUpload, Upload, WireError
-from aquila.core.rotated import RotatedVector
+from aquila.core.method import ServerHalf, has_memory
+from aquila.core.packet import (
+    Codes,
+    Dense,
+    Packet,
+    SparseCodes,
+    StoredUpload,
+    Upload,
+    WireError,
+)
+from aquila.core.peaks import PeakUpload
 from aquila.core.vector import squared_norm
 
 LimitPolicy = Literal["reject", "clip"]
@@ -88,12 +96,16 @@ def check_clipping(half: ServerHalf[Any]) -> None:
 
 def upload_norm(reply: Packet) -> float:
     """Return the norm of the upload, 0 for a reply without one."""
-    if reply.vector is None:
+    vector = reply.vector
+    if vector is None:
         return 0.0
-    vector = decode_summand(reply)
-    if isinstance(vector, Codes | RotatedVector):
+    while isinstance(vector, StoredUpload):
+        vector = vector.load()
+    if isinstance(vector, Codes | PeakUpload):
         return math.sqrt(vector.squared_norm())
-    return math.sqrt(squared_norm(vector))
+    if isinstance(vector, SparseCodes):
+        return math.sqrt(squared_norm(vector.decode_sparse()))
+    return math.sqrt(squared_norm(vector.decode()))
 
 
 def clipped(reply: Packet, limit: float) -> Packet:
