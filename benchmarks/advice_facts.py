@@ -187,7 +187,8 @@ def run_row(run):
     headers = max(record.downlink_header_bytes for record in records)
     accuracy = accuracy_curve(records).accuracy[-LAST_EVALUATIONS:]
     relayed = facts.get("relay_uploads", False)
-    whole = DENSE_BYTES * facts.get("dimension", 0) * facts["devices"] * len(records)
+    orders = sum(len(record.uplink) for record in records)
+    whole = DENSE_BYTES * facts["dimension"] * orders if relayed else 0
     return {
         "task": facts["data"],
         "model": facts["model"],

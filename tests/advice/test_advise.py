@@ -109,7 +109,10 @@ def test_uploads_are_relayed_if_devices_may_see_them():
     assert "pass uploads on, relay_uploads=true with downlink_error=0.5." in text_of(advice)
     whole = advise(SAME, only)
     assert whole.choice.downlink.is_whole
-    assert "if devices may see each other's uploads, add relay_uploads=true" in text_of(whole)
+    assert (
+        "if devices may see each other's uploads, add relay_uploads=true and downlink_error=0.5"
+    ) in text_of(whole)
+    assert whole.relayed_down == advice.choice.expected.down
 
 
 def test_devices_that_rarely_take_part_get_all_uploads_since_their_last_turn():
@@ -120,13 +123,30 @@ def test_devices_that_rarely_take_part_get_all_uploads_since_their_last_turn():
 
 
 @pytest.mark.parametrize(
-    ("parameters", "devices", "relays"), [(10_000, 10, True), (5_000_000, 10, False),
-                                          (10_000, 500, False)],
-)  # fmt: skip
-def test_relaying_must_be_possible_and_pay(parameters, devices, relays):
-    asked = replace(SAME, parameters=parameters, devices=devices, options=RELAYING)
+    ("changed", "relays"),
+    [
+        ({}, True),
+        ({"parameters": 5_000_000}, False),
+        ({"devices": 500}, False),
+        ({"settings": {"work": "epochs", "widths": "1"}}, True),
+        ({"settings": {"work": "gradient"}}, False),
+        ({"settings": {"widths": "1,0.5"}}, False),
+        ({"settings": {"server_optimizer": "adam"}}, False),
+        ({"settings": {"upload_limit": "median"}}, False),
+    ],
+)
+def test_relaying_must_be_possible_and_pay(changed, relays):
+    asked = replace(SAME, options=RELAYING, **changed)
     choice = advise(asked, facts(study(runs=(RELAYED,)))).choice
     assert choice.downlink.relays is relays
+
+
+@pytest.mark.parametrize(("devices", "relays"), [(10, True), (30, False)])
+def test_the_cheaper_of_relayed_uploads_and_coded_models_is_advised(devices, relays):
+    """30 uploads of a hundredth of the model are more than a coded one, of a twentieth."""
+    asked = replace(SAME, devices=devices, options=RELAYING, max_mb=0.5)
+    choice = advise(asked, facts(study(runs=(RELAYED,)), coded=CODED)).choice
+    assert (choice.downlink.relays, choice.downlink.error) == (relays, 0.5)
 
 
 def test_limit_of_megabytes_counts_both_directions():

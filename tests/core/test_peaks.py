@@ -1,6 +1,7 @@
 """The peak quantizer against its formulas, and its frames."""
 
 import math
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -167,8 +168,17 @@ def test_a_block_costs_its_bits(block):
     assert 0.97 * peaks < len(frame) < 1.06 * peaks + 60
 
 
-def test_nothing_is_sent_of_a_zero_vector():
+def test_nothing_is_sent_of_a_zero_vector_or_an_empty_one():
     assert quantized_with_error(torch.zeros(50)) is None
+    assert quantized_with_error(torch.zeros(0), tensors(0)) is None
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, 1e200])
+def test_a_vector_that_is_not_finite_is_refused(number):
+    v = normal(100, dtype=torch.float64)
+    v[7] = number
+    with pytest.raises(ValueError, match="is not finite, or its norm is too large"):
+        quantized_with_error(v)
 
 
 def test_a_zero_tensor_takes_no_peaks():
@@ -227,6 +237,20 @@ def test_chunks_of_very_different_sizes_are_finite():
 def test_a_model_bounds_the_memory_that_a_frame_can_ask_for():
     dimensions = PeakReader().dimensions(tensors(1_000_000))
     assert max(dimensions) < 300_000
+
+
+def test_a_hostile_frame_takes_little_memory():
+    shapes = tensors(1_000_000)
+    codes = quantized(normal(1_000_000), shapes, 320).to_codes()
+    zeros = torch.zeros(max(PeakReader().dimensions(shapes)), dtype=torch.uint8)
+    zeros[1] = 6
+    hostile = Packet(ROUND, replace(codes, codes=zeros, bucket=len(zeros)))
+    tracemalloc.start()
+    with pytest.raises(WireError):
+        PeakReader().read(hostile, shapes)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20 * len(zeros)
 
 
 SHAPES, BLOCK = tensors(1000), 16

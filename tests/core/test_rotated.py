@@ -1,5 +1,7 @@
 """Sums of rotated vectors: one inverse rotation per basis gives the sum of all vectors."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -65,6 +67,33 @@ def test_uploads_of_a_basis_follow_each_other(monkeypatch):
     assert len(calls) == 2
     expected = torch.stack([one.decode().double() for one in mixed]).mean(0)
     torch.testing.assert_close(mean, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_uploads_with_other_chunks_do_not_share_a_basis(monkeypatch):
+    """Hostile devices could otherwise alternate between two bases."""
+    short, long = same_basis(0, 2), []
+    seed = 0
+    while len(long) < 2:
+        v = torch.randn(650, generator=torch.Generator().manual_seed(seed))
+        found = quantize_peaks(v, SHAPES, 40, Key((seed,)), 3)[0]
+        long += [found] * (found.basis.seed == short[0].basis.seed)
+        seed += 1
+    replies = dict(enumerate(Packet(3, one) for one in (short[0], long[0], short[1], long[1])))
+    calls = count_inverse_rotations(monkeypatch)
+    Fleet(650, [0] * 4, shapes=[SHAPES]).mean(uploads(replies), replies)
+    assert len(calls) == 2
+
+
+def test_numbers_of_another_type_and_large_weights_are_added():
+    first, second = same_basis(0, 2)
+    wide = replace(second, scale=second.scale.double())
+    total = torch.zeros(650, dtype=torch.float64)
+    basis_sum = RotatedSum(total)
+    basis_sum.add(first.decode_sparse(), 1e45)
+    basis_sum.add(wide.decode_sparse(), 1e45)
+    basis_sum.finish()
+    expected = first.decode().double() + second.decode()
+    torch.testing.assert_close(total / 1e45, expected, atol=1e-5, rtol=1e-5)
 
 
 def test_devices_with_a_part_of_the_model_are_added_too():

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from aquila.advice.candidate import Candidate, find_candidates
-from aquila.advice.downlink import CodedChoice, coded_downlink, relayed_downlink
+from aquila.advice.downlink import CodedChoice, Downlink, coded_downlink, relayed_downlink
 from aquila.advice.expectation import Calculator, Expectation
 from aquila.advice.facts import Facts, read_facts
 from aquila.advice.match import Sureness, find_matches
@@ -48,7 +48,8 @@ class Advice:
         dense: What dense uploads would cost.
         sureness: How sure the advice is.
         coded_downlink: Coded models that could be used, None if there are none.
-        relayed_down: Downlink bytes per device if the server passed uploads on, None if it cannot.
+        relayed: How the server could pass uploads on, None if it cannot.
+        relayed_down: Downlink bytes per device if it does so.
         fits: Whether the choice is within the limits of the situation.
         trials: What short runs measured, empty without them.
     """
@@ -60,6 +61,7 @@ class Advice:
     sureness: Sureness
     fits: bool
     coded_downlink: CodedChoice | None = None
+    relayed: Downlink | None = None
     relayed_down: float | None = None
     trials: tuple[Trial, ...] = ()
 
@@ -95,6 +97,7 @@ def advise(situation: Situation, facts: Facts | None = None) -> Advice:
     return replace(
         found,
         coded_downlink=coded_downlink(situation, facts),
+        relayed=relayed,
         relayed_down=calculator.expect(result.up, relayed.down).down if relayed else None,
     )
 

@@ -10,6 +10,8 @@ from aquila.methods.parts.periodic_uploads import LARGE_MODEL
 
 FIRST_MODEL_ERROR = 0.5
 """Error of coded models that is advised together with relayed uploads. It codes the first model."""
+RELAYING = {"widths": "1", "server_optimizer": "sgd", "upload_limit": "adaptive"}
+"""Settings without which uploads cannot always be relayed."""
 CODED_MODEL_BYTES = 8.5 / 8
 """Bytes per parameter of a coded first model, about."""
 
@@ -54,7 +56,9 @@ def downlinks(result: MethodResult, situation: Situation, facts: Facts) -> Itera
     if coded is not None:
         yield Downlink(coded.ratio * result.down, coded.error)
     relayed = relayed_downlink(result, situation, facts)
-    if relayed is not None and situation.options.relay_uploads:
+    if relayed is None or not situation.options.relay_uploads:
+        return
+    if coded is None or relayed.down < coded.ratio * result.down:
         yield relayed
 
 
@@ -77,27 +81,42 @@ def coded_downlink(situation: Situation, facts: Facts) -> CodedChoice | None:
 
 
 def relayed_downlink(result: MethodResult, situation: Situation, facts: Facts) -> Downlink | None:
-    """Return what relayed uploads cost, None if a method's model does not follow from them.
+    """Return what relayed uploads cost, None if the model does not follow from them, or at no gain.
 
-    A device that takes part gets all uploads since its last turn, about as many as there are
-    devices. Its first model is coded if all devices take part, and whole otherwise.
+    The first model of a device is coded if all devices take part, and whole otherwise.
     """
-    if not _is_relayed(result.spec, situation, facts):
+    if not _can_relay(result.spec, situation, facts):
         return None
     all_take_part = situation.participation == 1
     error = situation.downlink_error or (FIRST_MODEL_ERROR if all_take_part else 0.0)
-    first = CODED_MODEL_BYTES if all_take_part else DENSE_BYTES
-    uploads, turns = situation.devices * result.up, situation.rounds * situation.participation
-    down = uploads + max(0.0, first - uploads) / max(1.0, turns)
+    down = relayed_bytes(result.up, situation)
     return Downlink(down, error, relays=True) if down < result.down else None
 
 
-def _is_relayed(spec: str, situation: Situation, facts: Facts) -> bool:
-    """Return whether uploads of a method were relayed for a model as large, or as small.
+def relayed_bytes(up: float, situation: Situation) -> float:
+    """Return the downlink bytes per parameter, device and round with relayed uploads.
 
-    Our methods have no memory for large models, which decides whether uploads can be relayed.
+    A device that takes part gets all uploads since its last turn, about as many as there are
+    devices.
     """
+    first = CODED_MODEL_BYTES if situation.participation == 1 else DENSE_BYTES
+    uploads, turns = situation.devices * up, situation.rounds * situation.participation
+    return uploads + max(0.0, first - uploads) / max(1.0, turns)
+
+
+def _can_relay(spec: str, situation: Situation, facts: Facts) -> bool:
+    """Return whether uploads of a method were relayed in a similar training.
+
+    Our methods have no memory for large models with local epochs, which decides whether the model
+    follows from the uploads.
+    """
+    if any(situation.settings.get(name, value) != value for name, value in RELAYING.items()):
+        return False
     is_large = situation.parameters > LARGE_MODEL
-    studies = [one for one in facts.studies if (one.parameters > LARGE_MODEL) == is_large]
-    found = [study.find(spec) for study in studies]
-    return any(one is not None and one.relayed for one in found)
+    for study in facts.studies:
+        found, work = study.find(spec), study.settings["work"]
+        same_work = situation.settings.get("work", work) == work
+        same_size = (study.parameters > LARGE_MODEL) == is_large
+        if found is not None and found.relayed and same_work and same_size:
+            return True
+    return False

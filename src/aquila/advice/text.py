@@ -124,7 +124,7 @@ def _limits(advice: Advice) -> Iterator[str]:
 
 def _downlink(advice: Advice) -> Iterator[str]:
     """Yield a hint if the downlink is large and can be made smaller."""
-    choice, coded, relayed = advice.choice, advice.coded_downlink, advice.relayed_down
+    choice, coded, relayed = advice.choice, advice.coded_downlink, advice.relayed
     expected, hints = choice.expected, []
     is_large = choice.downlink.is_whole and expected.down > LARGE_DOWNLINK * expected.up
     if coded is not None and is_large and advice.situation.network is None:
@@ -132,10 +132,12 @@ def _downlink(advice: Advice) -> Iterator[str]:
             f"if its bytes matter too, add downlink_error={coded.error:g}; it then takes about "
             f"{format_bytes(coded.ratio * expected.down)} per device."
         )
-    if relayed is not None and relayed < expected.down / 2:
+    if relayed and advice.relayed_down and advice.relayed_down < expected.down / 2:
+        options = "relay_uploads=true"
+        options += f" and downlink_error={relayed.error:g}" if relayed.error else ""
         hints.append(
-            "if devices may see each other's uploads, add relay_uploads=true; it then takes about "
-            f"{format_bytes(relayed)} per device."
+            f"if devices may see each other's uploads, add {options}; it then takes about "
+            f"{format_bytes(advice.relayed_down)} per device."
         )
     if hints:
         yield "Downlink: " + " Or ".join(hints)

@@ -22,6 +22,7 @@ def to_dict(advice: Advice) -> dict[str, object]:
         "choice": {**_candidate_dict(advice.choice), "alpha": advice.alpha},
         "runner_up": advice.runner_up and _candidate_dict(advice.runner_up),
         "dense": _cost_dict(advice.dense),
+        "relayed_down_bytes_per_device": advice.relayed_down and round(advice.relayed_down),
         "settings": dict(match.study.settings),
         "source": match.study.source,
         "differences": list(match.differences),

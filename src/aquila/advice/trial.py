@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from aquila.advice.advise import Advice, Trial, choose
 from aquila.advice.candidate import Candidate
-from aquila.advice.downlink import Downlink
+from aquila.advice.downlink import Downlink, relayed_bytes
 from aquila.advice.expectation import DENSE_BYTES, Calculator
 from aquila.advice.facts import MethodResult
 from aquila.advice.match import LEVELS, Sureness
@@ -105,10 +105,12 @@ def _correct(
     for candidate in candidates:
         trial = trials[candidate.result.spec]
         result = replace(candidate.result, up=trial.up)
-        downlink = replace(candidate.downlink, down=trial.down)
+        relayed = relayed_bytes(trial.up, advice.situation)  # with the first model
+        down = relayed if candidate.downlink.relays else trial.down
+        downlink = replace(candidate.downlink, down=down)
         behind = _points_behind(trial, dense)
         gap = candidate.gap if behind <= ALLOWANCE else min(candidate.gap, -behind / 100)
-        expected = calculator.expect(trial.up, trial.down)
+        expected = calculator.expect(trial.up, down)
         changed = replace(candidate, result=result, downlink=downlink, gap=gap, expected=expected)
         corrected.append(changed)
     again = choose(advice.situation, corrected, advice.dense)
@@ -119,6 +121,7 @@ def _correct(
         again,
         sureness=sureness,
         coded_downlink=advice.coded_downlink,
+        relayed=advice.relayed,
         relayed_down=advice.relayed_down,
         trials=tuple(trials.values()),
     )

@@ -127,6 +127,8 @@ def run_command(advice: Advice, experiment: Path | None, options: dict[str, str 
     for name, value in advised.items():
         if value != defaults[name] or (name in given and name != "relay_uploads"):
             words += ["--" + name.replace("_", "-"), _option_text(value)]
+    if experiment and situation.options.relay_uploads and not choice.downlink.relays:
+        words += ["--relay-uploads", "false"]
     return shlex.join(words)
 
 

@@ -293,8 +293,8 @@ def decode_summand(reply: Packet) -> Summand:
 def uploads(
     replies: Mapping[DeviceId, Packet], decode: Callable[[Packet], Summand] = decode_summand
 ) -> Iterable[tuple[DeviceId, Summand]]:
-    """Yield the vectors of the replies that carry one, one at a time and group by group."""
-    groups = {device: getattr(reply.vector, "group", 0) for device, reply in replies.items()}
-    for device in sorted(replies, key=groups.__getitem__):
+    """Yield the vectors of the replies that carry one, one at a time and basis by basis."""
+    bases = {m: getattr(reply.vector, "basis_number", 0) for m, reply in replies.items()}
+    for device in sorted(replies, key=bases.__getitem__):
         if replies[device].vector is not None:
             yield device, decode(replies[device])

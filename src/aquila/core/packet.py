@@ -243,13 +243,13 @@ class StoredUpload:
         dimension: number of coordinates.
         bits: bits per coordinate.
         load: returns the upload.
-        group: uploads of the same group are best decoded one after the other.
+        basis_number: uploads with the same one are best added one after the other.
     """
 
     dimension: int
     bits: int
     load: Callable[[], Upload]
-    group: int = 0
+    basis_number: int = 0
 
     def decode(self) -> Vector:
         """Return the vector both sides agree on."""

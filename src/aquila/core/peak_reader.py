@@ -82,7 +82,8 @@ def _read_numbers(bits: Bits) -> list[int]:
 
 def _read_rates(bits: Bits, chunks: Chunks, parameter: int) -> tuple[Integers, int]:
     """Return the length of the blocks of each chunk in bits, and how many bits that takes."""
-    changes, used = read_rice(bits, len(chunks.sizes), parameter)
+    count = len(chunks.sizes)
+    changes, used = read_rice(bits[: MAX_CHUNK_NUMBERS * count], count, parameter)
     block_bits = from_zigzag(changes).cumsum()
     in_range = (block_bits >= 0) & (block_bits <= chunks.sizes + 1)
     require(bool(in_range.all()), "a chunk of an upload has blocks of an impossible length")
@@ -91,7 +92,7 @@ def _read_rates(bits: Bits, chunks: Chunks, parameter: int) -> tuple[Integers, i
 
 def _read_exponents(bits: Bits, count: int, parameter: int) -> tuple[Integers, int]:
     """Return the exponents of the amplitudes, and how many bits they take."""
-    changes, used = read_rice(bits, count, parameter)
+    changes, used = read_rice(bits[: MAX_CHUNK_NUMBERS * count], count, parameter)
     exponents = from_zigzag(changes).cumsum()
     in_range = exponents.min() >= 0 and exponents.max() < EXPONENTS
     require(bool(in_range), f"the exponents of an upload must be from 0 to {EXPONENTS - 1}")

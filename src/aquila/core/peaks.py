@@ -96,9 +96,14 @@ class PeakUpload:
         return self.basis.chunks
 
     @property
-    def group(self) -> int:
-        """Number of the group of uploads that are best decoded one after the other."""
-        return self.basis.seed
+    def basis_number(self) -> int:
+        """Number of the rotation. Uploads with the same one are added one after the other."""
+        return self.basis.seed | self.basis.chunk_bits << SEED_BITS
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        return sum(one.nbytes for one in (self.block_bits, self.exponents, self.peaks))
 
     def decode(self) -> Vector:
         """Return the vector both sides agree on."""
@@ -179,25 +184,30 @@ def quantize_peaks(
 ) -> tuple[PeakUpload, float] | None:
     """Quantize a vector; return the upload and its relative error, None for a zero vector.
 
-    The upload takes about as many bytes as blocks of this length everywhere.
+    The upload takes about as many bytes as blocks of this length everywhere. Raises ValueError if
+    the vector is not finite.
     """
     generator = key.numpy()
     seed = int(generator.integers(2**SEED_BITS))
     basis = Basis(shapes, chunk_bits_of(block), seed, round_number)
     chunks = basis.chunks
     norm = math.sqrt(squared_norm(v))
+    if not math.isfinite(norm):
+        raise ValueError("a vector to quantize is not finite, or its norm is too large")
+    if not norm:
+        return None
     # a power of two keeps all digits, and sums of the rotation can neither overflow nor vanish
     unit = 2.0 ** max(MIN_EXPONENT, math.frexp(norm)[1])
     rotated = rotate_chunks(v, chunks, basis.key, 1 / unit)
     squares = chunk_squares(rotated, chunks).double().cpu().numpy()
-    if not squares.any():
+    if not squares.any():  # they are too small for floats
         return None
     budget = -(-chunks.padded_size // block) * math.log2(2 * block)
     block_bits = choose_rates(squares, chunks.sizes, budget)
     peaks, sums = _find_peaks(rotated, chunks, block_bits)
     sent = squares > 0
     amplitudes = squares[sent] / sums[sent]
-    scale = v.new_full((1,), unit * amplitudes.max())
+    scale = v.new_full((1,), min(unit * amplitudes.max(), torch.finfo(v.dtype).max))
     if not scale:  # too small for a float
         return None
     exponents = _round_amplitudes(amplitudes / (float(scale) / unit), generator)
@@ -268,7 +278,9 @@ def _find_peaks(rotated: Vector, chunks: Chunks, block_bits: Integers) -> tuple[
             largest, positions = blocks.abs().max(1)
             negative = blocks.gather(1, positions[:, None]).squeeze(1) < 0
             peaks.append((2 * positions + negative).cpu().numpy())
-            sums[of_run] = largest.double().view(len(of_run), -1).sum(1).cpu().numpy()
+            # summed by NumPy, because the order of torch's sums depends on the hardware
+            magnitudes = largest.cpu().numpy().astype(np.float64)
+            sums[of_run] = magnitudes.reshape(len(of_run), -1).sum(1)
     return np.concatenate(peaks), sums
 
 

@@ -60,7 +60,7 @@ class RotatedVector:
 
 
 class RotatedSum:
-    """Adds rotated vectors to a total, best with all vectors of a basis one after the other."""
+    """Adds rotated vectors to a float64 total, best with all of a basis one after the other."""
 
     def __init__(self, total: Vector) -> None:
         self._total = total
@@ -72,8 +72,9 @@ class RotatedSum:
         if vector.basis != self._basis:
             self.finish()
             self._basis = vector.basis
-            self._padded = vector.values.new_zeros(vector.basis.chunks.padded_size)
-        self._padded.index_add_(0, vector.positions, vector.values, alpha=weight)
+            size = vector.basis.chunks.padded_size
+            self._padded = vector.values.new_zeros(size, dtype=torch.float64)
+        self._padded.index_add_(0, vector.positions, vector.values.double(), alpha=weight)
 
     def finish(self) -> None:
         """Add what is still in the last basis."""

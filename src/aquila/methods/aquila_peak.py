@@ -134,7 +134,7 @@ def aquila_peak(
     memory: MemoryOption = "auto",
     upload_every: UploadEvery = 1,
 ) -> Method:
-    """Unbiased uploads of the largest coordinate of each block of a randomly rotated vector."""
+    """Unbiased uploads of the largest coordinate of each block, after a random rotation."""
     every = resolve_upload_every(upload_every, work)
     server = sparse_server(alpha, density, PEAK_DENSITY, peak_memory_rate, every, memory, work)
     device = StatelessPeakDevice if memory == "none" else AquilaPeakDevice

@@ -130,9 +130,9 @@ static PyObject *squares_of_buffers(const Py_buffer *vectors) {
     const Py_buffer *v = &vectors[0], *sums = &vectors[1];
     size_t count = vector_length(v), parts = vector_length(sums);
     size_t length = parts ? count / parts : 0;
-    int is_known = has_format(v, "f") || has_format(v, "d");
-    if (!is_known || sums->itemsize != v->itemsize || length == 0 || parts * length != count ||
-        (length & (length - 1)) != 0) {
+    const char *format = has_format(v, "f") ? "f" : "d";
+    if (!has_format(v, format) || !has_format(sums, format) || length == 0 ||
+        parts * length != count || (length & (length - 1)) != 0) {
         PyErr_SetString(PyExc_ValueError,
                         "squares takes floats and a sum per part, whose length is a power of two");
         return NULL;

@@ -12,7 +12,7 @@ def transform(v: NDArray[Any], length: int, /) -> None:
 def squares(v: NDArray[Any], sums: NDArray[Any], /) -> None:
     """Write the sum of squares of each part of v, all of the same power of two as length.
 
-    Squares are added in pairs, so that every processor gives the same bits.
+    Sums have the type of v. Squares are added in pairs, so that all hardware gives the same bits.
     """
 
 def flip_signs(v: NDArray[Any], bits: NDArray[np.uint8], /) -> None:

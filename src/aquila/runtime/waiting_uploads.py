@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from aquila.core.packet import Packet, SparseCodes, StoredUpload, Upload, WireError
+from aquila.core.peaks import PeakUpload
 from aquila.runtime.frame_spool import FrameSpool, ReadFrame, in_memory
 
 MAX_DECODED_BYTES = 2**30
@@ -43,12 +44,12 @@ class WaitingUploads:
                 raise WireError("a stored reply has no upload")
             return upload
 
-        group = getattr(vector, "group", 0)
-        stored = StoredUpload(vector.dimension, vector.bits, load, group)
+        basis = getattr(vector, "basis_number", 0)
+        stored = StoredUpload(vector.dimension, vector.bits, load, basis)
         return replace(reply, vector=stored), read_frame
 
     def _stays_decoded(self, vector: Upload) -> bool:
-        if not isinstance(vector, SparseCodes):
+        if not isinstance(vector, SparseCodes | PeakUpload):
             return self._spool is None
         if self.bytes + vector.nbytes > self.limit:
             return False
