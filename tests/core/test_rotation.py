@@ -64,11 +64,23 @@ CHUNKS = chunks_of((torch.Size([10, 20]), torch.Size([0]), torch.Size([64]), tor
 
 def test_chunks_are_rotated_one_by_one():
     v = normal(271)
-    drawn = np.frombuffer(Key((4,)).numpy().bytes(-(-CHUNKS.padded_size // 8)), np.uint8)
-    signs = torch.from_numpy(1.0 - 2 * np.unpackbits(drawn)[: CHUNKS.padded_size])
-    flipped = CHUNKS.pad(v) * signs
-    rows = [row for run in CHUNKS.runs for row in run.rows(flipped)]
-    assert rotate_chunks(v, CHUNKS, Key((4,))).equal(torch.cat([hadamard(row) for row in rows]))
+    expected = CHUNKS.pad(v)
+    for stage in (0, 1):
+        drawn = np.frombuffer(Key((4, stage)).numpy().bytes(-(-len(expected) // 8)), np.uint8)
+        flipped = expected * torch.from_numpy(1.0 - 2 * np.unpackbits(drawn)[: len(expected)])
+        rows = [row for run in CHUNKS.runs for row in run.rows(flipped)]
+        expected = torch.cat([hadamard(row) for row in rows])
+    assert rotate_chunks(v, CHUNKS, Key((4,))).equal(expected)
+
+
+def test_rotated_chunks_of_few_coordinates_look_normal():
+    """After one transform all coordinates of a chunk with one nonzero one are equal in size."""
+    chunks = chunks_of((torch.Size([4096]),), 12)
+    v = torch.zeros(4096, dtype=torch.float64)
+    v[5] = 64.0
+    rotated = rotate_chunks(v, chunks, Key((4,)))
+    assert float(rotated.abs().mean()) == pytest.approx((2 / np.pi) ** 0.5, rel=0.05)
+    assert float(rotated.abs().max()) > 3
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

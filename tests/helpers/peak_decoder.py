@@ -71,8 +71,8 @@ def chunks_of(sizes: list[int], longest: int) -> list[Chunk]:
     return sorted(chunks, key=lambda chunk: -chunk.length)  # keeps the order of equal lengths
 
 
-def signs(seed: int, round_number: int, length: int) -> list[int]:
-    sequence = np.random.SeedSequence(seed, spawn_key=(round_number,))
+def signs(seed: int, round_number: int, stage: int, length: int) -> list[int]:
+    sequence = np.random.SeedSequence(seed, spawn_key=(round_number, stage))
     data = np.random.Generator(np.random.PCG64(sequence)).bytes(math.ceil(length / 8))
     return [1 - 2 * (data[i // 8] >> (7 - i % 8) & 1) for i in range(length)]
 
@@ -122,15 +122,17 @@ def decode(
     rest = bits.bits[bits.used :]
     assert len(rest) < 8, "too long"
     assert not any(rest), "filling"
-    drawn, place = signs(seed, round_number, sum(chunk.length for chunk in chunks)), 0
+    padded, place = sum(chunk.length for chunk in chunks), 0
+    drawn = [signs(seed, round_number, stage, padded) for stage in (0, 1)]
     u = np.zeros(sum(sizes), dtype)
     for number, chunk in enumerate(chunks):
         z = np.zeros(chunk.length, dtype)
         for block, peak in enumerate(peaks[number]):
             amplitude = dtype(2 ** (-amplitudes[number] / 2)) * dtype(scale)
             z[block * 2 ** lengths[number] + peak // 2] = -amplitude if peak % 2 else amplitude
-        z = transform(z) / dtype(math.sqrt(chunk.length))
-        z *= np.array(drawn[place : place + chunk.length], dtype)
+        for stage in (1, 0):
+            z = transform(z) / dtype(math.sqrt(chunk.length))
+            z *= np.array(drawn[stage][place : place + chunk.length], dtype)
         u[chunk.start : chunk.start + chunk.size] = z[: chunk.size]
         place += chunk.length
     return u

@@ -6,7 +6,8 @@ steps are orthogonal, together they reach every coordinate, and no padding is ne
 the vector is read column by column from a square that it fills row by row. Each half then has
 coordinates of all large tensors, so that all rotated coordinates have about the same size.
 
-`rotate_chunks` rotates each chunk of a vector on its own, in the cache of a processor.
+`rotate_chunks` rotates each chunk of a vector on its own, in the cache of a processor. It does so
+twice, because one transform of few nonzero coordinates does not look like a normal sample.
 """
 
 import math
@@ -20,6 +21,9 @@ from aquila.core.chunks import Chunks
 from aquila.core.random import Key
 from aquila.core.vector import Vector
 from aquila.native import hadamard as native
+
+STAGES = 2
+"""Changes of sign and transforms of a chunk."""
 
 
 def rotate(v: Vector, key: Key) -> Vector:
@@ -44,15 +48,17 @@ def unrotate_(v: Vector, key: Key) -> Vector:
 def rotate_chunks(v: Vector, chunks: Chunks, key: Key, factor: float = 1.0) -> Vector:
     """Return the padded vector of a factor times a vector, with all chunks rotated."""
     padded = chunks.pad(v, factor)
-    _flip_signs(padded, key)
-    _transform_chunks(padded, chunks)
+    for stage in range(STAGES):
+        _flip_signs(padded, key.child(stage))
+        _transform_chunks(padded, chunks)
     return padded
 
 
 def unrotate_chunks_(padded: Vector, chunks: Chunks, key: Key) -> Vector:
     """Invert `rotate_chunks` with the same key. This overwrites the padded vector."""
-    _transform_chunks(padded, chunks)
-    _flip_signs(padded, key)
+    for stage in reversed(range(STAGES)):
+        _transform_chunks(padded, chunks)
+        _flip_signs(padded, key.child(stage))
     return chunks.unpad(padded)
 
 
@@ -127,7 +133,7 @@ def _flip_signs(v: Vector, key: Key) -> None:
     v.mul_(bits.view(torch.int8).mul_(-2).add_(1).view(-1)[: v.numel()])
 
 
-@lru_cache(maxsize=2)  # a device that rotates a vector inverts the same rotation next
+@lru_cache(maxsize=STAGES)  # a device that rotates a vector inverts the same rotation next
 def _sign_bits(key: Key, count: int) -> NDArray[np.uint8]:
     """Return random bits, which are ones where a sign is negative."""
     # drawn by NumPy, because the two sides may compute on different hardware
