@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from aquila.core import rotation
 from aquila.core.bit_strings import from_bytes, to_bytes
 from aquila.core.chunks import chunks_of
 from aquila.core.packet import Dense, Packet, WireError
@@ -205,6 +206,18 @@ def test_a_second_decoder_reads_chunks_without_peaks():
     codes = quantized(v, tensors(100, 170), 4).to_codes()
     decoded = decode(codes.codes.numpy().tobytes(), float(codes.step), [100, 170], ROUND)
     np.testing.assert_allclose(quantized(v, tensors(100, 170), 4).decode(), decoded, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_an_upload_has_the_same_bits_without_native_passes(dtype, monkeypatch):
+    v, shapes = normal(5000, dtype=dtype), tensors(4000, 10, 990)
+    upload = quantized(v, shapes, 40)
+    decoded = upload.decode().numpy().tobytes()
+    monkeypatch.setattr(rotation, "_has_native_passes", lambda _: False)
+    other = quantized(v, shapes, 40)
+    assert other.to_codes().codes.equal(upload.to_codes().codes)
+    assert other.scale.equal(upload.scale)
+    assert other.decode().numpy().tobytes() == decoded
 
 
 def test_bytes_of_a_known_upload():
