@@ -39,10 +39,18 @@ PICTURE = {"width": 1280, "height": 1130}
 
 
 def read_results(folder: Path):
-    """Return the runs of a folder, AQUILA first, as `aquila figures` orders them."""
+    """Return the runs of a folder, AQUILA first, as `aquila figures` orders them.
+
+    Of runs with the same label, which differ in the downlink only, it takes the longest.
+    """
     runs = sorted(find_runs(folder), key=lambda run: run.method != "aquila")
     runs = [run for run in runs if not EARLIER_DEFAULTS.items() <= run.facts["parameters"].items()]
-    return [run.result for run in runs]
+    longest = {}
+    for result in (run.result for run in runs):
+        other = longest.get(result.label)
+        if other is None or len(result.records) > len(other.records):
+            longest[result.label] = result
+    return list(longest.values())
 
 
 def draw_runs(out: Path):
