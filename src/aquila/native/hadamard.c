@@ -1,4 +1,5 @@
-/* The Walsh-Hadamard transform in place, without its scale, and what a rotation does before it. */
+/* The Walsh-Hadamard transform in place, without its scale, what a rotation does before it, and
+ * sums of squares of its parts. */
 #include "vectors.h"
 
 /* Coordinates of a block that fits in the first-level cache. */
